@@ -1,0 +1,77 @@
+"""The baselines: one worker, and synchronous SGD by all-reduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.operations import (
+    AllReduce,
+    Applied,
+    Gradient,
+    Load,
+    Next,
+    Work,
+)
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.rules import Sgd
+from paceline.algorithms.values import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialSgd(Method):
+    """SGD on one worker: what every other method is compared with.
+
+    x ← x − η g(x)
+    """
+
+    name = "sequential-sgd"
+    notion = Notion.STEPS
+    source = "Robbins and Monro 1951; the baseline of all five papers"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
+    alone: ClassVar[bool] = True
+
+    rate: float = 0.1
+    momentum: float = 0.0
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = Sgd(self.rate, self.momentum)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            yield from Work("update", gradient.vector.nbytes)
+            vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory)
+            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
+            state = Replica(step.number + 1, Weights(vector, version), memory)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncSgd(Method):
+    """Every gradient of every worker is averaged before anyone takes the step: one worker with P times the batch.
+
+    x ← x − η (1/P) Σ_i g_i(x)
+    """
+
+    name = "sync-sgd"
+    notion = Notion.STEPS
+    source = "papers.md 8.1; the synchronous baseline of all five papers"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
+
+    rate: float = 0.1
+    momentum: float = 0.0
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = Sgd(self.rate, self.momentum)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}")
+            yield from Work("update", mean.nbytes)
+            vector, memory = rule.update(state.weights.vector, mean, state.memory)
+            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
+            state = Replica(step.number + 1, Weights(vector, version), memory)
+        return state

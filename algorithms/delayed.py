@@ -1,0 +1,87 @@
+"""Delayed gradients: reductions stay in flight for a fixed number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.method import Guarantee, Me, Method, Notion
+from paceline.algorithms.operations import (
+    AllReduce,
+    Applied,
+    Gradient,
+    Handle,
+    Load,
+    Next,
+    Start,
+    Wait,
+    Work,
+)
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.rules import Sgd
+from paceline.algorithms.values import Contribution, Rank, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A reduction under way and the own gradient in it."""
+
+    mean: Handle[Any]
+    origin: Contribution
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A replica with the reductions of its last `delay` steps in flight."""
+
+    step: int
+    weights: Weights
+    flights: tuple[Flight, ...] = ()
+    memory: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agd(Method):
+    """Asynchronous gradient descent with an exact delay d: the mean gradient of step t − d is applied after step t.
+
+    x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
+
+    Gradients still in flight at the end are completed and kept in the state, not applied.
+    """
+
+    name = "agd"
+    notion = Notion.STEPS
+    source = "PNNL, 'Leveraging Asynchronicity in Gradient Descent' (OpenReview rkFd2P5gl); papers.md 8.13"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.EXACT_DELAY, Guarantee.REPLICAS_EQUAL})
+
+    delay: int = 1
+    """d, in steps; provenance: ours, the delays of the paper were not found"""
+    rate: float = 0.1
+    momentum: float = 0.0
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        return [f"delay: {self.delay} is no number of steps; give 0 or more"] if self.delay < 0 else []
+
+    def begin(self, me: Me, vector: Any) -> Delayed:
+        return Delayed(0, Weights(vector, 0))
+
+    @program
+    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+        rule = Sgd(self.rate, self.momentum)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
+            flights = (*state.flights, Flight(mean, gradient.contribution()))
+            vector, memory = state.weights.vector, state.memory
+            inputs: list[Contribution] = []
+            if len(flights) > self.delay:
+                landing, *rest = flights
+                reduced = yield from Wait(landing.mean)
+                yield from Work("update", reduced.nbytes)
+                vector, memory = rule.update(vector, reduced, memory)
+                flights, inputs = tuple(rest), [landing.origin]
+            version = yield from Applied(Weights(vector, state.weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+        return state

@@ -1,0 +1,146 @@
+"""Elastic averaging: workers keep weights of their own and are drawn towards a centre, which is drawn towards them.
+
+Both sides use the same pair (worker weights, centre), taken before either moves; that is what conserves their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.operations import (
+    Applied,
+    Broadcast,
+    Gradient,
+    Load,
+    Next,
+    Receive,
+    Reduce,
+    Send,
+    Start,
+    Wait,
+    Work,
+)
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.values import Contribution, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A worker's weights before its update, and the origin of the elastic term that they will cause."""
+
+    vector: Any
+    origin: Contribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(Method):
+    """What the EASGD family shares.
+
+    The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α itself.
+    """
+
+    rate: float = 0.1
+    moving_rate: float = 0.9
+    """β of Zhang, Choromanska, LeCun, NIPS'15 (their default)"""
+    elastic: float | None = None
+    """α, instead of β / P"""
+
+    def alpha(self, me: Me) -> float:
+        """α for this number of workers."""
+        return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Easgd(Elastic):
+    """Original EASGD: the server takes its workers strictly in turn, and nothing overlaps.
+
+    worker j = t mod P:  x_j ← x_j − η g(x_j) − α (x_j − c)
+    server:              c ← c + α (x_j − c), with x_j from before its update
+    """
+
+    name = "easgd"
+    notion = Notion.EXCHANGE_LAG
+    source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD); papers.md 8.10"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES})
+    has_server: ClassVar[bool] = True
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server, alpha = server_of(me), self.alpha(me)
+        while step := (yield from Next(state)):
+            centre = (yield from Receive(server)).value
+            if isinstance(centre, Stop):
+                return state
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            before = state.weights.vector
+            yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
+            yield from Work("update", before.nbytes)
+            vector = before - self.rate * gradient.vector - alpha * (before - centre.vector)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
+        return state
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        alpha = self.alpha(me)
+        while step := (yield from Next(state)):
+            turn = me.workers.ranks[step.number % len(me.workers)]
+            yield from Send(turn, state.weights)
+            exchange: Exchange = (yield from Receive(turn)).value
+            yield from Work("update", exchange.vector.nbytes, where="host")
+            centre = state.weights.vector
+            centre = centre + alpha * (exchange.vector - centre)
+            version = yield from Applied(Weights(centre, state.weights.version), [exchange.origin])
+            state = Replica(step.number + 1, Weights(centre, version))
+        for worker in me.workers:
+            yield from Send(worker, Stop())
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Elastically:
+    """A worker's state in synchronous EASGD; `centre` has numbers that count on the master alone."""
+
+    step: int
+    weights: Weights
+    centre: Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncEasgd3(Elastic):
+    """Synchronous EASGD with communication hidden behind the gradient; the first worker is also the master.
+
+    worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
+    master:    c ← c + α (Σ x_i − P c)
+
+    What is sent, the centre and the workers' weights, is known before the gradient is, so both trees start first.
+    """
+
+    name = "sync-easgd3"
+    notion = Notion.EXCHANGE_LAG
+    source = "You, Buluç, Demmel, SC'17, Sync EASGD3 (equations (1) and (2), Algorithm 4's placement); papers.md 8.10"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
+
+    def begin(self, me: Me, vector: Any) -> Elastically:
+        return Elastically(0, Weights(vector, 0), Weights(vector, 0))
+
+    @program
+    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+        alpha, master = self.alpha(me), me.workers.ranks[0]
+        while step := (yield from Next(state)):
+            before = state.weights.vector
+            down = yield from Start(Broadcast(value=state.centre.vector, group=me.workers, root=master, key=f"centre {step.number}"))
+            up = yield from Start(Reduce(value=before, group=me.workers, root=master, key=f"weights {step.number}"))
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            centre, total = (yield from Wait(down)), (yield from Wait(up))
+            yield from Work("update", before.nbytes)
+            vector = before - self.rate * gradient.vector - alpha * (before - centre)
+            if total is not None:
+                centre = centre + alpha * (total - len(me.workers) * centre)
+            version = yield from Applied(Weights(centre, state.centre.version), [gradient.contribution(version=state.centre.version)])
+            state = Elastically(step.number + 1, Weights(vector, state.weights.version + 1), Weights(centre, version))
+        return state

@@ -1,0 +1,126 @@
+"""Where ranks meet for collectives: matching by key, the check of their order, and the arithmetic.
+
+Shared by the interpreters that hold all ranks in one process. Reductions go in rank order, so that a sum depends on
+the values alone and not on who came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import Any, assert_never
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.operations import (
+    AllGather,
+    AllReduce,
+    Barrier,
+    Broadcast,
+    Op,
+    Reduce,
+)
+from paceline.algorithms.values import Group, Rank
+
+Collective = AllReduce | Reduce | Broadcast | AllGather | Barrier
+COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
+
+
+@dataclass
+class Room:
+    """One collective: who has come, with what."""
+
+    kind: str
+    group: Group
+    key: str
+    first: Rank
+    place: str
+    came: dict[Rank, Collective] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        return len(self.came) == len(self.group)
+
+    @property
+    def missing(self) -> list[Rank]:
+        return [rank for rank in self.group if rank not in self.came]
+
+
+class Meetings:
+    """All collectives of a run. Every member of a group must enter the same collectives in the same order, lane by lane."""
+
+    def __init__(self) -> None:
+        self._order: dict[tuple[Group, str], list[Room]] = {}
+        self._position: dict[tuple[Group, str, Rank], int] = {}
+
+    def enter(self, rank: Rank, op: Collective, place: str, stream: str = "") -> Room:
+        """Brings `rank` into its next room of this group; raises `ProgramError` if the others did something else there.
+
+        `stream` names the lane: lanes are ordered each for itself, since their interleaving is nobody's promise.
+        """
+        if rank not in op.group:
+            raise ProgramError(f"rank {rank} at {place}: enters {describe(op)}, but is no member of {op.group}")
+        rooms = self._order.setdefault((op.group, stream), [])
+        position = self._position.get((op.group, stream, rank), 0)
+        if position == len(rooms):
+            rooms.append(Room(signature(op), op.group, op.key, rank, place))
+        room = rooms[position]
+        if room.kind != signature(op):
+            raise ProgramError(
+                f"mismatched collectives: rank {rank} at {place} enters {describe(op)}, "
+                f"where rank {room.first} at {room.place} entered {room.kind}; every member of {op.group} must issue the same collectives in the same order"
+            )
+        self._position[op.group, stream, rank] = position + 1
+        room.came[rank] = op
+        if room.full:
+            rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # forget the payloads
+        return room
+
+
+def signature(op: Collective) -> str:
+    """What members must agree on, in words.
+
+    >>> import numpy as np
+    >>> signature(AllReduce(value=np.zeros(2), group=Group((Rank(0), Rank(1))), key="gradient 3"))
+    "AllReduce 'gradient 3' mean of 16 bytes"
+    """
+    words = f"{type(op).__name__} {op.key!r}"
+    match op:
+        case AllReduce():
+            return f"{words} {op.op} of {op.value.nbytes} bytes"
+        case Reduce():
+            return f"{words} {op.op} to rank {op.root} of {op.value.nbytes} bytes"
+        case Broadcast():
+            return f"{words} from rank {op.root} of {op.value.nbytes} bytes"
+        case AllGather() | Barrier():
+            return words
+        case _:
+            assert_never(op)
+
+
+def describe(op: Op[Any]) -> str:
+    """An operation in a few words, for messages: no payloads."""
+    if isinstance(op, COLLECTIVES):
+        return f"{signature(op)} over {op.group}"
+    fields = [f"{name}={value!r}" for name in getattr(op, "__slots__", ()) if (value := getattr(op, name)) is None or isinstance(value, str | int | float)]
+    return f"{type(op).__name__}({', '.join(fields)})"
+
+
+def outcome(room: Room) -> Mapping[Rank, Any]:
+    """What every member is answered, once all have come."""
+    ops = [room.came[rank] for rank in room.group]
+    first = ops[0]
+    match first:
+        case AllReduce() | Reduce():
+            total: Any = reduce(add, (op.value for op in ops))  # type: ignore[union-attr]
+            result = total / len(ops) if first.op == "mean" else total
+            return {rank: result if isinstance(first, AllReduce) or rank == first.root else None for rank in room.group}
+        case Broadcast():
+            return dict.fromkeys(room.group, room.came[first.root].value)  # type: ignore[union-attr]
+        case AllGather():
+            return dict.fromkeys(room.group, tuple(op.value for op in ops))  # type: ignore[union-attr]
+        case Barrier():
+            return dict.fromkeys(room.group)
+        case _:
+            assert_never(first)

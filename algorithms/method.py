@@ -1,0 +1,126 @@
+"""What a method is: its programs, one per role, and what it promises.
+
+A method is a frozen dataclass whose fields are its hyper-parameters. It is instantiated once per run and shared by all
+ranks; everything that changes is in the states.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.program import Routine
+from paceline.algorithms.values import Group, Layout, Rank, Weights
+
+Role = Literal["worker", "server"]
+
+
+class Notion(Enum):
+    """Which of the things that papers call staleness a method's `staleness` column is."""
+
+    STEPS = "steps between computing and applying a gradient"
+    VERSION_LAG = "server updates between reading the weights and applying the gradient"
+    EXCHANGE_LAG = "centre updates between reading the centre and the landing of the elastic delta"
+    LOCAL_AGE = "local steps since the last average of everyone"
+
+
+class Guarantee(Enum):
+    """What a method promises, in words that a checker can read."""
+
+    DETERMINISTIC = "the same seed gives the same weights, whoever is slow"
+    SYNCHRONOUS = "every gradient is applied at the version it was computed at"
+    EXACT_DELAY = "every gradient is applied exactly `delay` steps after it was computed"
+    REPLICAS_EQUAL = "all workers hold the same weights after every step"
+    REPLICAS_MEET = "all workers hold the same weights after every average of everyone"
+    ROUND_ROBIN = "exchanges come in rank order"
+    CONSERVES_SUM = "without gradients, centre plus workers is constant"
+    CONSERVES_MESSAGES = "what is sent is applied, in flight or dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """A rank's view of the run: who it is, who the others are, and how the weights are laid out."""
+
+    rank: Rank
+    role: Role
+    workers: Group
+    node: Group
+    """the workers on this rank's node"""
+    everyone: Group
+    server: Rank | None
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The state of most programs: the steps completed, weights, and what the rule remembers."""
+
+    step: int
+    weights: Weights
+    memory: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """A distributed SGD method: programs, hyper-parameters with defaults, guarantees."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    name: ClassVar[str]
+    notion: ClassVar[Notion]
+    guarantees: ClassVar[frozenset[Guarantee]]
+    source: ClassVar[str]
+    """the paper, and the section of the rule"""
+    has_server: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
+    """uses one worker, whatever the cluster has"""
+
+    @property
+    def keeper(self) -> Role:
+        """The role whose `Next` is held against the stop rule and whose weights are the ones being learned."""
+        return "server" if self.has_server else "worker"
+
+    @property
+    def deterministic(self) -> bool:
+        return Guarantee.DETERMINISTIC in self.guarantees
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        """What is wrong with these hyper-parameters for workers placed on these nodes; empty if nothing."""
+        return []
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        """The state in which the rank's program is first entered; `vector` holds the initial weights."""
+        return Replica(0, Weights(vector, 0))
+
+    def enter(self, me: Me, state: Any) -> Routine[Any]:
+        """The program of the rank, entered at `state`; it returns the state it stopped in."""
+        return self.server(me, state) if me.role == "server" else self.worker(me, state)
+
+    @abstractmethod
+    def worker(self, me: Me, state: Any) -> Routine[Any]:
+        """What a worker does."""
+
+    def server(self, me: Me, state: Any) -> Routine[Any]:
+        """What the server does, in a method that has one."""
+        raise NotImplementedError(f"{self.name} says has_server = True and defines no server")
+
+
+def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[Me, ...]:
+    """Every rank's view: workers 0…W−1 placed on `nodes`, then the server if the method has one.
+
+    >>> from paceline.algorithms import find
+    >>> [me.role for me in crew(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))]
+    ['worker', 'worker', 'server']
+    """
+    nodes = [[Rank(0)]] if method.alone else nodes
+    workers = Group(tuple(rank for node in nodes for rank in node))
+    server = Rank(len(workers)) if method.has_server else None
+    everyone = Group((*workers.ranks, server)) if server is not None else workers
+    mine = {rank: Group(tuple(node)) for node in nodes for rank in node}
+    team = [Me(rank, "worker", workers, mine[rank], everyone, server, layout) for rank in workers]
+    if server is not None:
+        team.append(Me(server, "server", workers, Group((server,)), everyone, server, layout))
+    return tuple(team)

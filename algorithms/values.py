@@ -1,0 +1,208 @@
+"""The values that programs handle and operations carry. All are frozen; vectors are never changed in place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+
+Rank = NewType("Rank", int)
+
+
+@runtime_checkable
+class Vector(Protocol):
+    """Flat numbers: a NumPy array, a torch tensor or `Null`. Programs use arithmetic and slices, nothing else."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __add__(self, other: Any, /) -> Self: ...
+    def __sub__(self, other: Any, /) -> Self: ...
+    def __mul__(self, other: Any, /) -> Self: ...
+    def __rmul__(self, other: Any, /) -> Self: ...
+    def __truediv__(self, other: Any, /) -> Self: ...
+    def __getitem__(self, part: slice, /) -> Self: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """A vector that has a size and no numbers, for runs that only ask how long things take.
+
+    >>> weights = Null(count=1000)
+    >>> (weights - 0.1 * weights).nbytes
+    4000
+    >>> weights[10:30].nbytes
+    80
+    """
+
+    count: int
+    item_bytes: int = 4
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.item_bytes
+
+    def _same(self, _: Any) -> Self:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
+
+    def __getitem__(self, part: slice) -> Self:
+        return dataclasses.replace(self, count=len(range(*part.indices(self.count))))
+
+
+V = TypeVar("V", bound=Vector)
+
+
+def join(parts: Sequence[V]) -> V:
+    """Puts slices of one vector end to end again.
+
+    >>> join([np.zeros(2), np.ones(1)])
+    array([0., 0., 1.])
+    """
+    first: Any = parts[0]
+    if isinstance(first, Null):
+        return dataclasses.replace(first, count=sum(p.count for p in parts))  # type: ignore[attr-defined, return-value]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)  # type: ignore[return-value, arg-type]
+    import torch  # only a vector that is a tensor gets here, so torch is there already
+
+    return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A set of ranks that do collectives together, in a fixed order.
+
+    >>> pair = Group((Rank(0), Rank(1)))
+    >>> len(pair), Rank(1) in pair
+    (2, True)
+    """
+
+    ranks: tuple[Rank, ...]
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __contains__(self, rank: Rank) -> bool:
+        return rank in self.ranks
+
+    def __iter__(self) -> Any:
+        return iter(self.ranks)
+
+    def __str__(self) -> str:
+        return "ranks " + ",".join(map(str, self.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's place in the flat vector, in elements."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def part(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each layer lies in the flat vector, first layer first."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def size(self) -> int:
+        return self.layers[-1].stop
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Names the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
+
+    The samples themselves follow from this and the seed alone, so every interpreter sees the same.
+    """
+
+    worker: int
+    workers: int
+    index: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What `Next` answers: the step's number, from 0, and its samples (none for a server)."""
+
+    number: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Loaded samples; `data` belongs to the learner."""
+
+    samples: Samples
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A weight vector and the version it carries."""
+
+    vector: Any  # a Vector; Any spares every rule a type variable
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Who computed something from which version: all that `Applied` needs to know of an input."""
+
+    rank: Rank
+    step: int
+    version: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientResult:
+    """What `Gradient` answers. `busy_s` is the time its device worked, without waiting."""
+
+    vector: Any  # a Vector
+    version: int
+    loss: float
+    samples: int
+    rank: Rank
+    step: int
+    busy_s: float
+
+    def contribution(self, version: int | None = None) -> Contribution:
+        """Its origin; `version` where the staleness of the method is counted in another version than the gradient's."""
+        return Contribution(self.rank, self.step, self.version if version is None else version, self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What `Receive` answers."""
+
+    source: Rank
+    value: Any
+    tag: str = ""
+
+
+def nbytes(value: Any) -> int:
+    """Bytes of everything in a message that has a size: its vectors, at any depth. Small change is not counted.
+
+    >>> nbytes(Weights(np.zeros(10), version=3))
+    80
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, Null):
+        return sum(nbytes(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, tuple | list):
+        return sum(map(nbytes, value))
+    if isinstance(value, dict):
+        return sum(map(nbytes, value.values()))
+    return int(getattr(value, "nbytes", 0))

@@ -1,0 +1,1 @@
+"""The torch.distributed interpreter. Read `interpreter` first, then `transport`, then `launch`."""

@@ -1,0 +1,1 @@
+"""The any-order interpreter: no clock, a chooser decides who moves next. Read `anyorder` first, then `replay`."""

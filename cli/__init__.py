@@ -1,0 +1,1 @@
+"""The paceline command: a thin layer over the Python API."""

@@ -1,0 +1,1 @@
+"""Paceline predicts how distributed SGD methods behave on a cluster, runs them for real, and compares the two."""

@@ -1,0 +1,1 @@
+"""What a run leaves behind. Read `trace` first, then `tables`, `summary`, `store`."""

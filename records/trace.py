@@ -1,0 +1,99 @@
+"""What an interpreter writes down while it runs: the raw record, the same for every kind of run.
+
+Rules of this file:
+
+* Times are seconds on the run's own clock (virtual or real), from the run's start.
+* An interpreter records facts (who entered a collective when, when a message was sent and when it was received). What
+  they mean (waiting, exposed communication, shares) is worked out afterwards, once, in `records.tables`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from paceline.algorithms.job import Score
+from paceline.algorithms.ledger import Update
+from paceline.algorithms.values import Rank
+
+Activity = Literal["compute", "load", "update", "collective", "receive", "send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One activity of one lane of one rank.
+
+    A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that the
+    last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was sent.
+    A "send" is the moment of the hand-over, with the bytes. Lane "main" is the program itself; others are what it started.
+    """
+
+    rank: Rank
+    lane: str
+    activity: Activity
+    layer: str | None
+    step: int
+    start_s: float
+    end_s: float
+    bytes: int = 0
+    ready_s: float | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The weights being learned at a moment; `score` is there once they have been evaluated."""
+
+    time_s: float
+    version: int
+    samples: int
+    vector: Any
+    score: Score | None = None
+
+
+@dataclass
+class Trace:
+    """Everything a run leaves behind, before any arithmetic."""
+
+    spans: list[Span] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    wall_s: float = 0.0
+    """the run's own clock at its end"""
+    states: dict[Rank, Any] = field(default_factory=dict)
+    """each rank's state at its end (simulated and any-order runs)"""
+    weights: Any = None
+    """the weights being learned, at the end"""
+    heard: list[tuple[Rank, Rank]] = field(default_factory=list)
+    """(receiver, source) of every message received, in order per receiver: what a replay needs"""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """facts about the machine and the run that belong into run.json only"""
+
+
+Unit = Literal["updates", "samples", "seconds"]
+
+
+@dataclass
+class Schedule:
+    """When the weights being learned are evaluated: every so many updates, samples or seconds, and at start and end.
+
+    >>> plan = Schedule(every=100, unit="samples")
+    >>> [plan.due(updates=n, samples=32 * n, time_s=0.0) for n in range(1, 8)]
+    [False, False, False, True, False, False, True]
+    """
+
+    every: float
+    unit: Unit = "updates"
+    _next: float | None = None
+
+    def due(self, *, updates: int, samples: int, time_s: float) -> bool:
+        """Whether an evaluation is due now; each is due once."""
+        now = {"updates": updates, "samples": samples, "seconds": time_s}[self.unit]
+        if self._next is None:
+            self._next = self.every
+        if now < self._next:
+            return False
+        self._next = (now // self.every + 1) * self.every
+        return True
+
+

@@ -1,0 +1,1 @@
+"""The SimPy interpreter. Read `interpreter` first, then `network`, then `run`."""

@@ -1,0 +1,1 @@
+"""What is trained: layouts, data, learning problems."""
