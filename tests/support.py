@@ -1,0 +1,95 @@
+"""Small stand-ins that many tests use: a learner with an exact optimum and times that a test can state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.algorithms.job import Budget, Job, Score
+from paceline.algorithms.method import Method
+from paceline.algorithms.operations import Work
+from paceline.algorithms.values import Layer, Layout, Rank, Samples
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """Worker i's loss is |w − centre(i)|² / 2, without noise: gradient w − centre(i), centre(i) = (1 + i, 2 + i, …).
+
+    Float64 in two layers, so that every method runs on it. Accuracy is 1 / (1 + loss), which a stop rule can watch.
+    """
+
+    size: int = 4
+    population: int = 64
+
+    @property
+    def layout(self) -> Layout:
+        half = self.size // 2
+        return Layout((Layer("first", 0, half), Layer("second", half, self.size)))
+
+    def initial(self) -> Vector:
+        return np.zeros(self.size)
+
+    def load(self, samples: Samples) -> Vector:
+        return samples.worker + 1.0 + np.arange(self.size)
+
+    def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
+        away = vector - data
+        return away, float(away @ away) / 2
+
+    def layer_gradients(self, vector: Vector, data: Vector, ready: Callable[[str, Vector], None]) -> float:
+        gradient, loss = self.gradient(vector, data)
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, gradient[layer.part])
+        return loss
+
+    def evaluate(self, vector: Vector) -> Score:
+        away = vector - (1.0 + np.arange(self.size))
+        loss = float(away @ away) / 2
+        return Score(loss, 1 / (1 + loss))
+
+
+@dataclass(frozen=True)
+class FixedTiming:
+    """Times that a test states: a number for every step, or a function of rank and step."""
+
+    compute: float | Callable[[int, int], float] = 1.0
+    work: float = 0.0
+    load: float = 0.0
+    forward: Sequence[float] = (1 / 6, 1 / 6)
+    backward: Sequence[float] = (1 / 3, 1 / 3)
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.compute(rank, step) if callable(self.compute) else self.compute
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.forward, self.backward
+
+    def work_s(self, rank: Rank, op: Work) -> float:
+        return self.work
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return self.load
+
+
+def job_of(
+    method: Method,
+    workers: int = 2,
+    *,
+    steps: int | None = 4,
+    nodes: Sequence[Sequence[int]] | None = None,
+    learner: Any = None,
+    seed: int = 0,
+    **budget: float,
+) -> Job:
+    """A job of `method` in which the keeper's role takes `steps` steps; one worker a node unless `nodes` says else."""
+    placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
+    count = sum(map(len, placed)) if not method.alone else 1
+    batch = 8
+    samples = None if steps is None else steps * batch * (1 if method.has_server else count)
+    return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)  # type: ignore[arg-type]
