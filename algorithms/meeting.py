@@ -124,3 +124,26 @@ def outcome(room: Room) -> Mapping[Rank, Any]:
             return dict.fromkeys(room.group)
         case _:
             assert_never(first)
+
+
+def sent_bytes(op: Collective, rank: Rank) -> int:
+    """Bytes that one member sends: a ring for all-reduce and all-gather, from or to the root for the rest.
+
+    torch.distributed does not say what it sent; so every kind of run counts by the same closed forms (oracles.md O1).
+
+    >>> import numpy as np
+    >>> sent_bytes(AllReduce(value=np.zeros(100), group=Group((Rank(0), Rank(1))), key=""), Rank(0))
+    800
+    """
+    members = len(op.group)
+    match op:
+        case AllReduce(value=value):
+            return 2 * (members - 1) * value.nbytes // members
+        case AllGather(value=value):
+            return (members - 1) * value.nbytes
+        case Reduce(value=value, root=root):
+            return 0 if rank == root else value.nbytes
+        case Broadcast(value=value, root=root):
+            return (members - 1) * value.nbytes if rank == root else 0
+        case _:
+            return 0
