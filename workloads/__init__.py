@@ -1,1 +1,11 @@
-"""What is trained: layouts, data, learning problems."""
+"""What is trained: models, data and learning problems. Read `sampling` first, then `quadratic`, then `digits`.
+
+A learner answers four questions for every interpreter alike: the initial weights, the samples of a step, the gradient
+at given weights, and how good given weights are. The seed fixes all four. torch is imported only when a model that
+needs it is built.
+"""
+
+from paceline.workloads.building import LayerwiseLearner, build, problems
+from paceline.workloads.models import MODELS, ModelInfo
+
+__all__ = ["MODELS", "LayerwiseLearner", "ModelInfo", "build", "problems"]

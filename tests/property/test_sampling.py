@@ -1,0 +1,61 @@
+"""Sampling: however many workers share a global batch, together they see what one would."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.values import Samples
+from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.sampling import positions
+
+SEEDS = st.integers(0, 2**32 - 1)
+WORKERS = st.integers(1, 8)
+COUNTS = st.integers(1, 6)
+
+
+def of_one_step(index: int, *, workers: int, count: int, population: int, seed: int) -> list[int]:
+    """The positions of all workers' samples, in rank order."""
+    steps = (Samples(worker=rank, workers=workers, index=index, count=count) for rank in range(workers))
+    return [place for samples in steps for place in positions(samples, population=population, seed=seed).tolist()]
+
+
+@given(seed=SEEDS, workers=WORKERS, count=COUNTS, index=st.integers(0, 200), spare=st.integers(0, 40))
+def test_workers_together_see_what_one_worker_sees(seed: int, workers: int, count: int, index: int, spare: int) -> None:
+    population = workers * count + spare
+    shared = of_one_step(index, workers=workers, count=count, population=population, seed=seed)
+    assert shared == of_one_step(index, workers=1, count=workers * count, population=population, seed=seed)
+
+
+@given(seed=SEEDS, workers=WORKERS, count=COUNTS, epoch=st.integers(0, 20), spare=st.integers(0, 40))
+def test_no_sample_comes_twice_in_an_epoch(seed: int, workers: int, count: int, epoch: int, spare: int) -> None:
+    population = workers * count + spare
+    batches = population // (workers * count)
+    seen = [
+        place
+        for index in range(epoch * batches, (epoch + 1) * batches)
+        for place in of_one_step(index, workers=workers, count=count, population=population, seed=seed)
+    ]
+    assert len(set(seen)) == len(seen) == batches * workers * count
+    assert set(seen) <= set(range(population))
+
+
+@given(seed=SEEDS)
+def test_epochs_and_seeds_shuffle_differently(seed: int) -> None:
+    orders = [
+        of_one_step(epoch, workers=1, count=50, population=50, seed=chosen)
+        for chosen in (seed, seed + 1)
+        for epoch in (0, 1)
+    ]
+    assert len({tuple(order) for order in orders}) == 4
+    assert all(sorted(order) == list(range(50)) for order in orders)
+
+
+@given(seed=SEEDS, dimensions=st.integers(1, 9), first=st.integers(0, 2**40), cut=st.integers(1, 4))
+def test_noise_of_a_sample_does_not_depend_on_the_batch_it_is_in(
+    seed: int, dimensions: int, first: int, cut: int
+) -> None:
+    problem = Quadratic(seed=seed, options=QuadraticOptions(dimensions=dimensions, layers=1))
+    whole = problem.sample_noise(first, 5)
+    np.testing.assert_array_equal(whole[:cut], problem.sample_noise(first, cut))
+    np.testing.assert_array_equal(whole[cut:], problem.sample_noise(first + cut, 5 - cut))
+    assert np.isfinite(whole).all() and len(np.unique(whole)) == whole.size

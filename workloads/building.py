@@ -1,0 +1,130 @@
+"""From the names in a scenario to a learner, with everything that is wrong said at once and before torch is imported."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.job import Learner
+from paceline.workloads.models import MODELS
+from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.timing import TimingOnly
+
+Learning = Literal["train", "quadratic", "none"]
+Precision = Literal["float32", "float64"]
+
+DATA = {"digits-mlp": "digits"}
+"""the data that a model is trained on"""
+
+
+class LayerwiseLearner(Learner, Protocol):
+    """A learner that can hand over its gradient layer by layer."""
+
+    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
+        """Calls `ready(layer name, gradient)` for each layer, last layer first, as each is complete; returns the mean loss."""
+
+
+def problems(
+    model: str, *, data: str | None, learning: str, precision: str = "float32", options: Mapping[str, Any] | None = None
+) -> list[str]:
+    """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
+
+    >>> problems("digits-mpl", data=None, learning="train")
+    ["model: found 'digits-mpl', expected one of digits-mlp, quadratic, lenet, alexnet (did you mean digits-mlp?)"]
+    """
+    found = [
+        *_unknown("model", model, MODELS),
+        *_unknown("learning", learning, get_args(Learning)),
+        *_unknown("precision", precision, get_args(Precision)),
+    ]
+    return found or [*_mismatched(model, data, learning), *_option_problems(learning, options or {})]
+
+
+def build(
+    model: str,
+    *,
+    data: str | None = None,
+    learning: Learning = "train",
+    seed: int,
+    precision: Precision = "float32",
+    **options: Any,
+) -> LayerwiseLearner:
+    """The learner of a workload.
+
+    Args:
+        model: a name in `MODELS`.
+        data: the data set, or None for the model's own.
+        learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
+        seed: of initial weights, order of samples and noise.
+        precision: of weights and gradients.
+        options: of the quadratic problem, see `QuadraticOptions`.
+
+    Raises:
+        InputError: naming everything that is wrong.
+
+    >>> build("lenet", learning="none", seed=1).initial().nbytes
+    1724320
+    """
+    wrong = problems(model, data=data, learning=learning, precision=precision, options=options)
+    if wrong:
+        raise InputError("\n".join(f"workload.{line}" for line in wrong))
+    match learning:
+        case "none":
+            return TimingOnly(MODELS[model], item_bytes=4 if precision == "float32" else 8)
+        case "quadratic":
+            return Quadratic(seed=seed, options=QuadraticOptions(**options))
+        case "train":
+            import torch  # here, because it takes a second that the other learners need not pay
+
+            from paceline.workloads.digits import DigitsMlp
+
+            return DigitsMlp(seed=seed, dtype=torch.float32 if precision == "float32" else torch.float64)
+
+
+def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:
+    known = list(known)
+    if value in known:
+        return []
+    near = difflib.get_close_matches(value, known, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return [f"{key}: found {value!r}, expected one of {', '.join(known)}{hint}"]
+
+
+def _mismatched(model: str, data: str | None, learning: str) -> list[str]:
+    if learning == "train" and model not in DATA:
+        return [
+            f"learning: found 'train', but {model} cannot be trained yet; expected one of {', '.join(DATA)}, or learning: none"
+        ]
+    if (learning == "quadratic") != (model == "quadratic") and learning != "none":
+        return [
+            f"learning: found {learning!r} with the model {model}; expected the model quadratic with learning: quadratic"
+        ]
+    if data is not None and data != DATA.get(model):
+        right = f"expected {DATA[model]}" if model in DATA else "expected none: the model has no data"
+        return [f"data: found {data!r} for {model}, {right}"]
+    return []
+
+
+def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:
+    if learning != "quadratic":
+        return [f"options.{key}: only learning: quadratic has options" for key in options]
+    try:
+        chosen = TypeAdapter(QuadraticOptions).validate_python(dict(options), strict=False)
+    except ValidationError as error:
+        return [
+            _option_problem(detail["loc"], detail["type"], detail["msg"], detail["input"]) for detail in error.errors()
+        ]
+    return [f"options.{line}" for line in chosen.problems()]
+
+
+def _option_problem(place: tuple[int | str, ...], kind: str, message: str, value: Any) -> str:
+    name = ".".join(map(str, place))
+    if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
+        names = list(QuadraticOptions.__dataclass_fields__)
+        near = difflib.get_close_matches(name, names, n=1)
+        return f"options.{name}: there is no such option ({f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)})"
+    return f"options.{name}: found {value!r}; {message.lower()}"

@@ -1,0 +1,49 @@
+"""Nothing is learned: weights and gradients have a size and no numbers, for runs that only ask how long things take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.algorithms.job import Score
+from paceline.algorithms.values import Layout, Null, Samples
+from paceline.workloads.models import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class TimingOnly:
+    """A learner without numbers. Losses are NaN and there is no accuracy.
+
+    Args:
+        model: whose layers the vectors have the size of.
+        item_bytes: bytes of one number, 4 or 8.
+    """
+
+    model: ModelInfo
+    item_bytes: int = 4
+
+    @property
+    def layout(self) -> Layout:
+        return self.model.layout()
+
+    @property
+    def population(self) -> int:
+        return self.model.population
+
+    def initial(self) -> Null:
+        return Null(self.model.parameters, self.item_bytes)
+
+    def load(self, samples: Samples) -> None:
+        """No data."""
+
+    def gradient(self, vector: Null, data: None) -> tuple[Null, float]:
+        return vector, math.nan
+
+    def layer_gradients(self, vector: Null, data: None, ready: Callable[[str, Null], None]) -> float:
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, vector[layer.part])
+        return math.nan
+
+    def evaluate(self, vector: Null) -> Score:
+        return Score(math.nan, None)
