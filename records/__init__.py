@@ -1,1 +1,5 @@
 """What a run leaves behind. Read `trace` first, then `tables`, `summary`, `store`."""
+
+from paceline.records.run import Run
+
+__all__ = ["Run"]

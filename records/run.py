@@ -1,0 +1,101 @@
+"""A run as its readers see it: typed, whole, the same for simulated and measured ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.job import Job, Learner
+from paceline.records.machine import package_versions
+from paceline.records.summary import SMOOTHING, Kind, Summary, summarise
+from paceline.records.tables import Tables, assemble
+from paceline.records.trace import Snapshot, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One method on one seed, run once: what ``RUN/`` holds."""
+
+    scenario: Mapping[str, Any]
+    """the resolved scenario, as it can be run again"""
+    name: str
+    """the scenario's name"""
+    algorithm: str
+    seed: int
+    summary: Summary
+    tables: Tables
+    weights: Any = None
+    """the weights being learned, at the end: a flat vector, or None where the run had no numbers"""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """facts about the machine and this very run; they differ from one run to the next"""
+    versions: Mapping[str, str] = field(default_factory=package_versions)
+    trace: Trace | None = None
+    """the raw record, while the run is in memory; it is not stored"""
+    path: Path | None = None
+    """where it has been stored"""
+
+    @property
+    def kind(self) -> Kind:
+        """Simulated or measured."""
+        return self.summary["kind"]
+
+    @staticmethod
+    def of(
+        trace: Trace,
+        *,
+        job: Job,
+        kind: Kind,
+        scenario: Mapping[str, Any],
+        name: str,
+        algorithm: str | None = None,
+        target: float | None = None,
+        smoothing: int = SMOOTHING,
+        paced: bool = False,
+        emulated_network: bool = False,
+    ) -> Run:
+        """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
+
+        Args:
+            trace: what the interpreter wrote down.
+            job: what it ran.
+            kind: simulated or measured.
+            scenario: the resolved scenario.
+            name: the scenario's name.
+            algorithm: the name in tables and folders, where it is not the method's.
+            target: the accuracy that time to accuracy is measured against.
+            smoothing: evaluations in the trailing mean.
+            paced: whether a measured run held its steps to device times.
+            emulated_network: whether a measured run's messages crossed an emulated network.
+        """
+        trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
+        tables = assemble(trace, population=job.learner.population)
+        summary = summarise(
+            tables,
+            kind=kind,
+            wall_s=trace.wall_s,
+            workers=job.workers,
+            notion=job.method.notion,
+            target=target,
+            smoothing=smoothing,
+            paced=paced,
+            emulated_network=emulated_network,
+        )
+        return Run(
+            scenario=scenario,
+            name=name,
+            algorithm=algorithm or job.method.name,
+            seed=job.seed,
+            summary=summary,
+            tables=tables,
+            weights=trace.weights,
+            machine=trace.notes,
+            trace=trace,
+        )
+
+
+def evaluated(shot: Snapshot, learner: Learner) -> Snapshot:
+    """The snapshot with its score."""
+    return shot if shot.score is not None else dataclasses.replace(shot, score=learner.evaluate(shot.vector))

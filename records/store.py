@@ -1,0 +1,157 @@
+"""Writing runs to disk and reading them back.
+
+Rules of this file:
+
+* A folder appears whole or not at all: it is built under a hidden name beside its place and then renamed.
+* Nothing is ever overwritten; a taken name is an error, and `place` finds the next free one.
+* What differs between two runs of the same scenario and seed (machine, dates, paths) is in ``run.json`` alone; tables
+  and weights of a simulated run are the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file, save_file
+
+from paceline.algorithms.errors import InputError
+from paceline.records.run import Run
+from paceline.records.tables import SCHEMAS, Tables
+
+SCHEMA_VERSION = 1
+"""of ``run.json`` and the tables beside it; it grows when a reader of old runs would be misled"""
+
+
+def save(run: Run, out: Path) -> Run:
+    """Stores the run in a new folder under `out`, ``<scenario>-<algorithm>-<seed>-<kind>-<n>``; answers it with its path."""
+    stem = f"{slug(run.name)}-{slug(run.algorithm)}-{run.seed}-{run.kind}"
+    while True:
+        folder = place(out, stem)
+        try:
+            return write_run(folder, run)
+        except FileExistsError:  # somebody else took the name since; the next one is free
+            continue
+
+
+def write_run(folder: Path, run: Run) -> Run:
+    """Stores the run as `folder`, whole or not at all; answers it with its path.
+
+    Raises `FileExistsError` where there is something of that name already.
+    """
+    with new_folder(folder) as building:
+        for name, schema in SCHEMAS.items():
+            table = pa.Table.from_pandas(getattr(run.tables, name), schema=schema, preserve_index=False)
+            pq.write_table(table.replace_schema_metadata(None), building / f"{name}.parquet")
+        vector = as_array(run.weights)
+        if vector is not None:
+            save_file({"weights": vector}, building / "weights.safetensors")
+        (building / "run.json").write_text(to_json(describe(run)) + "\n", encoding="utf-8")
+    return dataclasses.replace(run, path=folder)
+
+
+def read_run(folder: Path) -> Run:
+    """The run stored as `folder`; raises `InputError` where there is none, or one of a later Paceline."""
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        if record["schema_version"] > SCHEMA_VERSION:
+            raise InputError(f"{folder}: schema_version {record['schema_version']} is of a later Paceline; this one reads up to {SCHEMA_VERSION}")
+        frames = {name: pq.read_table(folder / f"{name}.parquet", schema=schema).to_pandas() for name, schema in SCHEMAS.items()}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: no whole run there ({type(error).__name__}: {error}); give a folder that simulate or train wrote") from error
+    weights = folder / "weights.safetensors"
+    return Run(
+        scenario=record["scenario"],
+        name=record["name"],
+        algorithm=record["algorithm"],
+        seed=record["seed"],
+        summary=record["summary"],
+        tables=Tables(**frames),
+        weights=load_file(weights)["weights"] if weights.exists() else None,
+        machine=record["machine"],
+        versions=record["versions"],
+        path=folder,
+    )
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What ``run.json`` says."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": run.kind,
+        "name": run.name,
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "scenario": dict(run.scenario),
+        "summary": run.summary,
+        "versions": dict(run.versions),
+        "machine": dict(run.machine),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A hidden folder to build in; it gets its name when the block ends well and is removed when it does not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield building
+        building.chmod(0o755)  # mkdtemp gives 0o700, which would lock colleagues out
+        if folder.exists():  # renaming onto an empty folder would succeed
+            raise FileExistsError(f"{folder} is there already; runs are never overwritten")
+        try:
+            os.rename(building, folder)
+        except OSError as error:
+            if folder.exists():  # it came between the look and the renaming
+                raise FileExistsError(f"{folder} is there already; runs are never overwritten") from error
+            raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def place(out: Path, stem: str) -> Path:
+    """The first of ``out/stem-1``, ``out/stem-2``, … after all that are there."""
+    taken = [int(match[1]) for entry in out.glob(f"{stem}-*") if (match := re.fullmatch(re.escape(stem) + r"-(\d+)", entry.name))]
+    return out / f"{stem}-{max(taken, default=0) + 1}"
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name.
+
+    >>> slug("My scenario: 4 × P100")
+    'My-scenario-4-P100'
+    """
+    return re.sub(r"[^\w.]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
+
+
+def as_array(vector: Any) -> np.ndarray[Any, Any] | None:
+    """The numbers of a vector; None where it has none."""
+    if vector is None or not (hasattr(vector, "detach") or isinstance(vector, np.ndarray)):
+        return None
+    return np.ascontiguousarray(vector.detach().cpu().numpy() if hasattr(vector, "detach") else vector)
+
+
+def to_json(value: Any) -> str:
+    """A JSON document; raises `ValueError` rather than write NaN, which no JSON reader has to understand."""
+    return json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{value!r} cannot be written as JSON")

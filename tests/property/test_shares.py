@@ -1,0 +1,48 @@
+"""Invariant 56: compute, exposed communication and waiting are the whole of a worker's time, whatever it did."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.values import Rank
+from paceline.records.summary import shares
+from paceline.records.tables import ACTIVITIES, assemble
+from paceline.records.trace import Span, Trace
+
+TICKS = st.integers(0, 40)
+PRIORITY = {"compute": 0, "load": 1, "update": 2, "communication": 3, "wait": 4}
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    start, end = sorted((draw(TICKS), draw(TICKS)))
+    activity = draw(st.sampled_from(["compute", "load", "update", "collective", "receive", "send"]))
+    lane, key = draw(st.sampled_from(["main", "1"])), draw(st.sampled_from(["a", "b"]))
+    ready = draw(st.none() | TICKS.map(float))
+    return Span(Rank(draw(st.integers(0, 2))), lane, activity, None, 0, float(start), float(end), 8, ready, key)
+
+
+@given(st.lists(spans(), max_size=12), st.integers(1, 40))
+def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wall: int) -> None:
+    """Against a second way of counting: look at each tick of each rank and take the first activity that covers it."""
+    table = assemble(Trace(spans=recorded), population=1).spans
+    counted = dict.fromkeys(ACTIVITIES, 0)
+    rows = list(table[["rank", "activity", "start_s", "end_s"]].itertuples(index=False, name=None))
+    for rank in range(2):
+        for tick in range(wall):
+            here = [activity for of, activity, start_s, end_s in rows if of == rank and start_s <= tick and tick + 1 <= end_s]
+            counted[min(here, key=PRIORITY.__getitem__, default="wait")] += 1
+    found = shares(table, wall_s=float(wall), workers=2)
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert found == pytest.approx({activity: ticks / (2 * wall) for activity, ticks in counted.items()})
+
+
+@given(st.lists(spans(), max_size=12))
+def test_splitting_keeps_time_and_bytes(recorded: list[Span]) -> None:
+    """The rows of a span last as long as the span, and only what was sent is counted."""
+    table = assemble(Trace(spans=recorded), population=1).spans
+    assert (table["end_s"] - table["start_s"]).sum() == sum(span.end_s - span.start_s for span in recorded)
+    assert (table["end_s"] >= table["start_s"]).all()
+    assert table["bytes"].sum() == sum(span.bytes for span in recorded if span.activity != "receive")
