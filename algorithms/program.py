@@ -89,9 +89,14 @@ class Lane:
         frame = innermost(self.steps)
         if frame is None:
             return f"{self.name} (ended)"
-        path = Path(frame.f_code.co_filename).resolve()
-        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        return f"{shown}:{frame.f_lineno} in {frame.f_code.co_name}"
+        return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+@functools.cache  # every collective asks for its line, and resolving a path takes longer than all the rest of it
+def shown(filename: str) -> Path:
+    """A source file as messages show it: from the root of the repository, where it lies there."""
+    path = Path(filename).resolve()
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def innermost(steps: Any) -> FrameType | None:
