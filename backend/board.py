@@ -1,0 +1,146 @@
+"""The board: shared memory of one host in which every rank says what it is doing, and where a stop is agreed.
+
+Rules of this file:
+
+* The launcher makes the board before it forks; ranks write their own row only, except for the stop, which has a lock.
+* Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to
+  be reported in words, and for everybody to stop at the same step.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import zlib
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.values import Rank
+
+BUCKETS, SLOTS, TEXT = 8, 64, 240
+NEVER = np.iinfo(np.int64).max
+
+
+class Doing(IntEnum):
+    """What a rank's program is doing."""
+
+    STARTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(7)
+
+
+class Board:
+    """One row per rank."""
+
+    def __init__(self, ranks: int, keepers: Sequence[Rank]) -> None:
+        row = np.dtype(
+            [
+                ("doing", "u1"),
+                ("moves", "i8"),
+                ("step", "i8"),
+                ("busy", "i4"),
+                ("granted", "i8"),
+                ("text", f"S{TEXT}"),
+                ("collectives", [("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")], (BUCKETS, SLOTS)),
+            ]
+        )
+        self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
+        self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
+        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8")])
+        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
+        self.common["stop_at"], self.common["lost"] = NEVER, -1
+        self.rows["collectives"]["position"] = -1
+        self._keepers = [int(rank) for rank in keepers]
+        self._lock = multiprocessing.get_context("fork").Lock()
+
+    # --- stopping -------------------------------------------------------------------------------------------------
+
+    def grant(self, rank: Rank, step: int) -> bool:
+        """Whether a keeper may begin this step; once granted, everyone may."""
+        with self._lock:
+            if step >= self.common["stop_at"][0]:
+                return False
+            self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
+            return True
+
+    def stop(self) -> None:
+        """Ends the run after the last step that any keeper has begun."""
+        with self._lock:
+            self.common["stop_at"] = min(self.common["stop_at"][0], self.rows["granted"][self._keepers].max())
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self.common["stop_at"][0] != NEVER)
+
+    # --- what everybody does --------------------------------------------------------------------------------------
+
+    def say(self, rank: Rank, doing: Doing, text: str = "") -> None:
+        """Notes what a rank is doing, in words when it waits for others."""
+        row = self.rows[rank]
+        row["moves"] += 1
+        if text:
+            row["text"] = text.encode()[:TEXT]
+        row["doing"] = doing
+
+    def doing(self, rank: int) -> Doing:
+        return Doing(int(self.rows["doing"][rank]))
+
+    def waits(self, rank: int) -> str:
+        """What a blocked rank said it waits for."""
+        return bytes(self.rows["text"][rank]).decode(errors="replace")
+
+    def busy(self, rank: Rank, by: int) -> None:
+        """Notes that the rank's device begins (+1) or ends (−1) to compute, whatever its program waits for."""
+        self.rows["busy"][rank] += by
+
+    @property
+    def all_ready(self) -> bool:
+        return bool((self.rows["doing"] >= Doing.READY).all())
+
+    @property
+    def all_drained(self) -> bool:
+        return bool((self.rows["doing"] >= Doing.DRAINED).all())
+
+    @property
+    def start_s(self) -> float:
+        """The common start on the host's monotonic clock; 0 before it is set."""
+        return float(self.common["start_s"][0])
+
+    def start(self, at_s: float) -> None:
+        self.common["start_s"] = at_s
+
+    def lose(self, rank: Rank) -> None:
+        """Notes that a rank is gone; every wait for others ends with `PeerFailed`."""
+        self.common["lost"] = rank
+
+    @property
+    def lost(self) -> Rank | None:
+        """The rank that has died, if one has."""
+        rank = int(self.common["lost"][0])
+        return None if rank < 0 else Rank(rank)
+
+    # --- collectives ----------------------------------------------------------------------------------------------
+
+    def enter(self, rank: Rank, members: Sequence[Rank], stream: str, position: int, what: str, place: str) -> None:
+        """Notes a collective before it is issued; raises `ProgramError` where another member issued something else.
+
+        gloo matches collectives by their order alone: a swapped pair of equal size is silently added up, one of unequal
+        size aborts the process. Whoever comes second sees the difference here and does not issue.
+        """
+        bucket, slot = zlib.crc32(stream.encode()) % BUCKETS, position % SLOTS
+        name = zlib.crc32(stream.encode()) | len(stream) << 32
+        mine = self.rows["collectives"][rank, bucket, slot : slot + 1]
+        mine["stream"], mine["text"] = name, f"{what}\0{place}".replace("\0", "\1").encode()[:TEXT]
+        mine["position"] = position
+        for other in members:
+            theirs = self.rows["collectives"][other, bucket, slot]
+            if other == rank or theirs["position"] != position or theirs["stream"] != name:
+                continue
+            their_what, _, their_place = bytes(theirs["text"]).decode(errors="replace").partition("\1")
+            if their_what != what[:TEXT]:
+                raise ProgramError(
+                    f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at {their_place} "
+                    f"entered {their_what}; all members must issue the same collectives in the same order"
+                )

@@ -1,0 +1,81 @@
+"""From the ranks' streams to one record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.algorithms.errors import PacelineError, RunFailed
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Me
+from paceline.algorithms.values import Rank
+from paceline.backend.recorder import Tail
+from paceline.records.trace import Trace
+
+
+def stream_of(folder: Path, rank: Rank) -> Path:
+    """The file that a rank appends its record to."""
+    return folder / f"rank{rank}.stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rank's last words."""
+
+    rank: Rank
+    role: str
+    kind: type[BaseException]
+    message: str
+    traceback: str
+    time_s: float
+    follows: bool
+    """it failed because another one had"""
+
+    @staticmethod
+    def first(folder: Path, team: Sequence[Me]) -> Failure | None:
+        """The failure that came first and did not follow from another one's, if any rank has left word of one."""
+        found = [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
+        return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
+
+    def error(self) -> PacelineError:
+        """The error to raise in the launcher: the rank's own if it is one of ours, else one that quotes the traceback."""
+        if issubclass(self.kind, PacelineError) and not self.follows:
+            return self.kind(self.message)
+        return RunFailed(f"rank {self.rank} ({self.role}) failed: {self.kind.__name__}: {self.message}\n{self.traceback}")
+
+
+def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
+    """Merges what the ranks wrote; times are seconds since the common start on the host's one monotonic clock."""
+    trace = Trace()
+    ends, late = [], 0.0
+    for me in job.team:
+        for kind, value in Tail(stream_of(folder, me.rank)).read():
+            match kind:
+                case "span":
+                    trace.spans.append(value)
+                case "update":
+                    trace.updates.append(value)
+                case "snapshot":
+                    trace.snapshots.append(value)
+                case "heard":
+                    trace.heard.append(value)
+                case "now":
+                    trace.notes.setdefault("now", []).append((int(me.rank), value))
+                case "state":
+                    trace.states[me.rank] = value
+                case "weights":
+                    trace.weights = value
+                case "end":
+                    ends.append(value)
+                case "late":
+                    late = max(late, value)
+                case _:
+                    pass  # "error": the launcher has read it
+    trace.spans.sort(key=lambda span: (span.start_s, span.rank))
+    trace.updates.sort(key=lambda update: (update.time_s, update.rank))
+    trace.wall_s = max(ends, default=max((span.end_s for span in trace.spans), default=0.0))
+    if trace.weights is None and trace.snapshots:
+        trace.weights = trace.snapshots[-1].vector
+    trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
+    return trace

@@ -1,0 +1,180 @@
+"""Starting local ranks, watching them, and gathering what they leave.
+
+Rules of this file:
+
+* The launcher hosts the store and forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It
+  computes nothing of the run, except scores of snapshots where an accuracy is to end it.
+* Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind, and
+  what had been recorded until then is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from paceline.algorithms.errors import (
+    DeadlockError,
+    PacelineError,
+    ProgramError,
+    RunFailed,
+)
+from paceline.algorithms.job import Job
+from paceline.algorithms.values import Rank
+from paceline.backend.board import Board, Doing
+from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.interpreter import Pace
+from paceline.backend.recorder import Tail
+from paceline.backend.worker import EXIT_FAILED, Place, work
+from paceline.records.trace import Schedule, Trace
+
+WATCH_S = 0.02
+"""how often the launcher looks at its ranks"""
+GRACE_S = 5.0
+"""how long survivors have to write their records after a rank has died"""
+PATIENCE_S = 10.0
+"""all ranks blocked and nothing moved for so long: a deadlock"""
+SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+
+class RankFailed(RunFailed):
+    """A rank died or failed; `trace` is what had been recorded until then."""
+
+    def __init__(self, message: str, trace: Trace | None = None) -> None:
+        super().__init__(message, trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A job, and how it is run for real."""
+
+    job: Job
+    schedule: Callable[[], Schedule]
+    pace: Pace | None = None
+    """None: as fast as this machine goes"""
+    threads: int = 1
+    """torch threads of each rank"""
+    patience_s: float = PATIENCE_S
+    progress: Callable[[int, float], None] | None = None
+    """called now and then with the keeper's completed steps and the seconds since the start"""
+
+
+def run_job(launch: Launch) -> Trace:
+    """Runs a job with one process per rank and answers its record.
+
+    Raises:
+        RankFailed: a rank died or failed; it names the rank and carries the record up to then.
+        DeadlockError, ProgramError: the programs are wrong; named by rank, program line and step.
+    """
+    torch.set_num_threads(launch.threads)  # before the fork: a child must not inherit a pool of threads that is not there
+    team, keeper_role = launch.job.team, launch.job.method.keeper
+    folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
+    board = Board(len(team), [me.rank for me in team if me.role == keeper_role])
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    place = Place(launch.job, launch.pace, launch.schedule, launch.threads, board, store.port, folder)
+    children: dict[int, Rank] = {}
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for me in team:
+            if (pid := os.fork()) == 0:
+                work(place, me)
+            children[pid] = me.rank
+        failure = Watch(launch, board, children, folder).run()
+        trace = gather(launch.job, folder, start_s=board.start_s)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        shutil.rmtree(folder, ignore_errors=True)
+    if failure is None:
+        return trace
+    raise RankFailed(str(failure), trace) if isinstance(failure, RunFailed) else failure
+
+
+class Watch:
+    """Looks after the ranks until all have ended."""
+
+    def __init__(self, launch: Launch, board: Board, children: dict[int, Rank], folder: Path) -> None:
+        self.launch, self.board, self.children, self.folder = launch, board, children, folder
+        self.keeper = launch.job.keeper
+        self.failure: PacelineError | None = None
+        self.deadline = float("inf")
+        self.moves, self.moved_s = -1, time.monotonic()
+        self.tail = Tail(stream_of(folder, self.keeper))
+
+    def run(self) -> PacelineError | None:
+        """Answers what went wrong, if anything did."""
+        while self.children:
+            self.reap()
+            self.look_for_deadlock()
+            self.look_at_accuracy()
+            if time.monotonic() > self.deadline:
+                break
+            if self.launch.progress is not None and self.board.start_s:
+                self.launch.progress(int(self.board.rows["step"][self.keeper]), time.monotonic() - self.board.start_s)
+            time.sleep(WATCH_S)
+        return self.failure
+
+    def reap(self) -> None:
+        """Takes note of the ranks that have ended, and tells the others of the first that should not have."""
+        for pid, rank in list(self.children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            del self.children[pid]
+            code = os.waitstatus_to_exitcode(status)
+            if code != 0 and self.failure is None:
+                self.failure = self.reason(rank, code)
+                self.board.lose(rank)
+                self.deadline = time.monotonic() + GRACE_S
+
+    def reason(self, rank: Rank, code: int) -> PacelineError:
+        """Why a rank ended, from its own last words or from its exit status."""
+        role = self.launch.job.team[rank].role
+        if code == EXIT_FAILED and (said := Failure.first(self.folder, self.launch.job.team)) is not None:
+            return said.error()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        return RunFailed(f"rank {rank} ({role}) died at step {int(self.board.rows['step'][rank])}: {how}")
+
+    def look_for_deadlock(self) -> None:
+        """A deadlock: every rank is blocked or at its end, none computes, and nothing has moved for a while."""
+        moves = int(self.board.rows["moves"].sum())
+        ranks = [int(rank) for rank in self.children.values()]
+        blocked = [rank for rank in ranks if self.board.doing(rank) is Doing.BLOCKED]
+        idle = all(self.board.doing(rank) in (Doing.BLOCKED, Doing.ENDED) for rank in ranks) and not self.board.rows["busy"].any()
+        if moves != self.moves or not blocked or not idle:
+            self.moves, self.moved_s = moves, time.monotonic()
+        elif time.monotonic() - self.moved_s > self.launch.patience_s and self.failure is None:
+            lines = "\n".join(f"  {self.board.waits(rank)}" for rank in blocked)
+            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.launch.patience_s:g} s\n{lines}")
+            self.deadline = 0.0
+
+    def look_at_accuracy(self) -> None:
+        """Ends the run when a snapshot's accuracy has reached the budget's."""
+        goal = self.launch.job.budget.accuracy
+        if goal is None or self.board.stopping:
+            return
+        for kind, value in self.tail.read():
+            if kind == "snapshot":
+                accuracy = self.launch.job.learner.evaluate(value.vector).accuracy
+                if accuracy is not None and accuracy >= goal:
+                    self.board.stop()
+
+
+__all__ = ["DeadlockError", "Launch", "ProgramError", "RankFailed", "run_job"]

@@ -1,0 +1,62 @@
+"""One rank's record on its way to disk: appended in pieces as the run goes, so that a killed rank loses half a second at most."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from paceline.algorithms.ledger import Update
+from paceline.algorithms.values import Rank
+from paceline.records.trace import Snapshot, Span
+
+FLUSH_S = 0.5
+Kind = Literal["span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "error"]
+
+
+class Recorder:
+    """Collects entries in memory and appends them to a file now and then."""
+
+    def __init__(self, rank: Rank, path: Path) -> None:
+        self.rank = rank
+        self._file = path.open("ab", buffering=0)
+        self._entries: list[tuple[Kind, Any]] = []
+        self._flushed_s = 0.0
+
+    def add(self, kind: Kind, value: Span | Update | Snapshot | Any) -> None:
+        self._entries.append((kind, value))
+
+    def breathe(self, now_s: float) -> None:
+        """Writes what there is if the last time is a while ago; called where a program passes `Next`."""
+        if now_s - self._flushed_s > FLUSH_S:
+            self.flush()
+            self._flushed_s = now_s
+
+    def flush(self) -> None:
+        """Appends all entries as one piece."""
+        entries, self._entries = self._entries, []
+        if entries:
+            self._file.write(pickle.dumps(entries, protocol=5))
+
+
+class Tail:
+    """Reads what a rank has written, piece by piece, also while it is still writing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def read(self) -> Iterator[tuple[Kind, Any]]:
+        """Everything since the last reading; a piece that is not whole (yet, or for ever after a kill) is left."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            while True:
+                try:
+                    piece = pickle.load(file)
+                except (EOFError, pickle.UnpicklingError):
+                    return
+                self._at = file.tell()
+                yield from piece

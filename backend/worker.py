@@ -1,0 +1,125 @@
+"""One rank's process, from the fork to its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+
+from paceline.algorithms.errors import PeerFailed
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Me
+from paceline.algorithms.values import Group, nbytes
+from paceline.backend.board import Board, Doing
+from paceline.backend.cells import Cells
+from paceline.backend.gather import Failure, stream_of
+from paceline.backend.interpreter import Interpreter, Pace
+from paceline.backend.pace import Clock
+from paceline.backend.recorder import Recorder
+from paceline.backend.transport import Transport
+from paceline.records.trace import Schedule
+
+EXIT_FAILED = 3
+"""the exit status of a rank that has left its last words in its stream"""
+PR_SET_PDEATHSIG = 1
+START_IN_S = 0.01
+ENVELOPE_BYTES = 4096
+"""room in a receive buffer for everything of a message that is not a vector"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a rank's process is given through the fork."""
+
+    job: Job
+    pace: Pace | None
+    schedule: Callable[[], Schedule]
+    threads: int
+    board: Board
+    port: int
+    folder: Path
+
+
+def work(place: Place, me: Me) -> NoReturn:
+    """Performs the rank's program, leaves its record, and ends the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
+    recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    status = EXIT_FAILED
+    try:
+        torch.set_num_threads(place.threads)
+        perform(place, me, recorder)
+        status = 0
+    except BaseException as error:
+        place.board.say(me.rank, Doing.FAILED)
+        recorder.add("error", Failure(me.rank, me.role, type(error), str(error), traceback.format_exc(), time.monotonic(), isinstance(error, PeerFailed)))
+    finally:
+        recorder.flush()
+        os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+
+
+def perform(place: Place, me: Me, recorder: Recorder) -> None:
+    """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
+    board, job = place.board, place.job
+    store = dist.TCPStore("127.0.0.1", place.port, is_master=False, timeout=timedelta(seconds=60))
+    initial = job.learner.initial()
+    transport = Transport(
+        me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
+    )
+    for group in dict.fromkeys((me.workers, me.node)):  # made now, so that no step pays for it
+        if me.rank in group and len(group) > 1:
+            transport.group(group).barrier().wait()
+    interpreter = Interpreter(
+        me,
+        job,
+        board=board,
+        transport=transport,
+        recorder=recorder,
+        cells=Cells(node_folder(place.folder, me.node)),
+        clock=meet(board, me),
+        pace=place.pace,
+        schedule=place.schedule(),
+    )
+    state = interpreter.run()
+    recorder.add("end", interpreter.clock.now())
+    recorder.add("state", state)
+    recorder.add("late", interpreter.late_s)
+    if me.rank == job.keeper:
+        recorder.add("weights", interpreter.learned)
+    board.say(me.rank, Doing.ENDED)
+    transport.flush()
+    board.say(me.rank, Doing.DRAINED)
+    while not board.all_drained and board.lost is None:  # others may still send here
+        time.sleep(0.002)
+
+
+def meet(board: Board, me: Me) -> Clock:
+    """Waits until every rank is ready; all clocks start at one moment."""
+    board.say(me.rank, Doing.READY)
+    while not board.all_ready:
+        time.sleep(0.0005)
+    if me.rank == 0:
+        board.start(time.monotonic() + START_IN_S)
+    while not board.start_s:
+        time.sleep(0.0005)
+    clock = Clock(board.start_s)
+    board.say(me.rank, Doing.RUNNING)
+    clock.wait_until(0.0)
+    return clock
+
+
+def node_folder(folder: Path, node: Group) -> Path:
+    """Where the cells of a node lie."""
+    path = folder / f"node{node.ranks[0]}"
+    path.mkdir(exist_ok=True)
+    return path
