@@ -1,1 +1,8 @@
-"""Clusters: devices, spread, nodes, links, and the closed forms of collectives on them."""
+"""Clusters: devices, spread, nodes, links, and the closed forms of collectives. Read `cluster` first, then `spread`."""
+
+from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.devices import Device
+from paceline.topologies.links import LINKS, Link
+from paceline.topologies.spread import NO_SPREAD, Spread
+
+__all__ = ["LINKS", "NO_SPREAD", "Cluster", "Device", "Link", "Node", "Spread"]

@@ -1,0 +1,31 @@
+"""Devices: how long a gradient takes on one.
+
+A step costs a fixed overhead (launching kernels, the input pipeline, the framework) and a time per sample: the
+straight line that throughput tables over batch sizes are fitted with. There is no catalogue: the two numbers belong
+to a device and a model together, and specifications of devices alone do not give them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Something that computes gradients.
+
+    compute_s(b) = overhead_s + b · per_sample_s
+
+    >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
+    >>> round(slow.compute_s(32), 9)
+    0.04
+    """
+
+    name: str
+    overhead_s: float
+    per_sample_s: float
+    provenance: str = "given in the scenario"
+
+    def compute_s(self, samples: int) -> float:
+        """Seconds that a gradient over so many samples takes, without spread."""
+        return self.overhead_s + samples * self.per_sample_s

@@ -1,0 +1,65 @@
+"""Links: latency and bandwidth of one direction.
+
+Rules of this file: latency is one way, for a small message, as the message layer named in `provenance` sees it;
+bandwidth is what that layer sustains, not what is printed on the box. FOUND means published by the source named;
+MEMORY means remembered, with the confidence that follows, and is never claimed as validation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link, in the α–β model: a message of n bytes takes latency_s + n / bytes_per_s when it is alone.
+
+    >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
+    1.02
+    """
+
+    name: str
+    latency_s: float
+    bytes_per_s: float
+    provenance: str
+
+    def message_s(self, nbytes: float) -> float:
+        """Seconds from sending to arrival of a message that shares the link with nobody."""
+        return self.latency_s + nbytes / self.bytes_per_s
+
+
+def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
+    return Link(name=name, latency_s=latency_us * 1e-6, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance)
+
+
+LINKS: dict[str, Link] = {
+    link.name: link
+    for link in (
+        _link("eth-1g", 40.0, 0.110, "gloo over TCP; bandwidth FOUND 110 MB/s (gloo issue 21); latency MEMORY medium"),
+        _link("eth-10g", 20.0, 1.15, "TCP; both MEMORY high"),
+        _link("eth-25g", 18.0, 2.8, "TCP; both MEMORY medium"),
+        _link("eth-40g-usnic", 1.93, 4.65, "Open MPI over usNIC; both FOUND (Cisco blog: 1.93 us, 37.23 Gbit/s)"),
+        _link("eth-40g-gloo", 20.0, 1.16, "gloo on one pinned core; bandwidth FOUND (gloo issue 248); latency MEMORY"),
+        _link("eth-100g", 16.0, 5.0, "one TCP stream; both MEMORY medium"),
+        _link("eth-100g-roce", 1.67, 12.25, "Open MPI over UCX; both FOUND (OCI BM.GPU4.8: 1.67 us, 12254 MB/s)"),
+        _link("ib-qdr", 1.5, 3.3, "4x, MPI; both MEMORY high"),
+        _link("ib-fdr", 1.1, 6.2, "4x, MPI; both MEMORY high"),
+        _link("ib-edr", 1.0, 11.9, "4x, MPI; bandwidth FOUND about 12.0 GB/s; latency MEMORY high"),
+        _link("ib-hdr100", 1.26, 12.2, "verbs; both FOUND (perftest, 20000 pings: median 1.26 us)"),
+        _link("ib-hdr", 1.0, 24.0, "4x, verbs; bandwidth FOUND about 24.0 GB/s; latency MEMORY high"),
+        _link("ib-ndr", 1.0, 48.0, "4x, verbs; bandwidth FOUND about 48.0 GB/s; latency MEMORY medium"),
+        _link("sc17-ib-fdr", 0.7, 5.0, "You, Buluç, Demmel, SC'17, table (β = 0.2 ns/B); both MEMORY high"),
+        _link("sc17-ib-qdr", 1.2, 1 / 0.3, "You, Buluç, Demmel, SC'17, table (β = 0.3 ns/B); both MEMORY high"),
+        _link("sc17-eth-10g", 7.2, 1 / 0.9, "You, Buluç, Demmel, SC'17, table (NE020, β = 0.9 ns/B); both MEMORY high"),
+        _link("aries", 1.3, 8.0, "Cray MPI; both FOUND (NERSC on Cori: 0.25 to 3.7 us by distance, about 8 GB/s)"),
+        _link("omni-path-100", 1.0, 12.3, "PSM2 on Xeon; both MEMORY high"),
+        _link("slingshot-200g", 2.0, 24.0, "CXI; bandwidth FOUND 24.0 GB/s (CSCS); latency MEMORY medium"),
+        _link("pcie3-x16", 5.0, 12.0, "GPU copy; bandwidth FOUND (NCCL's PCI_BW); latency MEMORY medium"),
+        _link("pcie4-x16", 5.0, 26.3, "GPU copy; bandwidth FOUND (Azure A100: 26.28 GB/s); latency MEMORY medium"),
+        _link("nvlink1", 2.0, 18.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
+        _link("nvlink2", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
+        _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE"),
+        _link("loopback", 60.0, 4.0, "gloo over TCP; both measured on two cores, which it is bound by"),
+    )
+}  # fmt: skip
+"""the links by name"""
