@@ -1,4 +1,4 @@
-"""From the names in a scenario to a learner, with everything that is wrong said at once and before torch is imported."""
+"""From the names in a scenario to a learner; all that is wrong is said at once, and before torch is imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class LayerwiseLearner(Learner, Protocol):
     """A learner that can hand over its gradient layer by layer."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        """Calls `ready(layer name, gradient)` for each layer, last layer first, as each is complete; returns the mean loss."""
+        """Calls `ready(layer name, gradient)` as each layer is complete, last layer first; returns the mean loss."""
+        ...
 
 
 def problems(
@@ -96,13 +97,10 @@ def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:
 
 def _mismatched(model: str, data: str | None, learning: str) -> list[str]:
     if learning == "train" and model not in DATA:
-        return [
-            f"learning: found 'train', but {model} cannot be trained yet; expected one of {', '.join(DATA)}, or learning: none"
-        ]
+        trainable = ", ".join(DATA)
+        return [f"learning: found 'train', but {model} cannot be trained yet; expected {trainable}, or learning: none"]
     if (learning == "quadratic") != (model == "quadratic") and learning != "none":
-        return [
-            f"learning: found {learning!r} with the model {model}; expected the model quadratic with learning: quadratic"
-        ]
+        return [f"learning: found {learning!r} for {model}; expected the model quadratic with learning: quadratic"]
     if data is not None and data != DATA.get(model):
         right = f"expected {DATA[model]}" if model in DATA else "expected none: the model has no data"
         return [f"data: found {data!r} for {model}, {right}"]
@@ -126,5 +124,6 @@ def _option_problem(place: tuple[int | str, ...], kind: str, message: str, value
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         names = list(QuadraticOptions.__dataclass_fields__)
         near = difflib.get_close_matches(name, names, n=1)
-        return f"options.{name}: there is no such option ({f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)})"
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        return f"options.{name}: there is no such option ({hint})"
     return f"options.{name}: found {value!r}; {message.lower()}"

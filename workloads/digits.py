@@ -4,7 +4,7 @@ Rules of this file:
 
 * Data and split never change, whatever the seed: results of different seeds are about the same problem. The seed
   fixes the initial weights and the order of samples.
-* Weights are one flat tensor; layers are views of it. Nothing given is ever changed in place, and every gradient is new.
+* Weights are one flat tensor; layers are views of it. Nothing given is changed in place, and every gradient is new.
 * Initial weights come from NumPy in float64 and are then rounded, so that both precisions start from the same point.
 """
 
@@ -48,7 +48,7 @@ def digits(dtype: torch.dtype) -> Digits:
     """
     pixels, labels = load_digits(return_X_y=True)
     parts = train_test_split(pixels, labels, test_size=0.2, stratify=labels, random_state=0)
-    train, test, train_labels, test_labels = parts
+    train, test, train_labels, test_labels = map(np.asarray, parts)
     mean, deviation = train.mean(axis=0), train.std(axis=0)
     changes = deviation > 0
 
@@ -103,7 +103,7 @@ class DigitsMlp:
         return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
 
     def layer_gradients(self, vector: Tensor, data: Data, ready: Callable[[str, Tensor], None]) -> float:
-        """As `gradient`, calling `ready` with each layer's part from within the backward pass, as soon as it is complete.
+        """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.
 
         Returns the mean loss. The parts are bit for bit those of `gradient`.
         """
@@ -124,7 +124,7 @@ class DigitsMlp:
         return Score(loss.item(), accuracy.item())
 
     def _leaves(self, vector: Tensor) -> list[Tensor]:
-        """Weight and bias of each layer as views of `vector`, each a leaf of its own: autograd then writes no zeros around them."""
+        """Weight and bias of each layer as views of `vector`; each is a leaf, so autograd writes no zeros around it."""
         leaves = []
         for layer, (outputs, inputs) in zip(self.layout.layers, SHAPES.values(), strict=True):
             part = vector.detach()[layer.part]

@@ -99,7 +99,7 @@ ALEXNET = ModelInfo(
         _dense("fc8", 4096, 1000),
     ),
     population=1_281_167,
-    provenance="DERIVED: AlexNet without channel groups, 62 378 344 parameters; SC'17 says 249 MB (FOUND), which is this",
+    provenance="DERIVED: AlexNet without channel groups, 62 378 344 parameters; the 249 MB of SC'17 (FOUND)",
 )
 
 MODELS: dict[str, ModelInfo] = {model.name: model for model in (DIGITS_MLP, QUADRATIC, LENET, ALEXNET)}

@@ -1,8 +1,8 @@
 """The noisy quadratic model: a learning problem of which everything is known, cheap enough for thousands of workers.
 
-Theory. f(w) = Σ λ_i (w_i − w*_i)² / 2, with λ_i = i^−spectrum. Sample n adds the noise √c_i ξ_{n,i} to the gradient, with
-c_i = noise · λ_i and ξ standard normal, so a batch of b samples has gradient noise of variance c_i / b. Under SGD with
-rate η and g_i = ηλ_i the mean m_i of w_i − w*_i and its variance V_i obey m' = (1 − g) m and V' = (1 − g)² V + η² c / b.
+Theory. f(w) = Σ λ_i (w_i − w*_i)² / 2, with λ_i = i^−spectrum. Sample n adds the noise √c_i ξ_{n,i} to the gradient,
+with c_i = noise · λ_i and ξ standard normal, so a batch of b samples has gradient noise of variance c_i / b. Under SGD
+with rate η and g = ηλ, the mean m of w − w* and its variance V obey m' = (1 − g) m and V' = (1 − g)² V + η² c / b.
 
 Rules of this file:
 
@@ -66,7 +66,7 @@ class Quadratic:
 
     >>> problem = Quadratic(seed=1, options=QuadraticOptions(dimensions=4, layers=1, noise=0.0))
     >>> start = problem.initial()
-    >>> problem.evaluate(start).loss == problem.curvature.sum() / 2
+    >>> round(problem.evaluate(start).loss, 6) == round((1 + 1 / 2 + 1 / 3 + 1 / 4) / 2, 6)
     True
     >>> gradient, loss = problem.gradient(start, problem.load(Samples(worker=0, workers=1, index=0, count=32)))
     >>> bool(np.allclose(gradient, [1, 1 / 2, 1 / 3, 1 / 4]))

@@ -2,10 +2,11 @@
 
 Rules of this file:
 
-* Step number k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th part of it. So P
-  workers with batch b see exactly what one worker with batch P b sees, in every interpreter and at any pace.
-* An epoch holds ⌊N / G⌋ global batches. Every epoch shuffles all N samples anew, so what does not fill a batch differs from
-  epoch to epoch.
+* Step number k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th
+  part of it. So P workers with batch b see exactly what one worker with batch P b sees, in every interpreter and at
+  any pace.
+* An epoch holds ⌊N / G⌋ global batches. Every epoch shuffles all N samples anew, so what does not fill a batch differs
+  from epoch to epoch.
 * Nobody keeps a position: workers that are many steps apart ask for what they need.
 """
 
@@ -23,16 +24,15 @@ from paceline.algorithms.values import Samples
 def check(population: int, *, workers: int, count: int) -> None:
     """Raises `InputError` where one step of all workers needs more samples than there are.
 
-    >>> check(1437, workers=4, count=500)
+    >>> check(1437, workers=4, count=500)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    paceline.algorithms.errors.InputError: batch_per_worker: 4 workers x 500 samples are 2000 a step, but an epoch has 1437; give 359 or less
+    paceline.algorithms.errors.InputError: ...2000 samples a step, but 1437 an epoch; give 359 at most
     """
     if workers * count > population:
         most = population // workers
-        right = f"give {most} or less" if most else f"use {population} workers or fewer"
-        raise InputError(
-            f"batch_per_worker: {workers} workers x {count} samples are {workers * count} a step, but an epoch has {population}; {right}"
-        )
+        right = f"give {most} at most" if most else f"use {population} workers at most"
+        step = f"{workers} x {count} = {workers * count} samples a step"
+        raise InputError(f"batch_per_worker: {step}, but {population} an epoch; {right}")
 
 
 def positions(samples: Samples, *, population: int, seed: int) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ def moved(vector: Any, by: np.ndarray) -> Any:
 
 
 def initial_numbers(name: str) -> list[float]:
-    return numbers(learner(name).initial()).tolist()
+    return [float(number) for number in learner(name).initial()]
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -96,7 +96,7 @@ def test_nothing_given_is_changed_and_gradients_are_new(name: str) -> None:
     before, data_before = numbers(start).copy(), [numbers(part).copy() for part in data]
     first, _ = built.gradient(start, data)
     kept = numbers(first).copy()
-    built.layer_gradients(start, data, lambda layer, part: None)
+    built.layer_gradients(start, data, lambda *_: None)
     built.evaluate(start)
     built.gradient(start + 1.0, data)
     assert (numbers(start) == before).all()
@@ -233,9 +233,7 @@ def test_a_right_workload_has_no_problems() -> None:
 
 
 def test_a_step_larger_than_an_epoch_is_an_input_error() -> None:
-    with pytest.raises(
-        InputError, match="4 workers x 500 samples are 2000 a step, but an epoch has 1437; give 359 or less"
-    ):
+    with pytest.raises(InputError, match="4 x 500 = 2000 samples a step, but 1437 an epoch; give 359 at most"):
         learner("digits").load(step(0, workers=4, count=500))
 
 
