@@ -24,6 +24,7 @@ from paceline.algorithms.values import (
     Message,
     Rank,
     Samples,
+    Step,
     Vector,
     Weights,
 )
@@ -69,7 +70,7 @@ class State(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Next(Op["Step | None"]):
+class Next(Op[Step | None]):
     """The next step, or None: stop. The only place where runs stop, checkpoint and are entered again.
 
     All of a rank's state is in `state`. Ranks of a synchronous method all learn of a stop at the same step; a server

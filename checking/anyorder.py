@@ -1,0 +1,253 @@
+"""Runs a job without a clock, in the order that a chooser likes: what each operation means there.
+
+`Driver` decides who can move; here stands, for every operation, when it can be answered and with what. There is no
+network, no pace and no device: a gradient takes a move, as everything does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.job import Job
+from paceline.algorithms.operations import (
+    Access,
+    AllGather,
+    AllReduce,
+    Applied,
+    Barrier,
+    Broadcast,
+    Cancel,
+    Gradient,
+    Handle,
+    LayerGradients,
+    Load,
+    Lock,
+    Next,
+    Now,
+    Op,
+    Receive,
+    Reduce,
+    Send,
+    Start,
+    Unlock,
+    Wait,
+    WaitFor,
+    Work,
+)
+from paceline.algorithms.program import Lane, Routine
+from paceline.algorithms.values import Batch, GradientResult, Message, Rank, Step
+from paceline.checking.driver import Driver
+from paceline.checking.mail import Letter
+from paceline.checking.tasks import (
+    Checkpoint,
+    LayerReady,
+    Promise,
+    Task,
+    alone,
+    backward,
+)
+from paceline.records.trace import Snapshot
+
+
+class AnyOrder(Driver):
+    """One run of one job without a clock.
+
+    Args:
+        job: what to run; its budget is in samples.
+        deliver_at_once: messages arrive as they are sent, and the chooser has no say in it.
+        start: enter the programs from here instead of the beginning.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.algorithms.job import Budget
+    >>> from paceline.workloads import build
+    >>> learner = build("quadratic", data=None, learning="quadratic", seed=1)
+    >>> job = Job.of(find("sync-sgd")(), [[Rank(0)], [Rank(1)]], learner, batch=4, budget=Budget(samples=80))
+    >>> trace = AnyOrder(job).run()
+    >>> len(trace.updates), {update.staleness for update in trace.updates}
+    (20, {0})
+    """
+
+    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
+        super().__init__(job, deliver_at_once=deliver_at_once, start=start)
+        self._streams: Counter[tuple[Rank, str]] = Counter()
+        self._samples = 0
+
+    def _can_go(self, task: Task) -> bool:
+        match task.op:
+            case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
+                return task.room is None
+            case Receive():
+                return self._letter(task, task.op) is not None
+            case Wait(handle):
+                return self._promise(task, handle).settled
+            case WaitFor(handles, need):
+                enough = len(handles) if need == "all" else 1 if need == "any" else need
+                settled = sum(self._promise(task, handle).settled for handle in handles)
+                return settled >= min(enough, len(handles))  # more than there are: an error, when it is performed
+            case Lock(cell):
+                return self._cells.holder(task.me.node, cell) is None
+            case _:
+                return True
+
+    def _perform(self, task: Task, op: Op[Any]) -> Any:  # noqa: C901 - one case per operation is plainest
+        match op:
+            case Next():
+                return self._next(task, op)
+            case Load(samples):
+                return Batch(samples, self.job.learner.load(samples))
+            case Gradient():
+                return self._gradient(task, op)
+            case LayerGradients():
+                return self._layers(task, op)
+            case LayerReady(promise, result):
+                return promise.keep(result)
+            case Work():
+                return None
+            case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
+                return task.answer
+            case Send():
+                return self._send(task, op)
+            case Receive():
+                return self._receive(task, op)
+            case Start(what):
+                return self._begin_lane(task, what)
+            case Wait(handle):
+                return self._settle(task, handle)
+            case WaitFor(handles, need):
+                self._check_need(handles, need)
+                return tuple(
+                    (i, self._settle(task, handle))
+                    for i, handle in enumerate(handles)
+                    if self._promise(task, handle).settled
+                )
+            case Cancel(handle):
+                return self._cancel(task, handle)
+            case Now():
+                return self._read_clock(task)
+            case Access():
+                return self._cells.access(task.me.node, op)
+            case Lock(cell):
+                return self._cells.lock(task.me.node, cell, self._holder(task))
+            case Unlock(cell):
+                return self._cells.unlock(task.me.node, cell, self._holder(task))
+            case Applied():
+                return self._apply(task, op)
+            case _:
+                raise ProgramError(f"asks for {op!r}, an operation that the any-order interpreter does not know")
+
+    # ------------------------------------------------------------------------------------------------ learning
+
+    def _next(self, task: Task, op: Next) -> Step | None:
+        step = op.state.step
+        self._steps[task.me.rank] = step
+        if task.me.role == self.job.method.keeper and step >= self.limit:
+            return None
+        return Step(step, self.job.samples(task.me, step))
+
+    def _gradient(self, task: Task, op: Gradient) -> GradientResult:
+        samples = op.batch.samples
+        vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
+        return GradientResult(vector, op.weights.version, loss, samples.count, task.me.rank, samples.index, busy_s=1.0)
+
+    def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
+        layers = task.me.layout.layers
+        made = [self._promise_of(task, f"the gradient of layer {layer.name}") for layer in reversed(layers)]
+        promises = [promise for _, promise in made]
+        self._begin_lane(task, backward(op, layers, promises))
+        return tuple(handle for handle, _ in made)
+
+    def _apply(self, task: Task, op: Applied) -> int:
+        version, rows = self._ledgers[task.me.rank].enter(op, self.now_s)
+        self.trace.updates.extend(rows)
+        if task.me.rank == self.job.keeper:
+            alike = self.job.workers if task.me.role == "worker" else 1  # what a worker applies, all apply
+            self._samples += alike * sum(row.samples for row in rows)
+            if op.advance:
+                self.trace.weights = op.weights.vector
+                self.trace.snapshots.append(Snapshot(self.now_s, version, self._samples, op.weights.vector))
+        return version
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    def _letter(self, task: Task, op: Receive) -> Letter | None:
+        """The letter that the lane would be given now."""
+        return self._mail.find(task.me.rank, op.source, op.tag)
+
+    def _send(self, task: Task, op: Send) -> None:
+        if op.to not in self._steps:
+            raise ProgramError(f"sends to rank {op.to}; there are ranks 0 to {len(self._steps) - 1}")
+        self._mail.post(task.me.rank, op, self.now_s)
+        if self.deliver_at_once:
+            self._mail.deliver(task.me.rank, op.to)
+
+    def _receive(self, task: Task, op: Receive) -> Message:
+        letter = self._letter(task, op)
+        assert letter is not None, "a lane that receives is ready only if there is a letter"
+        task.ready_s = letter.sent_s
+        self._hear(task, letter.message.source)
+        self.trace.heard.append((task.me.rank, letter.message.source))
+        return self._mail.take(task.me.rank, letter)
+
+    def _read_clock(self, task: Task) -> float:
+        self.told_s.setdefault(task.me.rank, []).append(self.now_s)
+        return self.now_s
+
+    # ------------------------------------------------------------------------------------------------ lanes
+
+    def _holder(self, task: Task) -> str:
+        return f"rank {task.me.rank}, lane {task.name}"
+
+    def _promise_of(self, task: Task, what: str) -> tuple[Handle[Any], Promise]:
+        """A new handle of the task's rank, and the promise behind it."""
+        self._started[task.me.rank] += 1
+        handle: Handle[Any] = Handle(task.me.rank, self._started[task.me.rank])
+        promise = self._promises[handle] = Promise(what)
+        return handle, promise
+
+    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+        place = task.place
+        if isinstance(what, Routine):
+            self._streams[task.me.rank, f"{task.stream}/{what.name}"] += 1
+            nth = self._streams[task.me.rank, f"{task.stream}/{what.name}"]
+            routine, name, stream, begun_at = what, what.name, f"{task.stream}/{what.name} {nth}", None
+        elif isinstance(what, Op):
+            routine, name, stream, begun_at = alone(what), type(what).__name__, task.stream, place
+        else:
+            raise ProgramError(f"starts {what!r}; only an operation or a program can be started")
+        handle, promise = self._promise_of(task, f"{name} started at {place}")
+        promise.task = Task(task.me, f"{name} {handle.number}", Lane(routine), stream, begun_at, promise)
+        self._drive(promise.task)
+        return handle
+
+    def _promise(self, task: Task, handle: Handle[Any]) -> Promise:
+        if handle.rank != task.me.rank or handle not in self._promises:
+            raise ProgramError(
+                f"rank {task.me.rank} at {task.place}: {handle!r} is no handle of something that this rank has started"
+            )
+        return self._promises[handle]
+
+    def _settle(self, task: Task, handle: Handle[Any]) -> Any:
+        promise = self._promise(task, handle)
+        if promise.cancelled:
+            raise ProgramError(f"waits for {promise.what}, which was cancelled")
+        if promise.failure is not None:
+            promise.heard = True
+            raise promise.failure
+        return promise.answer
+
+    def _check_need(self, handles: Any, need: Any) -> None:
+        if isinstance(need, int) and not 0 <= need <= len(handles):
+            raise ProgramError(f"waits for {need} of {len(handles)} handles")
+
+    def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
+        promise = self._promise(task, handle)
+        if promise.done:
+            return False
+        promise.cancelled = True
+        if promise.task is not None:
+            promise.task.lane.steps.close()
+            self._tasks.remove(promise.task)
+            promise.task = None
+        return True

@@ -1,0 +1,199 @@
+"""Drives the lanes of all ranks, one move at a time; knows who can move, and nothing of what operations mean.
+
+Rules of this file:
+
+* Everything that may happen next is a `Move`; a run is decided by the choices among them and by nothing else, so the
+  same choices make the same run.
+* Time is the number of moves made.
+* A collective is entered when it is asked for or started, in program order. A message travels until it is delivered.
+* A run is over when every program has ended and whatever is still in flight is completed; a lane that waits for
+  something that nobody will do any more is then left behind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.errors import (
+    DeadlockError,
+    InputError,
+    ProgramError,
+    TimedOut,
+)
+from paceline.algorithms.job import Job
+from paceline.algorithms.ledger import Ledger
+from paceline.algorithms.meeting import COLLECTIVES, Collective, Meetings, outcome
+from paceline.algorithms.operations import Handle, Op, Receive
+from paceline.algorithms.program import Lane
+from paceline.algorithms.values import Rank
+from paceline.checking.cells import Cells
+from paceline.checking.mail import Mail
+from paceline.checking.moves import Chooser, Move, first
+from paceline.checking.tasks import Checkpoint, Promise, Task
+from paceline.checking.telling import line_of, span_of
+from paceline.records.trace import Snapshot, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log: the move, and for a lane the operation and its answer, in its rank's step."""
+
+    move: Move
+    step: int
+    op: Op[Any] | None = None
+    answer: Any = None
+
+
+class Driver(ABC):
+    """One run of one job; what its operations are answered is the subclass's affair."""
+
+    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
+        if job.limit is None:
+            raise InputError("budget: found no number of samples; a run without a clock ends after samples only")
+        self.job, self.limit = job, job.limit
+        self.deliver_at_once, self.start = deliver_at_once, start
+        self.trace = Trace()
+        self.log: list[Entry] = []
+        self.heard: list[tuple[Rank, Rank | None]] = []
+        """as in the trace, and None for time-outs: with `told_s`, what a replay needs"""
+        self.told_s: dict[Rank, list[float]] = {}
+        """what each rank's `Now` was answered"""
+        self._tasks: list[Task] = []
+        self._promises: dict[Handle[Any], Promise] = {}
+        self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()
+        self._ledgers = {me.rank: Ledger(job.method.notion) for me in job.team}
+        self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
+        self._started: Counter[Rank] = Counter()
+
+    @abstractmethod
+    def _can_go(self, task: Task) -> bool:
+        """Whether the lane's operation can be answered now."""
+
+    @abstractmethod
+    def _perform(self, task: Task, op: Op[Any]) -> Any:
+        """Does the operation and answers it."""
+
+    def _hear(self, task: Task, source: Rank | None) -> None:
+        """Notes who was heard; None if nobody was in time."""
+        self.heard.append((task.me.rank, source))
+
+    @property
+    def now_s(self) -> float:
+        """The logical clock: moves made so far."""
+        return float(len(self.log))
+
+    def run(self, choose: Chooser = first) -> Trace:
+        """Moves until everything is done; raises `DeadlockError` if nothing can move and a program has not ended."""
+        self._begin()
+        while ready := self._ready():
+            self._make(choose(ready))
+        if any(task.promise is None for task in self._tasks):
+            self._stuck()
+        for promise in self._promises.values():
+            if promise.failure is not None and not promise.heard:
+                raise promise.failure
+        self.trace.wall_s = self.now_s
+        return self.trace
+
+    def checkpoint(self) -> Checkpoint:
+        """What is needed to enter the programs again, once the run is over."""
+        answers = {handle: promise.answer for handle, promise in self._promises.items() if promise.done}
+        return Checkpoint(dict(self.trace.states), answers, {rank: book.age for rank, book in self._ledgers.items()})
+
+    def _begin(self) -> None:
+        method, vector, start = self.job.method, self.job.learner.initial(), self.start
+        if start is not None:
+            for handle, answer in start.answers.items():
+                self._promises[handle] = Promise("an operation of an earlier run", done=True, answer=answer)
+                self._started[handle.rank] = max(self._started[handle.rank], handle.number)
+            for rank, age in start.ages.items():
+                self._ledgers[rank].age = age
+        self.trace.weights = vector
+        self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
+        for me in self.job.team:
+            state = method.begin(me, vector) if start is None else start.states[me.rank]
+            self._drive(Task(me, "main", Lane(method.enter(me, state))))
+
+    def _drive(self, task: Task) -> None:
+        self._tasks.append(task)
+        self._tasks.sort(key=lambda other: other.me.rank)  # lanes of a rank stay in the order of their starts
+        self._advance(task)
+
+    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+        """Lets the program run to its next operation, and enters the collective if it is one."""
+        try:
+            task.op = task.lane.advance(answer, failure)
+        except Exception as error:
+            if task.promise is None or isinstance(error, ProgramError):
+                error.add_note(f"in rank {task.me.rank} ({task.me.role}), step {self._steps[task.me.rank]}")
+                raise
+            self._end(task, failure=error)
+            return
+        task.asked_s, task.ready_s = self.now_s, None
+        if task.lane.done:
+            self._end(task, task.lane.answer)
+        elif isinstance(task.op, COLLECTIVES):
+            self._meet(task, task.op)
+
+    def _end(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+        self._tasks.remove(task)
+        if task.promise is not None:
+            task.promise.keep(answer, failure)
+        else:
+            self.trace.states[task.me.rank] = answer
+
+    def _meet(self, task: Task, op: Collective) -> None:
+        task.room = room = self._meetings.enter(task.me.rank, op, task.place, task.stream)
+        if room.full:
+            answers = outcome(room)
+            for other in self._tasks:
+                if other.room is room:
+                    other.room, other.answer = None, answers[other.me.rank]
+
+    def _ready(self) -> list[Move]:
+        """All possible moves: lanes by rank and age, deliveries, then time-outs, last as simple orders have none."""
+        lanes = [
+            Move(act="go", rank=task.me.rank, lane=task.name, op=task.op) for task in self._tasks if self._can_go(task)
+        ]
+        mail = [Move(act="deliver", rank=to, source=source) for source, to in self._mail.channels()]
+        late = [
+            Move(act="time out", rank=task.me.rank, lane=task.name, op=task.op)
+            for task in self._tasks
+            if self._can_time_out(task)
+        ]
+        return lanes + mail + late
+
+    def _can_time_out(self, task: Task) -> bool:
+        return isinstance(task.op, Receive) and task.op.timeout_s is not None and not self._can_go(task)
+
+    def _make(self, move: Move) -> None:
+        if move.act == "deliver":
+            assert move.source is not None, "a delivery has a source"
+            self._mail.deliver(move.source, move.rank)
+            self.log.append(Entry(move, self._steps[move.rank]))
+            return
+        task = next(t for t in self._tasks if (t.me.rank, t.name) == (move.rank, move.lane))
+        op, answer, failure = task.op, None, None
+        assert op is not None, "a lane that has not ended asks for something"
+        try:
+            if move.act == "time out":
+                self._hear(task, None)
+                raise TimedOut(f"rank {move.rank} at {task.place}: no message within the time-out")
+            answer = self._perform(task, op)
+        except ProgramError as error:
+            raise ProgramError(
+                f"rank {move.rank} ({task.me.role}) at {task.place}, step {self._steps[move.rank]}: {error}"
+            ) from error
+        except Exception as error:
+            failure = error
+        self.log.append(Entry(move, self._steps[move.rank], op, answer))
+        if span := span_of(task, answer, self._steps[move.rank], self.now_s):
+            self.trace.spans.append(span)
+        self._advance(task, answer, failure)
+
+    def _stuck(self) -> None:
+        lines = [line_of(task, self._steps[task.me.rank], self._promises, self._cells) for task in self._tasks]
+        raise DeadlockError("nobody can move:\n" + "\n".join(f"  {line}" for line in lines))

@@ -1,0 +1,106 @@
+"""Moves, and those who choose among them.
+
+A run without a clock is a sequence of moves; whoever chooses them decides which of all possible runs it is. A chooser
+is anything that can be called with the moves that are possible now, never none, and answers one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.operations import Op
+from paceline.algorithms.values import Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One thing that can happen next.
+
+    "go": the lane's operation is answered; "deliver": the oldest message under way from `source` reaches `rank`;
+    "time out": the lane's `Receive` gives up. Two moves are equal if they are the same move of two runs.
+    """
+
+    act: Literal["go", "deliver", "time out"]
+    rank: Rank
+    lane: str = "main"
+    source: Rank | None = None
+    op: Op[Any] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        if self.act == "deliver":
+            return f"deliver {self.source} -> {self.rank}"
+        return f"{self.act} {self.rank}/{self.lane} {type(self.op).__name__}"
+
+
+Chooser = Callable[[Sequence[Move]], Move]
+
+
+def first(ready: Sequence[Move]) -> Move:
+    """The lowest rank that can move does: the simplest order."""
+    return ready[0]
+
+
+class RoundRobin:
+    """Ranks in turn, each the first of its moves."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        """The next rank after the last one that moved, cyclically.
+
+        >>> turn = RoundRobin()
+        >>> moves = [Move(act="go", rank=Rank(0)), Move(act="go", rank=Rank(2))]
+        >>> [turn(moves).rank for _ in range(3)]
+        [0, 2, 0]
+        """
+        move = min(ready, key=lambda m: (m.rank <= self._last, m.rank))
+        self._last = move.rank
+        return move
+
+
+class Shuffled:
+    """Any move, with equal chances, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(np.random.SeedSequence((seed, 11)))
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        return ready[int(self._random.integers(len(ready)))]
+
+
+class Adversary:
+    """Starves one rank: nothing of it moves, and nothing of what it sent arrives, while anything else can move."""
+
+    def __init__(self, victim: Rank) -> None:
+        self.victim = victim
+        self._others = RoundRobin()
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        others = [move for move in ready if self.victim not in (move.rank, move.source)]
+        return self._others(others or ready)
+
+
+class Recorded:
+    """The moves of an earlier run again, one by one."""
+
+    def __init__(self, moves: Iterable[Move]) -> None:
+        self._moves = iter(moves)
+        self._count = 0
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        """The recorded move; raises `ProgramError` if it is not possible now."""
+        move = next(self._moves, None)
+        for possible in ready:
+            if possible == move:
+                self._count += 1
+                return possible
+        now = ", ".join(map(repr, ready))
+        raise ProgramError(
+            f"move {self._count} of the record is {move}, but possible are {now}: another program or job"
+        )

@@ -1,0 +1,109 @@
+"""What the any-order interpreter drives: lanes with what each asks for, and the promises behind handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.meeting import Room
+from paceline.algorithms.method import Me
+from paceline.algorithms.operations import (
+    Gradient,
+    Handle,
+    LayerGradients,
+    Op,
+    WaitFor,
+)
+from paceline.algorithms.program import Lane, Program, program
+from paceline.algorithms.values import GradientResult, Layer, Weights, join
+
+
+@dataclass(slots=True)
+class Promise:
+    """What stands behind a handle: open, kept with an answer or a failure, or cancelled."""
+
+    what: str
+    done: bool = False
+    cancelled: bool = False
+    answer: Any = None
+    failure: BaseException | None = None
+    heard: bool = False
+    """whether somebody was told of the failure"""
+    task: Task | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.done or self.cancelled
+
+    def keep(self, answer: Any = None, failure: BaseException | None = None) -> None:
+        self.done, self.answer, self.failure, self.task = True, answer, failure, None
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One lane on its way.
+
+    `stream` names the order in which its collectives stand: what a program starts directly stands in the program's own
+    order, a sub-program has one for itself.
+    """
+
+    me: Me
+    name: str
+    lane: Lane
+    stream: str = ""
+    begun_at: str | None = None
+    """where it was started, for a bare operation, which has no line of its own"""
+    promise: Promise | None = None
+    op: Op[Any] | None = None
+    asked_s: float = 0.0
+    ready_s: float | None = None
+    """when the message that it received was sent"""
+    room: Room | None = None
+    """the collective that it waits in"""
+    answer: Any = None
+    """what the collective came to"""
+
+    @property
+    def place(self) -> str:
+        return self.begun_at or self.lane.where()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReady(Op[None]):
+    """Between `backward` and its interpreter: this layer's gradient is complete."""
+
+    promise: Promise
+    answer: GradientResult
+
+
+@program
+def alone(op: Op[Any]) -> Program[Any]:
+    """A lane of a single operation."""
+    return (yield from op)
+
+
+@program
+def backward(op: LayerGradients, layers: tuple[Layer, ...], promises: list[Promise]) -> Program[None]:
+    """Layer by layer, last first. The version is the oldest among the layers': the gradient depends on all of them."""
+    if isinstance(op.weights, Weights):
+        weights = op.weights
+    else:
+        parts = [part for _, part in (yield from WaitFor(op.weights))]
+        weights = Weights(join([part.vector for part in parts]), min(part.version for part in parts))
+    whole = yield from Gradient(weights, op.batch)
+    for layer, promise in zip(reversed(layers), promises, strict=True):
+        vector = whole.vector[layer.part]
+        part = GradientResult(
+            vector, whole.version, whole.loss, whole.samples, whole.rank, whole.step, whole.busy_s / len(layers)
+        )
+        yield from LayerReady(promise, part)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What remains of a stopped run, enough to enter all programs again."""
+
+    states: dict[Any, Any]
+    answers: dict[Handle[Any], Any]
+    ages: dict[Any, int]
+    """local steps of each rank since its version last moved"""
