@@ -1,0 +1,68 @@
+"""What users install: every module under its name and every scenario, and nothing else."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "paceline").exists(), reason="needs the repository, not an installed wheel")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A wheel, the source archive it was built from, and the copy of the repository that both were built from."""
+
+    repository: Path
+    wheel: Path
+    archive: Path
+
+    def shipped(self) -> set[str]:
+        """What the package holds, through its links."""
+        package = self.repository / "paceline"
+        files = (path for folder in (package, *package.iterdir()) if folder.is_dir() for path in folder.rglob("*"))
+        return {f"paceline/{path.relative_to(package)}" for path in files if path.suffix in {".py", ".yaml", ".typed"}}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Built from a copy, so that nothing is left in the repository."""
+    copy, out = tmp_path_factory.mktemp("copy") / "repository", tmp_path_factory.mktemp("dist")
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=left_out)
+    command = [sys.executable, "-m", "build", "--no-isolation", "-o", str(out), str(copy)]
+    subprocess.run(command, capture_output=True, check=True)
+    (wheel,), (archive,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return Built(copy, wheel, archive)
+
+
+def test_wheel_holds_every_module_and_scenario(built: Built) -> None:
+    names = {name for name in zipfile.ZipFile(built.wheel).namelist() if ".dist-info/" not in name}
+    assert names == built.shipped()
+    assert {"paceline/py.typed", "paceline/algorithms/values.py"} <= names
+
+
+def test_source_archive_holds_them_as_plain_files(built: Built) -> None:
+    with tarfile.open(built.archive) as members:
+        files = {member.name.partition("/")[2]: member for member in members}
+    assert built.shipped() <= set(files)
+    assert not [name for name, member in files.items() if member.issym() or member.islnk()]
+
+
+def test_wheel_has_the_command_and_the_licence(built: Built) -> None:
+    archive = zipfile.ZipFile(built.wheel)
+    (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "paceline = paceline.cli:main" in archive.read(entry).decode()
+    assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+
+def test_check_wheel_contents_is_content(built: Built) -> None:
+    command = [sys.executable, "-m", "check_wheel_contents", "--toplevel", "paceline", str(built.wheel)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
