@@ -1,5 +1,5 @@
 """What a run leaves behind. Read `trace` first, then `tables`, `summary`, `store`."""
 
-from paceline.records.run import Run
+from paceline.records.run import Run, RunsFailed
 
-__all__ = ["Run"]
+__all__ = ["Run", "RunsFailed"]

@@ -67,7 +67,9 @@ class OtherLoad:
         self._began = (time.monotonic(), _busy_s(), _own_s())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         began_s, busy_s, own_s = self._began
         elapsed_s = time.monotonic() - began_s
         others_s = (_busy_s() - busy_s) - (_own_s() - own_s)

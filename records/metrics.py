@@ -37,6 +37,15 @@ def histogram(values: Iterable[int]) -> Histogram:
     return [[int(value), count] for value, count in sorted(Counter(values).items())]
 
 
+def counts(histogram: Histogram) -> dict[int, int]:
+    """A histogram as a mapping.
+
+    >>> counts([[0, 1], [3, 2]])
+    {0: 1, 3: 2}
+    """
+    return {bar[0]: bar[1] for bar in histogram}
+
+
 def total_variation(one: Histogram, other: Histogram) -> float | None:
     """Total-variation distance of two histograms, each taken as a distribution; None where one of them is empty.
 
@@ -45,7 +54,7 @@ def total_variation(one: Histogram, other: Histogram) -> float | None:
     >>> total_variation([[0, 5], [1, 5]], [[1, 2]])
     0.5
     """
-    p, q = dict(map(tuple, one)), dict(map(tuple, other))
+    p, q = counts(one), counts(other)
     if not p or not q:
         return None
     sum_p, sum_q = sum(p.values()), sum(q.values())
@@ -60,7 +69,9 @@ def smoothed(values: Sequence[float], window: int) -> NDArray[np.float64]:
     """
     if window < 1:
         raise ValueError(f"window={window}: a mean needs 1 value or more")
-    return np.array([np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)], dtype=np.float64)
+    return np.array(
+        [np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)], dtype=np.float64
+    )
 
 
 def time_to(target: float, times_s: Sequence[float], values: Sequence[float]) -> float | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
 from paceline.records.machine import package_versions
 from paceline.records.summary import SMOOTHING, Kind, Summary, summarise
@@ -99,3 +100,14 @@ class Run:
 def evaluated(shot: Snapshot, learner: Learner) -> Snapshot:
     """The snapshot with its score."""
     return shot if shot.score is not None else dataclasses.replace(shot, score=learner.evaluate(shot.vector))
+
+
+class RunsFailed(RunFailed):
+    """A run ended before its time; `runs` are those before it and, last, what it had recorded until then."""
+
+    def __init__(self, message: str, runs: Sequence[Run] = ()) -> None:
+        super().__init__(message, runs)
+        self.message, self.runs = message, runs
+
+    def __str__(self) -> str:
+        return self.message

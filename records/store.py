@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -36,7 +35,7 @@ SCHEMA_VERSION = 1
 
 
 def save(run: Run, out: Path) -> Run:
-    """Stores the run in a new folder under `out`, ``<scenario>-<algorithm>-<seed>-<kind>-<n>``; answers it with its path."""
+    """Stores the run under `out` as ``<scenario>-<algorithm>-<seed>-<kind>-<n>``; answers it with its path."""
     stem = f"{slug(run.name)}-{slug(run.algorithm)}-{run.seed}-{run.kind}"
     while True:
         folder = place(out, stem)
@@ -66,11 +65,19 @@ def read_run(folder: Path) -> Run:
     """The run stored as `folder`; raises `InputError` where there is none, or one of a later Paceline."""
     try:
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        if record["schema_version"] > SCHEMA_VERSION:
-            raise InputError(f"{folder}: schema_version {record['schema_version']} is of a later Paceline; this one reads up to {SCHEMA_VERSION}")
-        frames = {name: pq.read_table(folder / f"{name}.parquet", schema=schema).to_pandas() for name, schema in SCHEMAS.items()}
+        if (version := record["schema_version"]) > SCHEMA_VERSION:
+            raise InputError(
+                f"{folder}: schema_version {version} is of a later Paceline; this one reads {SCHEMA_VERSION}"
+            )
+        frames = {
+            name: pq.read_table(folder / f"{name}.parquet", schema=schema).to_pandas()
+            for name, schema in SCHEMAS.items()
+        }
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}: no whole run there ({type(error).__name__}: {error}); give a folder that simulate or train wrote") from error
+        found = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{folder}: no whole run there ({found}); give a folder that simulate or train wrote"
+        ) from error
     weights = folder / "weights.safetensors"
     return Run(
         scenario=record["scenario"],
@@ -113,7 +120,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         if folder.exists():  # renaming onto an empty folder would succeed
             raise FileExistsError(f"{folder} is there already; runs are never overwritten")
         try:
-            os.rename(building, folder)
+            building.rename(folder)
         except OSError as error:
             if folder.exists():  # it came between the look and the renaming
                 raise FileExistsError(f"{folder} is there already; runs are never overwritten") from error
@@ -124,7 +131,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def place(out: Path, stem: str) -> Path:
     """The first of ``out/stem-1``, ``out/stem-2``, … after all that are there."""
-    taken = [int(match[1]) for entry in out.glob(f"{stem}-*") if (match := re.fullmatch(re.escape(stem) + r"-(\d+)", entry.name))]
+    taken = [
+        int(match[1])
+        for entry in out.glob(f"{stem}-*")
+        if (match := re.fullmatch(re.escape(stem) + r"-(\d+)", entry.name))
+    ]
     return out / f"{stem}-{max(taken, default=0) + 1}"
 
 

@@ -119,7 +119,9 @@ def summarise(
         staleness=staleness(updates, notion),
         target_accuracy=target,
         smoothing=smoothing,
-        time_to_accuracy_s=None if target is None else time_to(target, evaluations["time_s"].tolist(), accuracies.tolist()),
+        time_to_accuracy_s=None
+        if target is None
+        else time_to(target, evaluations["time_s"].tolist(), accuracies.tolist()),
         final_loss=_last(evaluations["loss"]),
         final_accuracy=_last(evaluations["accuracy"]),
         diverged=has_diverged(evaluations["loss"].tolist()),
@@ -129,7 +131,7 @@ def summarise(
 def step_starts(spans: pd.DataFrame, workers: int) -> pd.DataFrame:
     """One row per gradient of a worker, (rank, step, start_s): a layer-wise gradient has many spans and one start."""
     gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
-    return gradients.groupby(["rank", "step"], as_index=False)["start_s"].min()
+    return gradients.groupby(["rank", "step"])["start_s"].min().reset_index()
 
 
 def step_times(starts: pd.DataFrame) -> StepTime:

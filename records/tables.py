@@ -7,7 +7,8 @@ Rules of this file:
   Both are clipped to the span, so the rows of a span last exactly as long as the span.
 * `bytes` are the bytes that the rank itself put in: those of a send, or of its own value in a collective. A receive
   has none, so that a sum over all ranks counts every message once.
-* Rows are in order of time, ties in order of rank: the same trace gives the same tables, whatever order it was written in.
+* Rows are in order of time, ties in order of rank: the same trace gives the same tables, whatever order it was
+  written in.
 """
 
 from __future__ import annotations
@@ -81,8 +82,14 @@ def assemble(trace: Trace, *, population: int) -> Tables:
         population: samples in one epoch.
     """
     return Tables(
-        spans=frame("spans", sorted(split(trace.spans), key=lambda row: (row["start_s"], row["rank"], row["lane"], row["end_s"]))),
-        updates=frame("updates", sorted(map(asdict, trace.updates), key=lambda row: (row["time_s"], row["version_applied"], row["rank"]))),
+        spans=frame(
+            "spans",
+            sorted(split(trace.spans), key=lambda row: (row["start_s"], row["rank"], row["lane"], row["end_s"])),
+        ),
+        updates=frame(
+            "updates",
+            sorted(map(asdict, trace.updates), key=lambda row: (row["time_s"], row["version_applied"], row["rank"])),
+        ),
         evaluations=frame("evaluations", _evaluations(trace.snapshots, population)),
     )
 
@@ -120,7 +127,9 @@ def _last_entries(spans: list[Span]) -> dict[int, float]:
     """
     entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
     uses: dict[tuple[str | None, int], int] = defaultdict(int)
-    for number in sorted((n for n, span in enumerate(spans) if span.activity == "collective"), key=lambda n: spans[n].start_s):
+    for number in sorted(
+        (n for n, span in enumerate(spans) if span.activity == "collective"), key=lambda n: spans[n].start_s
+    ):
         span = spans[number]
         entries[span.key, uses[span.key, span.rank]].append(number)
         uses[span.key, span.rank] += 1

@@ -32,7 +32,11 @@ def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wa
     rows = list(table[["rank", "activity", "start_s", "end_s"]].itertuples(index=False, name=None))
     for rank in range(2):
         for tick in range(wall):
-            here = [activity for of, activity, start_s, end_s in rows if of == rank and start_s <= tick and tick + 1 <= end_s]
+            here = [
+                activity
+                for of, activity, start_s, end_s in rows
+                if of == rank and start_s <= tick and tick + 1 <= end_s
+            ]
             counted[min(here, key=PRIORITY.__getitem__, default="wait")] += 1
     found = shares(table, wall_s=float(wall), workers=2)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)

@@ -26,14 +26,26 @@ from paceline.records.trace import Snapshot, Span, Trace
 
 def a_run(weights: object = None) -> Run:
     trace = Trace(
-        spans=[Span(Rank(0), "main", "compute", "layer 1", 0, 0.0, 1.0), Span(Rank(0), "main", "send", None, 0, 1.0, 1.0, 8)],
+        spans=[
+            Span(Rank(0), "main", "compute", "layer 1", 0, 0.0, 1.0),
+            Span(Rank(0), "main", "send", None, 0, 1.0, 1.0, 8),
+        ],
         updates=[Update(1.5, Rank(0), 0, 0, 0, 0, 8)],
         snapshots=[Snapshot(0.0, 0, 0, None, Score(2.0, None))],
         wall_s=2.0,
     )
     tables = assemble(trace, population=8)
     summary = summarise(tables, kind="simulated", wall_s=2.0, workers=1, notion=Notion.STEPS)
-    return Run(scenario={"name": "tiny"}, name="tiny", algorithm="sync-sgd", seed=3, summary=summary, tables=tables, weights=weights, machine={"cores": 2})
+    return Run(
+        scenario={"name": "tiny"},
+        name="tiny",
+        algorithm="sync-sgd",
+        seed=3,
+        summary=summary,
+        tables=tables,
+        weights=weights,
+        machine={"cores": 2},
+    )
 
 
 @pytest.mark.parametrize("vector", [np.arange(3.0), torch.arange(3, dtype=torch.float32)], ids=["numpy", "torch"])
@@ -104,7 +116,11 @@ def test_run_json_holds_what_describes_the_run(tmp_path: Path) -> None:
     [
         pytest.param(lambda folder: (folder / "spans.parquet").unlink(), "no whole run", id="table missing"),
         pytest.param(lambda folder: (folder / "run.json").write_text("{"), "no whole run", id="not JSON"),
-        pytest.param(lambda folder: (folder / "run.json").write_text('{"schema_version": 99}'), "later Paceline", id="later version"),
+        pytest.param(
+            lambda folder: (folder / "run.json").write_text('{"schema_version": 99}'),
+            "later Paceline",
+            id="later version",
+        ),
     ],
 )
 def test_what_is_no_run_is_an_input_error(tmp_path: Path, damage: object, message: str) -> None:

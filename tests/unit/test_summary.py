@@ -16,13 +16,33 @@ from paceline.records.tables import assemble
 from paceline.records.trace import Activity, Snapshot, Span, Trace
 
 
-def span(rank: int, activity: Activity, start_s: float, end_s: float, *, step: int = 0, lane: str = "main", key: str | None = None, sent: int = 0) -> Span:
+def span(
+    rank: int,
+    activity: Activity,
+    start_s: float,
+    end_s: float,
+    *,
+    step: int = 0,
+    lane: str = "main",
+    key: str | None = None,
+    sent: int = 0,
+) -> Span:
     return Span(Rank(rank), lane, activity, None, step, start_s, end_s, sent, None, key)
 
 
-def summary(trace: Trace, *, notion: Notion = Notion.STEPS, target: float | None = None, smoothing: int = 1, workers: int = 2) -> Summary:
+def summary(
+    trace: Trace, *, notion: Notion = Notion.STEPS, target: float | None = None, smoothing: int = 1, workers: int = 2
+) -> Summary:
     tables = assemble(trace, population=100)
-    return summarise(tables, kind="simulated", wall_s=trace.wall_s, workers=workers, notion=notion, target=target, smoothing=smoothing)
+    return summarise(
+        tables,
+        kind="simulated",
+        wall_s=trace.wall_s,
+        workers=workers,
+        notion=notion,
+        target=target,
+        smoothing=smoothing,
+    )
 
 
 def two_steps_of_two_workers() -> Trace:
@@ -31,7 +51,9 @@ def two_steps_of_two_workers() -> Trace:
     for step, began_s in enumerate((0.0, 4.0)):
         for rank, busy_s in enumerate((2.0, 3.0)):
             spans.append(span(rank, "compute", began_s, began_s + busy_s, step=step))
-            spans.append(span(rank, "collective", began_s + busy_s, began_s + 4.0, step=step, key=f"gradient {step}", sent=80))
+            spans.append(
+                span(rank, "collective", began_s + busy_s, began_s + 4.0, step=step, key=f"gradient {step}", sent=80)
+            )
             updates.append(Update(began_s + 4.0, Rank(rank), step, step, step, 0, 10))
     return Trace(spans=spans, updates=updates, wall_s=8.0)
 
@@ -93,14 +115,20 @@ def test_staleness_per_update_and_per_rank() -> None:
 
 def test_local_steps_between_averages_are_updates_too() -> None:
     """Versions count averages: four local steps of two workers, averaged after every second one."""
-    updates = [Update(float(step), Rank(rank), step, step // 2, step // 2, step % 2, 1) for step in range(4) for rank in range(2)]
+    updates = [
+        Update(float(step), Rank(rank), step, step // 2, step // 2, step % 2, 1)
+        for step in range(4)
+        for rank in range(2)
+    ]
     trace = Trace(updates=updates, wall_s=4.0)
     assert summary(trace, notion=Notion.LOCAL_AGE)["updates"] == 4
     assert summary(trace, notion=Notion.STEPS)["updates"] == 2
 
 
 def learning(*points: tuple[float, float, float | None]) -> Trace:
-    return Trace(snapshots=[Snapshot(t, 0, 0, None, Score(loss, accuracy)) for t, loss, accuracy in points], wall_s=points[-1][0])
+    return Trace(
+        snapshots=[Snapshot(t, 0, 0, None, Score(loss, accuracy)) for t, loss, accuracy in points], wall_s=points[-1][0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +154,13 @@ def test_a_gap_in_the_values_is_not_interpolated_over() -> None:
 
 @pytest.mark.parametrize(
     ("losses", "expected"),
-    [((2.0, 0.1), False), ((2.0, float("inf")), True), ((2.0, 21.0), True), ((2.0, 19.0), False), ((float("nan"), float("nan")), False)],
+    [
+        ((2.0, 0.1), False),
+        ((2.0, float("inf")), True),
+        ((2.0, 21.0), True),
+        ((2.0, 19.0), False),
+        ((float("nan"), float("nan")), False),
+    ],
 )
 def test_diverged(losses: tuple[float, float], expected: bool) -> None:
     found = summary(learning((0.0, losses[0], None), (1.0, losses[1], None)))

@@ -51,7 +51,9 @@ def test_a_key_used_twice_names_two_collectives() -> None:
 
 def test_a_member_that_left_before_the_last_came_only_waited() -> None:
     """A root that a broadcast lets go early: the wait is clipped to the span."""
-    trace = Trace(spans=[span(0, "collective", 0.0, 1.0, key="k", bytes=8), span(1, "collective", 4.0, 5.0, key="k", bytes=8)])
+    trace = Trace(
+        spans=[span(0, "collective", 0.0, 1.0, key="k", bytes=8), span(1, "collective", 4.0, 5.0, key="k", bytes=8)]
+    )
     assert rows(trace)[:2] == [(0, "wait", 0.0, 1.0, 0), (0, "communication", 1.0, 1.0, 8)]
 
 
@@ -90,7 +92,11 @@ def test_evaluations_are_the_snapshots_that_have_a_score() -> None:
 
 
 def test_rows_come_in_order_of_time_then_rank() -> None:
-    updates = [Update(2.0, Rank(0), 1, 1, 1, 0, 8), Update(1.0, Rank(1), 0, 0, 0, 0, 8), Update(1.0, Rank(0), 0, 0, 0, 0, 8)]
+    updates = [
+        Update(2.0, Rank(0), 1, 1, 1, 0, 8),
+        Update(1.0, Rank(1), 0, 0, 0, 0, 8),
+        Update(1.0, Rank(0), 0, 0, 0, 0, 8),
+    ]
     spans = [span(1, "compute", 0.0, 1.0), span(0, "compute", 0.0, 1.0)]
     tables = assemble(Trace(updates=updates, spans=spans), population=1)
     assert tables.updates[["time_s", "rank"]].values.tolist() == [[1.0, 0], [1.0, 1], [2.0, 0]]

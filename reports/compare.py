@@ -1,0 +1,165 @@
+"""The main job: every algorithm of a scenario predicted and measured, side by side.
+
+Rules of this file:
+
+* The prediction is made before the measurement and knows nothing of it but the machine: where the real messages cross
+  this machine, the simulated network is this machine's, from a probe at the start.
+* Beside our prediction stand two that leave something out, messages or spread. A prediction that is no nearer than they
+  are proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paceline.records import Run
+from paceline.records.machine import OtherLoad
+from paceline.reports.errors import Tree, error, together
+from paceline.reports.words import kind_of
+
+WRONG_MODELS: dict[str, dict[str, bool]] = {"no_message_cost": {"message_cost": False}, "no_spread": {"spread": False}}
+"""what a simulation leaves out, by name, as options of `simulate`"""
+
+Stage = Callable[[str], Any]
+"""told of each stage of a comparison as it begins; answers what the stage may use as its own progress callback"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One algorithm: what was predicted, what was measured, and how far apart they are."""
+
+    name: str
+    simulated: Tree
+    """its summary; with several seeds every figure is ``{mean, low, high}``"""
+    measured: Tree
+    error: Tree
+    wrong_models: dict[str, Tree]
+    """errors of predictions that leave something out, by name"""
+    predicted_runs: Sequence[Run] = ()
+    measured_runs: Sequence[Run] = ()
+
+    def answer(self) -> dict[str, Any]:
+        """As it stands in a JSON answer."""
+        return {
+            "name": self.name,
+            "simulated": self.simulated,
+            "measured": self.measured,
+            "error": self.error,
+            "wrong_models": self.wrong_models,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A scenario's algorithms, predicted and measured."""
+
+    scenario: str
+    predicts: Literal["this machine", "emulated network"]
+    lines: tuple[Line, ...]
+    other_load: float
+    """share of all cores that other processes took while the runs were measured, 0 … 1"""
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy that time to accuracy is measured against."""
+        target: float | None = self.lines[0].measured["target_accuracy"]
+        return target
+
+    @property
+    def measured_kind(self) -> str:
+        """How the measured side was made."""
+        return kind_of(self.lines[0].measured)
+
+    def answer(self) -> dict[str, Any]:
+        """The JSON answer of ``paceline compare``."""
+        return {
+            "scenario": self.scenario,
+            "predicts": self.predicts,
+            "algorithms": [line.answer() for line in self.lines],
+            "other_load": self.other_load,
+        }
+
+
+def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]) -> Line:
+    """One algorithm's line from its runs.
+
+    Args:
+        name: of the algorithm in this scenario.
+        simulated: one run per seed.
+        measured: one run per seed, the same seeds.
+        wrong: simulated runs that leave something out, by what they leave out; the same seeds.
+    """
+    ours, real = _summaries(simulated), _summaries(measured)
+    return Line(
+        name=name,
+        simulated=together(ours),
+        measured=together(real),
+        error=error(ours, real),
+        wrong_models={model: error(_summaries(runs), real) for model, runs in wrong.items()},
+        predicted_runs=simulated,
+        measured_runs=measured,
+    )
+
+
+def _summaries(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [dict(run.summary) for run in sorted(runs, key=lambda run: run.seed)]
+
+
+def compare(
+    scenario: Any, *, stage: Stage = lambda _: None, keep: Callable[[Run], Run] = lambda run: run
+) -> Comparison:
+    """Predicts and measures every algorithm and seed of a scenario.
+
+    Args:
+        scenario: a loaded scenario.
+        stage: called with the name of each stage; what it answers is given to the stage as its progress callback.
+        keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
+
+    Raises:
+        RunFailed: a measured run failed.
+    """
+    from paceline.backend.run import train
+    from paceline.simulator.run import simulate
+
+    from paceline.backend.calibrate import probe
+
+    network = probe(scenario, progress=stage("probing this machine"))
+    simulated = [keep(run) for run in simulate(scenario, network=network, progress=stage("predicting"))]
+    wrong = {
+        model: simulate(
+            scenario, network=network, progress=stage(f"predicting with {model.replace('_', ' ')}"), **options
+        )
+        for model, options in WRONG_MODELS.items()
+    }
+    with OtherLoad() as other:
+        runs = train(scenario, progress=stage("measuring"))
+    measured = [keep(run) for run in runs]
+    return assemble(scenario.name, simulated=simulated, measured=measured, wrong=wrong, other_load=other.share)
+
+
+def assemble(
+    scenario: str,
+    *,
+    simulated: Sequence[Run],
+    measured: Sequence[Run],
+    wrong: dict[str, list[Run]],
+    other_load: float,
+) -> Comparison:
+    """The comparison of runs that are there already, in the order in which the algorithms come in `simulated`."""
+    names = list(dict.fromkeys(run.algorithm for run in simulated))
+    lines = tuple(
+        line(
+            name,
+            simulated=_of(name, simulated),
+            measured=_of(name, measured),
+            wrong={model: _of(name, runs) for model, runs in wrong.items()},
+        )
+        for name in names
+    )
+    return Comparison(scenario=scenario, predicts="this machine", lines=lines, other_load=other_load)
+
+
+def _of(name: str, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.algorithm == name]

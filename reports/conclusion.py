@@ -1,0 +1,77 @@
+"""What a comparison says, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline.reports.compare import WRONG_MODELS, Comparison
+from paceline.reports.errors import Tree, number
+from paceline.reports.words import seconds, worst
+
+CLEAN_LOAD = 0.05
+"""other load above which measured times are not to be trusted: one busy core of two made steps 5–14 % longer"""
+
+
+def conclusion(comparison: Comparison) -> str:
+    """What the comparison says, in sentences."""
+    sentences = (_soonest(comparison), _accuracy_of_prediction(comparison), _load(comparison))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _soonest(comparison: Comparison) -> str:
+    target = comparison.target
+    if target is None:
+        return ""
+    goal = f"{100 * target:g} % accuracy"
+    predicted = _times({line.name: line.simulated for line in comparison.lines})
+    measured = _times({line.name: line.measured for line in comparison.lines})
+    if not predicted or not measured:
+        sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
+        return f"{goal} was reached {sides}."
+    first, best = (min(side, key=lambda name: side[name]) for side in (predicted, measured))
+    if first == best:
+        times = f"{seconds(predicted[best])} s simulated, {seconds(measured[best])} s measured"
+        return f"{best} reaches {goal} soonest, as predicted: {times}."
+    return (
+        f"{best} reached {goal} soonest, in {seconds(measured[best])} s; "
+        f"predicted soonest was {first} with {seconds(predicted[first])} s "
+        f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured)."
+    )
+
+
+def _times(summaries: Mapping[str, Tree]) -> dict[str, float]:
+    """Seconds to the target of those that reached it."""
+    times_s = {name: number(summary["time_to_accuracy_s"]) for name, summary in summaries.items()}
+    return {name: time_s for name, time_s in times_s.items() if time_s is not None}
+
+
+def _time(times_s: Mapping[str, float], name: str) -> str:
+    return f"{seconds(times_s[name])} s" if name in times_s else "not reached"
+
+
+def _accuracy_of_prediction(comparison: Comparison) -> str:
+    errors = {
+        line.name: abs(value)
+        for line in comparison.lines
+        if (value := number(line.error["step_s"]["mean"])) is not None
+    }
+    if not errors:
+        return ""
+    name = max(errors, key=lambda name: errors[name])
+    words = f"Step times were predicted within {100 * errors[name]:.1f} % (worst: {name})"
+    wrong = [
+        worst([number(line.wrong_models[model]["step_s"]["mean"]) for line in comparison.lines])
+        for model in WRONG_MODELS
+    ]
+    if None in wrong:
+        return f"{words}."
+    return f"{words}; without message cost it would have been {_size(wrong[0])} %, without spread {_size(wrong[1])} %."
+
+
+def _load(comparison: Comparison) -> str:
+    words = f"Other programs took {100 * comparison.other_load:.1f} % of this machine meanwhile"
+    return f"{words}, so take the measured times with care." if comparison.other_load > CLEAN_LOAD else f"{words}."
+
+
+def _size(value: float | None) -> str:
+    return f"{100 * abs(value or 0.0):.1f}"

@@ -1,0 +1,182 @@
+"""Prediction against measurement, as numbers: pure functions of summaries.
+
+Rules of this file:
+
+* An error has the shape of a summary, with the error of each figure in its place.
+* The error of a figure is (simulated − measured) / measured: 0 where both are 0, None where either is missing.
+  Accuracy is a plain difference, since it is a share already. Distributions are compared by total variation.
+* With several seeds a figure is ``{mean, low, high}``: the mean and its 95 % interval by Student's t. A figure that
+  one of the seeds lacks is missing: a mean over the seeds that got there would flatter.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scipy import stats
+
+from paceline.records.metrics import Histogram, counts, total_variation
+from paceline.records.tables import ACTIVITIES
+
+Tree = dict[str, Any]
+"""figures by name; leaves are numbers, None, or ``{mean, low, high}``"""
+
+CONFIDENCE = 0.95
+
+FIGURES = (
+    "wall_s",
+    "steps",
+    "updates",
+    "samples",
+    "samples_per_s",
+    "step_s.mean",
+    "step_s.p50",
+    "step_s.p95",
+    *(f"share.{activity}" for activity in ACTIVITIES),
+    "bytes_sent",
+    "staleness.mean",
+    "staleness.mean_of_ranks",
+    "staleness.max",
+    "time_to_accuracy_s",
+    "final_loss",
+)
+"""figures of a summary that have a relative error, by their paths"""
+
+
+def relative(simulated: float | None, measured: float | None) -> float | None:
+    """(simulated − measured) / measured; 0 where both are 0, None where either is missing or only measured is 0.
+
+    >>> relative(1.1, 1.0), relative(0, 0), relative(None, 1.0), relative(1.0, 0)
+    (0.10000000000000009, 0.0, None, None)
+    """
+    if simulated is None or measured is None:
+        return None
+    if measured == 0:
+        return 0.0 if simulated == 0 else None
+    return (simulated - measured) / measured
+
+
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean and 95 % interval by Student's t, for two values or more.
+
+    mean ± t(0.975, n − 1) · s / √n
+
+    >>> {name: round(value, 3) for name, value in interval([1.0, 2.0, 3.0]).items()}
+    {'mean': 2.0, 'low': -0.484, 'high': 4.484}
+    """
+    count = len(values)
+    mean = math.fsum(values) / count
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def figure(values: Sequence[float | None]) -> Any:
+    """One value as it is; several as their interval; None where one is missing."""
+    present = [value for value in values if value is not None]
+    if len(present) < len(values) or not present:
+        return None
+    return present[0] if len(present) == 1 else interval(present)
+
+
+def number(value: Any) -> float | None:
+    """The number of a figure: its mean where it is an interval.
+
+    >>> number(1.5), number({"mean": 2.0, "low": 1.0, "high": 3.0}), number(None)
+    (1.5, 2.0, None)
+    """
+    mean: float | None = value["mean"] if isinstance(value, Mapping) else value
+    return mean
+
+
+def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
+    """The summary of several seeds: figures with their intervals, histograms added up; that of one seed is itself."""
+    made: Tree = copy.deepcopy(dict(summaries[0]))
+    if len(summaries) == 1:
+        return made
+    for path in (*FIGURES, "final_accuracy"):
+        _put(made, path, figure([_get(summary, path) for summary in summaries]))
+    made["diverged"] = any(summary["diverged"] for summary in summaries)
+    made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
+    per_rank = [dict(summary["staleness"]["by_rank"]) for summary in summaries]
+    made["staleness"]["by_rank"] = [
+        [rank, figure([means.get(rank) for means in per_rank])] for rank in _ranks(per_rank)
+    ]
+    return made
+
+
+def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]]) -> Tree:
+    """The errors of `FIGURES` and of each rank's staleness, the difference in accuracy, and ``staleness_tv``.
+
+    Args:
+        simulated: summaries, one per seed.
+        measured: summaries of the same seeds, in the same order.
+    """
+    if not simulated or len(simulated) != len(measured):
+        raise ValueError(
+            f"{len(simulated)} simulated and {len(measured)} measured runs: errors need the same seeds on both sides"
+        )
+    tree: Tree = {}
+    for path in FIGURES:
+        _put(tree, path, relative_figure([_get(one, path) for one in simulated], [_get(one, path) for one in measured]))
+    ours, theirs = ([dict(one["staleness"]["by_rank"]) for one in side] for side in (simulated, measured))
+    tree["staleness"]["by_rank"] = [
+        [rank, relative_figure([means.get(rank) for means in ours], [means.get(rank) for means in theirs])]
+        for rank in _ranks([*ours, *theirs])
+    ]
+    tree["final_accuracy"] = difference(
+        [one["final_accuracy"] for one in simulated], [one["final_accuracy"] for one in measured]
+    )
+    histograms = zip(*([one["staleness"]["histogram"] for one in side] for side in (simulated, measured)), strict=True)
+    tree["staleness_tv"] = figure([total_variation(one, other) for one, other in histograms])
+    return tree
+
+
+def relative_figure(simulated: Sequence[float | None], measured: Sequence[float | None]) -> Any:
+    """The relative error over seeds: that of the means; its interval is that of the seeds' differences.
+
+    >>> relative_figure([1.1], [1.0]), relative_figure([1.0, 2.0], [None, 2.0])
+    (0.10000000000000009, None)
+    """
+    one, other = number(figure(simulated)), number(figure(measured))
+    mean = relative(one, other)
+    if mean is None or len(simulated) == 1:
+        return mean
+    span = difference(simulated, measured)
+    low, high = sorted(span[end] / (other or 1.0) for end in ("low", "high"))  # both 0: so are all differences
+    return {"mean": mean, "low": low, "high": high}
+
+
+def difference(simulated: Sequence[float | None], measured: Sequence[float | None]) -> Any:
+    """simulated − measured of each seed, as a figure."""
+    return figure(
+        [None if one is None or other is None else one - other for one, other in zip(simulated, measured, strict=True)]
+    )
+
+
+def _pooled(histograms: Sequence[Histogram]) -> Histogram:
+    total: Counter[int] = Counter()
+    for one in histograms:
+        total.update(counts(one))
+    return [[value, count] for value, count in sorted(total.items())]
+
+
+def _ranks(per_rank: Sequence[Mapping[int, float]]) -> list[int]:
+    return sorted(set().union(*per_rank))
+
+
+def _get(tree: Mapping[str, Any], path: str) -> Any:
+    for name in path.split("."):
+        tree = tree[name]
+    return tree
+
+
+def _put(tree: Tree, path: str, value: Any) -> None:
+    *above, name = path.split(".")
+    for part in above:
+        tree = tree.setdefault(part, {})
+    tree[name] = value

@@ -1,0 +1,160 @@
+"""Comparisons and runs as tables that a person can read.
+
+Rules of this file:
+
+* Nothing is computed here but minima and maxima of figures that `errors` has made.
+* Each table has one row per algorithm and fits in 80 columns; units stand in the headers, errors are in per cent.
+* "Without messages" and "without spread" are the errors of predictions that leave these out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from paceline.records import Run
+from paceline.reports.compare import WRONG_MODELS, Comparison, Line
+from paceline.reports.errors import number
+from paceline.reports.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
+
+WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
+"""headers over the errors of the wrong models"""
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Step time, staleness, learning: each predicted, measured, and as the wrong models would have said.
+
+    Times to a target and accuracies have a table only where the scenario has a target and its problem an accuracy.
+    """
+    tables = [step_table(comparison), staleness_table(comparison)]
+    if comparison.target is not None:
+        tables.append(time_table(comparison))
+    if any(line.measured["final_accuracy"] is not None for line in comparison.lines):
+        tables.append(accuracy_table(comparison))
+    return tables
+
+
+def step_table(comparison: Comparison) -> Table:
+    """Mean time between a worker's successive gradients."""
+    table = _table(f"Step time ({comparison.measured_kind})")
+    for header in ("simulated\nms", "measured\nms", "error\n%", *WITHOUT):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        table.add_row(
+            line.name,
+            shown(line.simulated["step_s"]["mean"], milli),
+            shown(line.measured["step_s"]["mean"], milli),
+            error_text(line.error["step_s"]["mean"]),
+            *(wrong_text(line, model, "step_s", "mean") for model in WRONG_MODELS),
+        )
+    return table
+
+
+def time_table(comparison: Comparison) -> Table:
+    """Time to the target accuracy."""
+    table = _table(f"Time to {100 * (comparison.target or 0):g} % accuracy")
+    for header in ("simulated\ns", "measured\ns", "error\n%", *WITHOUT):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        table.add_row(
+            line.name,
+            shown(line.simulated["time_to_accuracy_s"], seconds),
+            shown(line.measured["time_to_accuracy_s"], seconds),
+            error_text(line.error["time_to_accuracy_s"]),
+            *(wrong_text(line, model, "time_to_accuracy_s") for model in WRONG_MODELS),
+        )
+    return table
+
+
+def accuracy_table(comparison: Comparison) -> Table:
+    """Accuracy at the end; its error is a plain difference, in percentage points."""
+    table = _table("Accuracy at the end")
+    for header in ("simulated\n%", "measured\n%", "difference\npoints"):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        table.add_row(
+            line.name,
+            shown(line.simulated["final_accuracy"], per_cent),
+            shown(line.measured["final_accuracy"], per_cent),
+            error_text(line.error["final_accuracy"]),
+        )
+    return table
+
+
+def staleness_table(comparison: Comparison) -> Table:
+    """Mean of the ranks' mean staleness, and the total-variation distance of the whole distributions."""
+    table = _table("Staleness (mean of ranks; distance: total variation, 0 … 1)")
+    for header in ("simulated", "measured", "worst\nrank\n%", "distance", "without\nmessages", "without\nspread"):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        farthest = worst([number(mean) for _, mean in line.error["staleness"]["by_rank"]])
+        table.add_row(
+            line.name,
+            shown(line.simulated["staleness"]["mean_of_ranks"], plain),
+            shown(line.measured["staleness"]["mean_of_ranks"], plain),
+            error_text(farthest),
+            shown(line.error["staleness_tv"], plain),
+            *(
+                Text(shown(number(line.wrong_models[model]["staleness_tv"]), plain), style="dim")
+                for model in WRONG_MODELS
+            ),
+        )
+    return table
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """One row per run, for commands that only simulate or only train."""
+    table = _table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
+    headers = ("seed", "wall\ns", "updates", "step\nms", "staleness", "to target\ns", "accuracy\n%", "loss")
+    for header in headers:
+        table.add_column(header, justify="right")
+    for run in runs:
+        summary = run.summary
+        table.add_row(
+            run.algorithm,
+            str(run.seed),
+            shown(summary["wall_s"], seconds),
+            str(summary["updates"]),
+            shown(summary["step_s"]["mean"], milli),
+            shown(summary["staleness"]["mean_of_ranks"], plain),
+            shown(summary["time_to_accuracy_s"], seconds),
+            shown(summary["final_accuracy"], per_cent),
+            "diverged" if summary["diverged"] else shown(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("algorithm", no_wrap=True)
+    return table
+
+
+def error_text(figure: Any) -> Text:
+    """Our own error, coloured by size: within 5 %, within 15 %, beyond."""
+    value = number(figure)
+    if value is None:
+        return Text(MISSING)
+    style = "green" if abs(value) <= 0.05 else "yellow" if abs(value) <= 0.15 else "red"
+    return Text(signed(value), style=style)
+
+
+def wrong_text(line: Line, model: str, *path: str) -> Text:
+    """The error that a wrong model would have made."""
+    figure: Any = line.wrong_models[model]
+    for name in path:
+        figure = figure[name]
+    value = number(figure)
+    return Text(MISSING if value is None else signed(value), style="dim")

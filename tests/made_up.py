@@ -1,0 +1,47 @@
+"""Made-up runs whose figures can be seen from their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.algorithms.job import Score
+from paceline.algorithms.ledger import Update
+from paceline.algorithms.method import Notion
+from paceline.algorithms.values import Rank
+from paceline.records import Run
+from paceline.records.summary import Kind, summarise
+from paceline.records.tables import assemble
+from paceline.records.trace import Snapshot, Span, Trace
+
+
+def run(
+    algorithm: str,
+    kind: Kind = "simulated",
+    *,
+    step_s: float = 1.0,
+    seed: int = 1,
+    lags: Sequence[int] = (0, 0, 1, 1),
+    accuracies: Sequence[float] = (0.1, 0.5, 0.9, 1.0),
+    target: float | None = 0.9,
+) -> Run:
+    """Two workers whose gradients start every `step_s` seconds; evaluation number k comes at k seconds, unsmoothed."""
+    trace = Trace(wall_s=step_s * len(lags))
+    for step, lag in enumerate(lags):
+        for rank in (Rank(0), Rank(1)):
+            trace.spans.append(Span(rank, "main", "compute", None, step, step * step_s, (step + 0.5) * step_s))
+            trace.spans.append(Span(rank, "main", "send", None, step, (step + 1) * step_s, (step + 1) * step_s, 100))
+        trace.updates.append(Update((step + 1) * step_s, Rank(step % 2), step, step - lag, step, lag, 10))
+    for second, accuracy in enumerate(accuracies):
+        trace.snapshots.append(Snapshot(float(second), second, 10 * second, None, Score(1 - accuracy, accuracy)))
+    tables = assemble(trace, population=40)
+    summary = summarise(
+        tables,
+        kind=kind,
+        wall_s=trace.wall_s,
+        workers=2,
+        notion=Notion.VERSION_LAG,
+        target=target,
+        smoothing=1,
+        paced=kind == "measured",
+    )
+    return Run(scenario={"name": "tiny"}, name="tiny", algorithm=algorithm, seed=seed, summary=summary, tables=tables)

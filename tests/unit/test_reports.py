@@ -1,0 +1,145 @@
+"""Comparisons of made-up runs: the JSON answer, the tables, the words and the figure."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+from rich.console import Console
+
+from paceline.reports.compare import Comparison, assemble
+from paceline.reports.conclusion import conclusion
+from paceline.reports.figure import PALETTE, accuracy_figure, save_figure
+from paceline.reports.table import comparison_tables, runs_table
+from tests.made_up import run
+
+FAST, SLOW, NEVER = (0.1, 0.95), (0.1, 0.5, 0.95), (0.1, 0.5)
+
+
+def comparison(
+    *,
+    seeds: int = 1,
+    predicted: dict[str, tuple[float, ...]] | None = None,
+    measured: dict[str, tuple[float, ...]] | None = None,
+    other_load: float = 0.02,
+    target: float | None = 0.9,
+) -> Comparison:
+    """Step times 1 % too short, 9 % without messages, 5 % without spread."""
+    predicted = predicted or {"sync-sgd": FAST, "async-sgd": SLOW}
+    measured = measured or predicted
+
+    def runs(step_s: float) -> list[object]:
+        return [
+            run(name, accuracies=curve, step_s=step_s, seed=seed, target=target)
+            for name, curve in predicted.items()
+            for seed in range(seeds)
+        ]
+
+    real = [
+        run(name, "measured", accuracies=curve, seed=seed, target=target)
+        for name, curve in measured.items()
+        for seed in reversed(range(seeds))
+    ]
+    wrong = {"no_message_cost": runs(0.91), "no_spread": runs(0.95)}
+    return assemble("tiny", simulated=runs(0.99), measured=real, wrong=wrong, other_load=other_load)  # type: ignore[arg-type]
+
+
+def printed(found: Comparison, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, no_color=True)
+    for table in comparison_tables(found):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_answer_has_the_promised_shape() -> None:
+    answer = json.loads(json.dumps(comparison().answer(), allow_nan=False))
+    assert answer.keys() == {"scenario", "predicts", "algorithms", "other_load"}
+    assert answer["predicts"] == "this machine"
+    assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd"]
+    line = answer["algorithms"][0]
+    assert line.keys() == {"name", "simulated", "measured", "error", "wrong_models"}
+    assert line["simulated"]["kind"] == "simulated"
+    assert line["measured"]["kind"] == "measured"
+    assert line["error"]["step_s"]["mean"] == pytest.approx(-0.01)
+    assert line["wrong_models"]["no_message_cost"]["step_s"]["mean"] == pytest.approx(-0.09)
+    assert line["wrong_models"]["no_spread"]["step_s"]["mean"] == pytest.approx(-0.05)
+
+
+def test_with_several_seeds_every_figure_is_an_interval() -> None:
+    line = comparison(seeds=3).answer()["algorithms"][0]
+    assert line["simulated"]["step_s"]["mean"] == pytest.approx({"mean": 0.99, "low": 0.99, "high": 0.99})
+    assert line["error"]["step_s"]["mean"].keys() == {"mean", "low", "high"}
+
+
+def test_the_tables_say_everything_in_eighty_columns() -> None:
+    text = printed(comparison())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "…" not in text.replace("0 … 1", "")
+    row = next(line for line in text.splitlines() if line.strip().startswith("async-sgd"))
+    assert row.split() == ["async-sgd", "990.0", "1000.0", "-1.0", "-9.0", "-5.0"]
+    assert "measured, paced" in text
+    assert "Time to 90 % accuracy" in text
+
+
+def test_tables_with_intervals_fit_too() -> None:
+    text = printed(comparison(seeds=3))
+    assert "…" not in text.replace("0 … 1", "")
+    assert "990.0 ±0.0" in text
+
+
+def test_without_a_target_there_is_no_time_to_it() -> None:
+    assert "Time to" not in printed(comparison(target=None))
+
+
+def test_runs_table() -> None:
+    console = Console(file=io.StringIO(), width=80, no_color=True)
+    console.print(runs_table([run("sync-sgd", seed=7)]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "simulated" in text
+    assert re.search(r"sync-sgd +7 +4\.00 +4 +1000\.0 +0\.50 +2\.00 +100\.0 +0", text)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        pytest.param(
+            comparison(),
+            "sync-sgd reaches 90 % accuracy soonest, as predicted: 0.94 s simulated, 0.94 s measured.",
+            id="right",
+        ),
+        pytest.param(
+            comparison(measured={"sync-sgd": SLOW, "async-sgd": FAST}),
+            "async-sgd reached 90 % accuracy soonest, in 0.94 s; predicted soonest was sync-sgd with 0.94 s "
+            "(async-sgd: 1.89 s predicted; sync-sgd: 1.89 s measured).",
+            id="wrong",
+        ),
+        pytest.param(
+            comparison(predicted={"sync-sgd": NEVER}), "90 % accuracy was reached by no algorithm.", id="none"
+        ),
+        pytest.param(comparison(), "predicted within 1.0 % (worst: ", id="worst error"),
+        pytest.param(comparison(), "without message cost it would have been 9.0 %, without spread 5.0 %.", id="models"),
+        pytest.param(comparison(other_load=0.02), "Other programs took 2.0 % of this machine meanwhile.", id="quiet"),
+        pytest.param(comparison(other_load=0.2), "20.0 % of this machine meanwhile, so take", id="busy"),
+    ],
+)
+def test_the_conclusion(found: Comparison, words: str) -> None:
+    assert words in conclusion(found)
+
+
+def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -> None:
+    axes = accuracy_figure(comparison()).axes[0]
+    curves = {(to_hex(line.get_color()), line.is_dashed()) for line in axes.lines if len(line.get_xdata()) > 1}
+    assert {(PALETTE[0].lower(), True), (PALETTE[1].lower(), True)} <= curves
+    assert sum(not dashed for _, dashed in curves) >= 2
+    legend = axes.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert {"sync-sgd", "async-sgd", "measured, paced", "simulated"} <= set(labels)
+    save_figure(comparison(), tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
