@@ -3,7 +3,6 @@
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-CODE := algorithms backend benchmarks checking cli records reports scenarios simulator tests topologies workloads paceline/__init__.py
 
 .PHONY: demo test lint types wheel check constraints clean
 
@@ -14,8 +13,8 @@ test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
 lint: $(INSTALLED)
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(INSTALLED)
 	$(BIN)/mypy
