@@ -1,0 +1,60 @@
+"""What the contract programs share: one step, whose answers end up in the state.
+
+Everything stands at module level, so that an interpreter may start processes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.operations import Barrier, Next
+from paceline.algorithms.program import Program, Routine, program
+from paceline.algorithms.values import Rank, Step
+from paceline.records.trace import Trace
+from tests.support import job_of
+
+Interpreter = Callable[[Job], Trace]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Method):
+    """A method of which only `body` matters: what it returns is kept as the state's memory."""
+
+    name = "case"
+    notion = Notion.STEPS
+    source = "the contract suite"
+    guarantees = frozenset[Guarantee]()
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            memory = yield from self.body(me, step, state)
+            yield from Barrier(
+                group=me.everyone, key=f"end {step.number}"
+            )  # nobody ends before all have had their answers
+            state = Replica(step.number + 1, state.weights, memory)
+        return state
+
+    @abstractmethod
+    def body(self, me: Me, step: Step, state: Replica) -> Routine[Any]:
+        """What the rank does in the step; its result is what the test looks at."""
+
+
+def answers(
+    run: Interpreter, case: Method, workers: int = 2, nodes: list[list[int]] | None = None, learner: Any = None
+) -> list[Any]:
+    """What each worker's body returned, by rank."""
+    trace = run(job_of(case, workers, steps=1, nodes=nodes, learner=learner))
+    return [trace.states[Rank(rank)].memory for rank in range(len(trace.states))]
+
+
+def vector(*numbers: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A float64 vector."""
+    return np.array(numbers, dtype=np.float64)

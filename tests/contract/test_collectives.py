@@ -1,0 +1,141 @@
+"""AllReduce, Reduce, Broadcast, AllGather and Barrier, in every interpreter, and the check of their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import (
+    Access,
+    AllGather,
+    AllReduce,
+    Barrier,
+    Broadcast,
+    Cell,
+    Reduce,
+)
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Group, Rank, Step
+from tests.contract.cases import Case, Interpreter, answers, vector
+from tests.support import job_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryCollective(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[dict[str, Any]]:
+        mine, everyone, root = vector(me.rank, 1.0), me.workers, Rank(1)
+        total = yield from AllReduce(value=mine, group=everyone, key="s", op="sum")
+        mean = yield from AllReduce(value=mine, group=everyone, key="m")
+        at_root = yield from Reduce(value=mine, group=everyone, root=root, key="r")
+        mean_at_root = yield from Reduce(value=mine, group=everyone, root=root, key="rm", op="mean")
+        roots = yield from Broadcast(value=mine, group=everyone, root=root, key="b")
+        all_of_them = yield from AllGather(value=mine, group=everyone, key="g")
+        yield from Barrier(group=everyone, key="x")
+        return {
+            "sum": list(total),
+            "mean": list(mean),
+            "reduce": None if at_root is None else list(at_root),
+            "reduce mean": None if mean_at_root is None else list(mean_at_root),
+            "broadcast": list(roots),
+            "gather": [list(part) for part in all_of_them],
+            "mine": list(mine),
+        }
+
+
+def test_every_collective_answers_what_its_name_says(interpreter: Interpreter) -> None:
+    for rank, found in enumerate(answers(interpreter, EveryCollective(), workers=3)):
+        assert found == {
+            "sum": [3.0, 3.0],
+            "mean": [1.0, 1.0],
+            "reduce": [3.0, 3.0] if rank == 1 else None,
+            "reduce mean": [1.0, 1.0] if rank == 1 else None,
+            "broadcast": [1.0, 1.0],
+            "gather": [[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]],
+            "mine": [float(rank), 1.0],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPairs(Case):
+    """Groups of two; the pairs do different numbers of collectives, then all meet."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float]]:
+        first = me.rank // 2 * 2
+        pair = Group((Rank(first), Rank(first + 1)))
+        value = vector(me.rank)
+        for turn in range(1 + 2 * first):
+            value = yield from AllReduce(value=value, group=pair, key=f"pair {turn}")
+        everyone = yield from AllReduce(value=value, group=me.workers, key="all", op="sum")
+        return float(value[0]), float(everyone[0])
+
+
+def test_groups_meet_each_for_itself(interpreter: Interpreter) -> None:
+    assert answers(interpreter, InPairs(), workers=4) == [(0.5, 6.0), (0.5, 6.0), (2.5, 6.0), (2.5, 6.0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedAtBarrier(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+        cell = Cell("came")
+        yield from Access(cell, "add", vector(1.0))
+        yield from Barrier(group=me.workers, key="all here")
+        came = yield from Access(cell, "read")
+        assert came is not None
+        return float(np.asarray(came).sum())
+
+
+def test_nobody_passes_a_barrier_before_all_have_come(interpreter: Interpreter) -> None:
+    assert answers(interpreter, CountedAtBarrier(), nodes=[[0, 1, 2]]) == [3.0, 3.0, 3.0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mismatched(Case):
+    """Rank 1 differs from the others in one respect."""
+
+    how: str
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        odd = me.rank == 1
+        value, everyone = vector(1.0, 2.0), me.workers
+        if self.how == "kind" and odd:
+            yield from Broadcast(value=value, group=everyone, root=Rank(0), key="gradient")
+        elif self.how == "key" and odd:
+            yield from AllReduce(value=value, group=everyone, key="something else")
+        elif self.how == "op" and odd:
+            yield from AllReduce(value=value, group=everyone, key="gradient", op="sum")
+        elif self.how == "size" and odd:
+            yield from AllReduce(value=vector(1.0), group=everyone, key="gradient")
+        else:
+            yield from AllReduce(value=value, group=everyone, key="gradient")
+
+
+@pytest.mark.parametrize("how", ["kind", "key", "op", "size"])
+def test_mismatched_collectives_are_an_error_that_names_both_sides(interpreter: Interpreter, how: str) -> None:
+    with pytest.raises(
+        ProgramError, match=r"mismatched collectives: rank \d at .*test_collectives\.py:\d+ in body"
+    ) as e:
+        answers(interpreter, Mismatched(how=how), workers=2)
+    text = str(e.value)
+    assert "rank 0" in text and "rank 1" in text
+    assert "'gradient'" in text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outsider(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        yield from Barrier(group=Group((Rank(0), Rank(1))), key="ours")
+
+
+def test_a_rank_outside_the_group_may_not_enter(interpreter: Interpreter) -> None:
+    with pytest.raises(ProgramError, match=r"rank 2 at .*is no member of ranks 0,1"):
+        interpreter(job_of(Outsider(), 3, steps=1))

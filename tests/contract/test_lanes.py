@@ -1,0 +1,210 @@
+"""Start, Wait, WaitFor and Cancel, sub-programs as lanes, and what lanes share, in every interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.errors import ProgramError, TimedOut
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import (
+    Access,
+    AllReduce,
+    Cancel,
+    Cell,
+    Handle,
+    Lock,
+    Now,
+    Receive,
+    Send,
+    Start,
+    Unlock,
+    Wait,
+    WaitFor,
+)
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Group, Rank, Step
+from tests.contract.cases import Case, Interpreter, answers, vector
+from tests.support import job_of
+
+ZERO = Rank(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoReductions(Case):
+    """Both are under way before either is waited for, and they are waited for the other way round."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
+        first = yield from Start(AllReduce(value=vector(me.rank), group=me.workers, key="a", op="sum"))
+        second = yield from Start(AllReduce(value=vector(10 * me.rank), group=me.workers, key="b", op="sum"))
+        direct = yield from AllReduce(value=vector(100 * me.rank), group=me.workers, key="c", op="sum")
+        late, early = (yield from Wait(second)), (yield from Wait(first))
+        return float(early[0]), float(late[0]), float(direct[0])
+
+
+def test_started_collectives_are_issued_in_the_order_of_their_starts(interpreter: Interpreter) -> None:
+    assert answers(interpreter, TwoReductions(), workers=3) == [(3.0, 30.0, 300.0)] * 3
+
+
+@program
+def sum_of(value: float, group: Group, key: str) -> Program[float]:
+    total = yield from AllReduce(value=vector(value), group=group, key=key, op="sum")
+    again = yield from AllReduce(value=total, group=group, key=f"{key} again", op="sum")
+    return float(again[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanesOfCollectives(Case):
+    """Sub-programs do collectives of their own, in whatever order these happen to fall between the main program's."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+        lanes = []
+        for lane in range(3):
+            lanes.append((yield from Start(sum_of(10.0**lane, me.workers, f"lane {lane}"))))
+        mine = yield from sum_of(5.0, me.workers, "main")
+        return [mine, *[answer for _, answer in (yield from WaitFor(lanes))]]
+
+
+def test_lanes_keep_their_collectives_apart(interpreter: Interpreter) -> None:
+    assert answers(interpreter, LanesOfCollectives(), workers=2) == [[20.0, 4.0, 40.0, 400.0]] * 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SomeOfThree(Case):
+    """Ranks 1 and 2 send at once, rank 3 only when it is told; so two of three handles can be done, never the third."""
+
+    need: Any
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        if me.rank == 3:
+            yield from Receive(ZERO)
+        if me.rank != ZERO:
+            yield from Send(ZERO, 10 * me.rank)
+            return None
+        handles: list[Handle[Any]] = []
+        for source in (1, 2, 3):
+            handles.append((yield from Start(Receive(Rank(source)))))
+        done = yield from WaitFor(handles, self.need)
+        yield from Send(Rank(3), None)
+        everything = yield from WaitFor(handles)
+        return [(i, m.value) for i, m in done], [(i, m.value) for i, m in everything]
+
+
+@pytest.mark.parametrize(("need", "least"), [(2, 2), ("any", 1), (1, 1), (0, 0)])
+def test_wait_for_some_answers_all_that_are_done(interpreter: Interpreter, need: Any, least: int) -> None:
+    done, everything = answers(interpreter, SomeOfThree(need=need), workers=4)[0]
+    assert everything == [(0, 10), (1, 20), (2, 30)]
+    assert len(done) >= least
+    assert set(done) <= {(0, 10), (1, 20)}
+    assert done == sorted(done)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        if me.rank == 1:
+            yield from Receive(ZERO, tag="go")
+            yield from Send(ZERO, "for the second")
+            return None
+        given_up = yield from Start(Receive(Rank(1)))
+        in_time = yield from Cancel(given_up)
+        yield from Send(Rank(1), None, tag="go")
+        heard = yield from Start(Receive(Rank(1)))
+        value = (yield from Wait(heard)).value
+        return in_time, value, (yield from Cancel(heard))
+
+
+def test_cancel_says_whether_it_was_in_time_and_costs_no_message(interpreter: Interpreter) -> None:
+    assert answers(interpreter, Cancelled())[0] == (True, "for the second", False)
+
+
+@program
+def failing() -> Program[float]:
+    now = yield from Now()
+    raise ValueError(f"at {now}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[str]]:
+        caught = []
+        late = yield from Start(Receive(timeout_s=0.01))
+        broken = yield from Start(failing())
+        try:
+            yield from Wait(late)
+        except TimedOut:
+            caught.append("TimedOut")
+        try:
+            yield from WaitFor([broken])
+        except ValueError:
+            caught.append("ValueError")
+        return caught
+
+
+def test_a_failure_is_raised_where_it_is_waited_for(interpreter: Interpreter) -> None:
+    assert answers(interpreter, Failures(), workers=1) == [["TimedOut", "ValueError"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrangeHandle(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        yield from Wait(Handle(me.rank, 10_000))
+
+
+def test_a_handle_that_nobody_started_is_an_error(interpreter: Interpreter) -> None:
+    with pytest.raises(ProgramError, match="rank 0"):
+        interpreter(job_of(StrangeHandle(), 1, steps=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[Any]]:
+        seen = [(yield from Access(Cell("x"), "read"))]
+        seen.append((yield from Access(Cell("x"), "swap", vector(1.0))))
+        seen.append((yield from Access(Cell("x"), "add", vector(2.0))))
+        seen.append((yield from Access(Cell("y"), "add", vector(7.0))))
+        seen.append((yield from Access(Cell("x"), "read")))
+        seen.append((yield from Access(Cell("y"), "read")))
+        return [None if value is None else float(np.asarray(value)[0]) for value in seen]
+
+
+def test_access_answers_the_value_before(interpreter: Interpreter) -> None:
+    """Each rank is a node of its own, so neither sees the other's cells."""
+    assert answers(interpreter, Cells(), workers=2) == [[None, None, 1.0, None, 3.0, 7.0]] * 2
+
+
+@program
+def count_up(times: int) -> Program[None]:
+    cell = Cell("counter")
+    for _ in range(times):
+        yield from Lock(cell)
+        value = yield from Access(cell, "read")
+        yield from Access(cell, "swap", vector(1.0) if value is None else value + vector(1.0))
+        yield from Unlock(cell)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Case):
+    """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them one."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+        lane = yield from Start(count_up(5))
+        yield from count_up(5)
+        yield from Wait(lane)
+        yield from AllReduce(value=vector(0.0), group=me.workers, key="all have counted")
+        return float(np.asarray((yield from Access(Cell("counter"), "read")))[0])
+
+
+def test_a_lock_lets_one_in_at_a_time(interpreter: Interpreter) -> None:
+    assert answers(interpreter, Counting(), nodes=[[0, 1]]) == [20.0, 20.0]
