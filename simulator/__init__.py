@@ -1,1 +1,1 @@
-"""The SimPy interpreter. Read `interpreter` first, then `network`, then `run`."""
+"""The SimPy interpreter. Read `interpreter` first, then `strands`, then `network`, then `run`."""

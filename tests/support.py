@@ -36,7 +36,7 @@ class Bowl:
         return np.zeros(self.size)
 
     def load(self, samples: Samples) -> Vector:
-        return samples.worker + 1.0 + np.arange(self.size)
+        return np.arange(self.size, dtype=np.float64) + samples.worker + 1.0
 
     def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
         away = vector - data
@@ -92,4 +92,4 @@ def job_of(
     count = sum(map(len, placed)) if not method.alone else 1
     batch = 8
     samples = None if steps is None else steps * batch * (1 if method.has_server else count)
-    return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)  # type: ignore[arg-type]
+    return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)

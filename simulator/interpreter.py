@@ -1,0 +1,296 @@
+"""Runs the programs of all ranks in virtual time: a SimPy process for each rank, and for all that its program starts.
+
+Rules of this file:
+
+* `_perform` has one case per operation; what an operation means is in the module that its case calls.
+* What is started begins at once, before its starter goes on. So collectives are entered in program order, and an
+  operation that takes no time has ended when `Start` answers.
+* A failure is raised in the program, at the operation that it belongs to. One that nobody hears of ends the run.
+* Equal times are served in the order in which they were asked for; nothing depends on sets, identities or wall clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import simpy
+from simpy.core import EmptySchedule
+
+from paceline.algorithms import operations as ops
+from paceline.algorithms.errors import DeadlockError, ProgramError
+from paceline.algorithms.job import Job
+from paceline.algorithms.ledger import Ledger
+from paceline.algorithms.meeting import describe
+from paceline.algorithms.method import Me
+from paceline.algorithms.operations import Handle, LayerGradients, Op
+from paceline.algorithms.program import Lane, Routine
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.cells import Cells
+from paceline.simulator.compute import Compute
+from paceline.simulator.gatherings import Gatherings
+from paceline.simulator.keeper import Keeper, Progress
+from paceline.simulator.mail import Mail
+from paceline.simulator.network import Network
+from paceline.simulator.strands import Mutex, Station, Steps, Strand, Task, cancelled, continued
+from paceline.simulator.timing import Timing
+
+
+def simulate_job(
+    job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None = None
+) -> Trace:
+    """Runs a job to its end in virtual time.
+
+    Args:
+        job: the method, its ranks, its learner and its end.
+        timing: what each rank's own work takes.
+        network: what messages and collectives take; it serves one run.
+        schedule: when the weights being learned are kept for evaluation; it serves one run.
+        progress: told the samples so far and the virtual time.
+
+    Raises:
+        DeadlockError: every program that is left waits for something that nobody will do.
+        ProgramError: a program asked for something that makes no sense.
+    """
+    return Simulation(job, timing, network, schedule, progress).run()
+
+
+class Simulation:
+    """One run of one job."""
+
+    def __init__(
+        self, job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None
+    ) -> None:
+        self.job, self.trace, self.env = job, Trace(), simpy.Environment()
+        network.attach(self.env)
+        self._keeper = Keeper(job, schedule, self.trace, progress)
+        self._compute = Compute(self.env, job, timing, self.trace)
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
+        self._gatherings = Gatherings(self.env, network, self.trace)
+        self._cells = Cells(self.env)
+        # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
+        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
+        self._strands: dict[Strand, None] = {}
+        """those that have not ended, in the order of their beginnings"""
+        self._unheard: list[Exception] = []
+        """failures that no program has been told of"""
+        self._failure: Exception | None = None
+        self._operations = 0
+
+    def run(self) -> Trace:
+        """Runs until all programs have ended and what is in flight is completed."""
+        for me in self.job.team:
+            self.env.process(self._main(me))
+        events = 0
+        while self._failure is None:
+            try:
+                self.env.step()
+            except EmptySchedule:
+                break
+            events += 1
+        self._judge()
+        self._keeper.close()
+        self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
+        self.trace.notes.update(events=events, operations=self._operations)
+        return self.trace
+
+    def _judge(self) -> None:
+        """Raises what went wrong. A failure that nobody heard of comes before the deadlock that it may have caused."""
+        if self._failure is not None:
+            raise self._failure
+        if self._unheard:
+            raise self._unheard[0]
+        if any(strand.name == "main" for strand in self._strands):
+            lines = [f"\n  {strand.standing()}: {strand.blocked()}" for strand in self._strands]
+            raise DeadlockError(f"deadlock at {self.env.now:g} s, nothing more can happen:{''.join(lines)}")
+
+    # --- strands --------------------------------------------------------------------------------------------------
+
+    def _main(self, me: Me) -> Steps:
+        """A rank's program, from its first state to its end."""
+        state = self.job.method.begin(me, self.job.learner.initial())
+        station = Station(me, Mutex(self.env), Ledger(self.job.method.notion))
+        lane = Lane(self.job.method.enter(me, state))
+        strand = Strand(station, "main", Task("its program"), lane)
+        yield from self._carry(strand, self._drive(strand, lane))
+        if (failure := strand.task.failure) is not None:
+            failure.add_note(f"in rank {me.rank} ({me.role}), step {station.step}, at {self.env.now:g} s")
+            self._failure = self._failure or failure
+        else:
+            self.trace.states[me.rank] = strand.task.answer
+
+    def _carry(self, strand: Strand, steps: Steps) -> Steps:
+        """Carries a strand to its end, and keeps its outcome as a value."""
+        self._strands[strand] = None
+        answer: Any = None
+        failure: Exception | None = None
+        try:
+            answer = yield from steps
+        except simpy.Interrupt:
+            failure = cancelled(strand, strand.task)
+        except Exception as error:
+            failure = error
+            if not any(error is one for one in self._unheard):
+                self._unheard.append(error)
+        del self._strands[strand]
+        strand.task.end(answer, failure)
+
+    def _drive(self, strand: Strand, lane: Lane) -> Steps:
+        """Performs a program's operations until it ends."""
+        answer: Any = None
+        failure: Exception | None = None
+        while (op := lane.advance(answer, failure)) is not None:
+            answer, failure = None, None
+            self._operations += 1
+            try:
+                answer = yield from self._perform(strand, op)
+            except simpy.Interrupt:
+                lane.steps.close()
+                raise
+            except Exception as error:
+                failure = error
+        return lane.answer
+
+    def _perform(self, strand: Strand, op: Op[Any]) -> Steps:
+        """Answers one operation; where that takes time, by way of the events it waits for."""
+        match op:
+            case ops.Next(state):
+                return self._keeper.next(strand.station, state, self.env.now)
+            case ops.Load():
+                return (yield from self._compute.load(strand, op))
+            case ops.Gradient():
+                return (yield from self._compute.gradient(strand, op))
+            case ops.LayerGradients():
+                return self._layers(strand, op)
+            case ops.Work():
+                return (yield from self._compute.work(strand, op))
+            case ops.AllReduce() | ops.Reduce() | ops.Broadcast() | ops.AllGather() | ops.Barrier():
+                return (yield from self._gatherings.attend(strand, op))
+            case ops.Send():
+                return self._mail.send(strand, op)
+            case ops.Receive():
+                return (yield from self._mail.receive(strand, op))
+            case ops.Start(what):
+                return self._start(strand, what)
+            case ops.Wait(handle):
+                return (yield from self._wait(strand, [handle], 1))[0][1]
+            case ops.WaitFor(handles, need):
+                return (yield from self._wait(strand, handles, need))
+            case ops.Cancel(handle):
+                return self._cancel(strand, handle)
+            case ops.Now():
+                return self.env.now
+            case ops.Access():
+                return self._cells.access(strand, op)
+            case ops.Lock(cell):
+                return (yield from self._cells.lock(strand, cell))
+            case ops.Unlock(cell):
+                return self._cells.unlock(strand, cell)
+            case ops.Applied():
+                return self._keeper.applied(strand.station, op, self.env.now)
+            case _:
+                unknown = f"asked for {describe(op)}, an operation that this simulator does not know"
+                raise ProgramError(f"{strand.standing()}: {unknown}")
+
+    # --- what is started ------------------------------------------------------------------------------------------
+
+    def _start(self, strand: Strand, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+        """Begins an operation or a sub-program beside the strand."""
+        if isinstance(what, Routine):
+            strand.children += 1
+            lane = Lane(what)
+            child = self._beside(strand, f"sub-program {what.name}", lane, f"{strand.stream}/{strand.children}")
+            self._begin(child, self._drive(child, lane))
+        else:
+            self._operations += 1
+            child = self._beside(strand, describe(what))
+            self._begin(child, self._perform(child, what))
+            if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
+                self._raise(child.task)
+        return self._handle(strand.station, child.task)
+
+    def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
+        """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
+        weights = [self._task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        parts = [Task(f"the gradient of layer {layer.name!r}") for layer in reversed(strand.me.layout.layers)]
+        child = self._beside(strand, "the gradients of the layers")
+
+        def end_all() -> None:
+            for part in parts:  # those that have ended keep their outcome
+                part.end(failure=child.task.failure)
+
+        child.task.watchers.append(end_all)
+        self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
+        return tuple(self._handle(strand.station, part) for part in parts)
+
+    def _beside(self, strand: Strand, what: str, lane: Lane | None = None, stream: str | None = None) -> Strand:
+        """A new strand on the same rank."""
+        place = strand.where()
+        task = Task(f"{what}, started at {place}")
+        station, order = strand.station, strand.stream if stream is None else stream
+        return Strand(station, station.take_name(), task, lane, place, order)
+
+    def _begin(self, strand: Strand, steps: Steps) -> None:
+        """Runs a new strand up to its first event, and from there on as a process of its own."""
+        strand.task.watchers.append(lambda: strand.station.give_name(strand.name))
+        carried = self._carry(strand, steps)
+        try:
+            event = next(carried)
+        except StopIteration:
+            return
+        strand.task.process = self.env.process(continued(carried, event))
+
+    def _handle(self, station: Station, task: Task) -> Handle[Any]:
+        station.handles += 1
+        handle: Handle[Any] = Handle(station.me.rank, station.handles)
+        self._tasks[handle] = task
+        return handle
+
+    def _task(self, strand: Strand, handle: Handle[Any]) -> Task:
+        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
+        if task is None:
+            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
+        return task
+
+    def _wait(self, strand: Strand, handles: Sequence[Handle[Any]], need: str | int) -> Steps:
+        """Waits until `need` of them have ended; answers all that have by then, with their places in `handles`."""
+        tasks = [self._task(strand, handle) for handle in handles]
+        count = need if isinstance(need, int) else {"all": len(tasks), "any": 1}[need]
+        if not 0 <= count <= len(tasks):
+            raise ProgramError(f"{strand.standing()}: waits for {count} of {len(tasks)} handles; give no more")
+        missing = count - sum(task.ended for task in tasks)
+        if missing > 0:
+            turn = self.env.event()
+
+            def one_more() -> None:
+                nonlocal missing
+                missing -= 1
+                if missing == 0:
+                    turn.succeed()
+
+            waited = [task for task in tasks if not task.ended]
+            for task in waited:
+                task.watchers.append(one_more)
+            strand.blocked = lambda: "waits for " + "; ".join(task.what for task in waited if not task.ended)
+            yield turn
+        for task in tasks:
+            if task.failure is not None:
+                self._raise(task)
+        return tuple((index, task.answer) for index, task in enumerate(tasks) if task.ended)
+
+    def _raise(self, task: Task) -> None:
+        """Raises a task's failure in the program, which has then heard of it."""
+        assert task.failure is not None
+        self._unheard = [one for one in self._unheard if one is not task.failure]
+        raise task.failure
+
+    def _cancel(self, strand: Strand, handle: Handle[Any]) -> bool:
+        """Gives up what was started; a collective goes on for the others, a layer's gradient for the other layers."""
+        task = self._task(strand, handle)
+        if task.ended:
+            return False
+        if task.process is not None:
+            task.process.interrupt()
+        task.end(failure=cancelled(strand, task))
+        return True

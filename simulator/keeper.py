@@ -1,0 +1,82 @@
+"""Where a run stops, and the weights being learned: what `Next` and `Applied` mean.
+
+Rules of this file:
+
+* Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
+* Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far.
+* Evaluation costs no virtual time. It happens afterwards, except where an accuracy decides when the run stops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from paceline.algorithms.job import Job
+from paceline.algorithms.operations import Applied, State
+from paceline.algorithms.values import Step
+from paceline.records.trace import Schedule, Snapshot, Trace
+from paceline.simulator.strands import Station
+
+Progress = Callable[[int, float], None]
+"""told the samples so far and the virtual time, in seconds"""
+
+
+class Keeper:
+    """The run's stop rule, and its copy of the weights being learned."""
+
+    def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
+        self.job, self.schedule, self.trace, self.progress = job, schedule, trace, progress
+        self.role, self.rank = job.method.keeper, job.keeper
+        self._stop_at: float = math.inf if job.limit is None else job.limit
+        self._granted = 0
+        """steps that the keeper's role has been let into: the number of the next one"""
+        self._samples = 0
+        self._latest = Snapshot(0.0, 0, 0, job.learner.initial())
+        self._keep(self._latest)
+
+    def next(self, station: Station, state: State, now_s: float) -> Step | None:
+        """The step, or None for a stop."""
+        me, station.step = station.me, state.step
+        if me.role == self.role:
+            seconds = self.job.budget.seconds
+            if seconds is not None and now_s >= seconds:
+                self.stop()
+            if state.step >= self._stop_at:
+                return None
+            self._granted = max(self._granted, state.step + 1)
+            if self.progress is not None and me.rank == self.rank:
+                self.progress(self._samples, now_s)
+        return Step(state.step, self.job.samples(me, state.step))
+
+    def stop(self) -> None:
+        """Ends the run after the last step that anybody has been let into."""
+        self._stop_at = min(self._stop_at, self._granted)
+
+    def applied(self, station: Station, op: Applied, now_s: float) -> int:
+        """Books an update; answers the version that the weights now have."""
+        version, rows = station.ledger.enter(op, now_s)
+        self.trace.updates.extend(rows)
+        if station.me.rank == self.rank:
+            own = sum(row.samples for row in rows)
+            self._samples += own if self.job.method.has_server else own * self.job.workers
+            self._latest = Snapshot(now_s, version, self._samples, op.weights.vector)
+            if op.advance and self.schedule.due(updates=version, samples=self._samples, time_s=now_s):
+                self._keep(self._latest)
+        return version
+
+    def close(self) -> None:
+        """Keeps the last weights, which are always evaluated."""
+        last, latest = self.trace.snapshots[-1], self._latest
+        if (last.version, last.samples) != (latest.version, latest.samples):
+            self._keep(latest)
+        self.trace.weights = latest.vector
+
+    def _keep(self, shot: Snapshot) -> None:
+        target = self.job.budget.accuracy
+        if target is not None:
+            score = self.job.learner.evaluate(shot.vector)
+            shot = Snapshot(shot.time_s, shot.version, shot.samples, shot.vector, score)
+            if score.accuracy is not None and score.accuracy >= target:
+                self.stop()
+        self.trace.snapshots.append(shot)
