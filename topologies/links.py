@@ -29,7 +29,8 @@ class Link:
 
 
 def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
-    return Link(name=name, latency_s=latency_us * 1e-6, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance)
+    latency_s = float(f"{latency_us}e-6")  # exactly what is written; a product would end in …98e-05
+    return Link(name=name, latency_s=latency_s, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance)
 
 
 LINKS: dict[str, Link] = {

@@ -1,0 +1,64 @@
+"""Loading: a file, text, run.json or mapping becomes a `Scenario`, or one error that says everything that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.algorithms import METHODS
+from paceline.scenarios.methods import ALL_HYPERPARAMETERS
+from paceline.scenarios.overrides import choose, override
+from paceline.scenarios.problems import Problem, near_miss, problems_of, raise_all
+from paceline.scenarios.schema import Scenario, unused_hyperparameters
+from paceline.scenarios.text import read
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    *,
+    algorithms: Sequence[str] | None = None,
+) -> Scenario:
+    """The scenario of a file, checked.
+
+    Args:
+        source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
+            braces in it), a mapping, or a scenario.
+        overrides: changes ``path=value``, applied before anything is checked.
+        algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others.
+
+    Raises:
+        ScenarioError: with every mistake: where it is, what was found, and what would be right.
+
+    >>> load("quickstart", ["stop.epochs=2"], algorithms=["agd"]).stop.epochs
+    2.0
+    >>> load("quickstart", ["seed=one"])
+    Traceback (most recent call last):
+    paceline.scenarios.problems.ScenarioError: quickstart.yaml: seed: found 'one', expected a whole number of 0 or more
+    """
+    name, data, problems = read(source.dump() if isinstance(source, Scenario) else source)
+    for change in overrides:
+        problems += override(data, change)
+    if algorithms is not None:
+        choose(data, algorithms)
+    for key in unused_hyperparameters(data, METHODS):
+        hint = near_miss(key, ALL_HYPERPARAMETERS)
+        text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
+        problems.append(Problem(("hyperparameters", key), text))
+    try:
+        scenario = Scenario.model_validate(data)
+    except ValidationError as error:
+        raise_all(name, [*problems, *problems_of(error, Scenario)])
+    if problems:
+        raise_all(name, problems)
+    return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm holds its own by now
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario, for editors."""
+    return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema()}

@@ -1,0 +1,132 @@
+"""A plan: a scenario resolved for one algorithm and one seed. What both interpreters are given."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.job import Budget, Job, Learner
+from paceline.algorithms.method import Method
+from paceline.algorithms.values import Rank
+from paceline.records.trace import Schedule
+from paceline.scenarios.problems import Problem, raise_all
+from paceline.topologies import Cluster
+
+if TYPE_CHECKING:
+    from paceline.scenarios.schema import Scenario
+
+FASTEST_STEP_S = 0.002
+"""a paced step needs this long at least: the true gradient, and two messages of the backend, must fit in"""
+FORWARD = 1 / 3
+"""the forward pass's share of a step; backward computes two products for each one of forward"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One run to make. Cheap; the learner is shared with the other plans of its seed."""
+
+    scenario: Scenario
+    """narrowed to this algorithm and seed, so that its dump runs exactly this again"""
+    name: str
+    job: Job
+    cluster: Cluster
+    stretch: float = 1.0
+    """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
+
+    @property
+    def seed(self) -> int:
+        return self.job.seed
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy that the time to accuracy is measured to."""
+        return self.scenario.target_accuracy
+
+    def schedule(self) -> Schedule:
+        """When the weights are evaluated; a new schedule each time, since it counts along."""
+        return self.scenario.evaluate.every.schedule(self.job.learner.population)
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        """Seconds of one gradient: device time, times the spread's factor of this rank and step, times the stretch."""
+        base_s = self.cluster.device_of(rank).compute_s(samples)
+        return base_s * self.cluster.spread.factor(self.seed, int(rank), step) * self.stretch
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.
+
+        A layer's work is taken to be proportional to its parameters, which is right for dense layers.
+        """
+        layout = self.job.learner.layout
+        shares = [(layer.stop - layer.start) / layout.size for layer in layout.layers]
+        return [FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares]
+
+
+def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
+    """One plan per algorithm and seed; see `Scenario.plans`."""
+    if paced and scenario.train.pace == "device":
+        _check_pace(scenario)
+    cluster = scenario.cluster.build()
+    seeds = range(scenario.seed, scenario.seed + scenario.seeds)
+    learners = {seed: scenario.workload.learner(seed) for seed in seeds}
+    return [
+        Plan(
+            scenario=scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1}),
+            name=name,
+            job=_job(scenario, method, cluster, learners[seed], seed),
+            cluster=cluster,
+            stretch=scenario.train.stretch if paced else 1.0,
+        )
+        for name, method in zip(_names(scenario.algorithms), scenario.algorithms, strict=True)
+        for seed in seeds
+    ]
+
+
+def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner, seed: int) -> Job:
+    stop, batch = scenario.stop, scenario.workload.batch_per_worker
+    job = Job.of(method, cluster.placement, learner, batch=batch, budget=Budget(), seed=seed)
+    limits = [
+        None if stop.epochs is None else max(1, round(stop.epochs * learner.population)),
+        stop.samples,
+        None if stop.updates is None else stop.updates * job.samples_per_step,
+    ]
+    samples = min((limit for limit in limits if limit is not None), default=None)
+    return replace(job, budget=Budget(samples=samples, seconds=stop.seconds, accuracy=stop.accuracy))
+
+
+def _names(methods: Sequence[Method]) -> list[str]:
+    """A name for each: the method's, with the hyper-parameters that tell it apart where a method is there twice.
+
+    >>> from paceline.algorithms import find
+    >>> _names([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
+    ['sync-sgd', 'agd(delay=1)', 'agd(delay=4)']
+    """
+    often = Counter(method.name for method in methods)
+    names = []
+    for method in methods:
+        alike = [asdict(other) for other in methods if other.name == method.name]
+        own = [f"{key}={value}" for key, value in asdict(method).items() if any(other[key] != value for other in alike)]
+        names.append(method.name if often[method.name] == 1 else f"{method.name}({','.join(own)})")
+    return names
+
+
+def _check_pace(scenario: Scenario) -> None:
+    problems = []
+    for index, node in enumerate(scenario.cluster.nodes):
+        step_s = node.device.build().compute_s(scenario.workload.batch_per_worker)
+        if step_s * scenario.train.stretch < FASTEST_STEP_S:
+            problems.append(Problem(("cluster", "nodes", index, "device"), _too_fast(node.device.name, step_s)))
+    if problems:
+        raise_all(scenario.name, problems)
+
+
+def _too_fast(name: str, step_s: float) -> str:
+    stretch = (
+        f"give `train.stretch: {math.ceil(10 * FASTEST_STEP_S / step_s)}` to stretch the clock, or " if step_s else ""
+    )
+    return (
+        f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
+        f"{FASTEST_STEP_S * 1e3:g} ms ({stretch}give `train.pace: none` to run freely)"
+    )

@@ -1,0 +1,177 @@
+"""From a file, text or mapping to plain data (mappings, lists, text, numbers), with every mistake of form collected.
+
+YAML is composed by PyYAML and read here: its own constructor keeps the last of two equal keys without a word, takes
+``1e-3`` for text and ``no`` for false, and shares what an alias names, so that changing one place changes another.
+Here equal keys, tags and aliases are mistakes, and plain values follow YAML 1.2's core schema.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paceline.scenarios.problems import Place, Problem, raise_all
+
+SHIPPED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+"""the scenarios that come with Paceline, by name"""
+NULL = {"", "~", "null", "Null", "NULL"}
+BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+
+
+def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem]]:
+    """The name of a source for messages, its data, and its mistakes of form.
+
+    Args:
+        source: a path, the name of a shipped scenario, text with a line break or braces in it, or a mapping.
+
+    Raises:
+        ScenarioError: when there is nothing to go on with: no such file, nothing in it, or not YAML.
+    """
+    if isinstance(source, Mapping):
+        return "scenario", copy.deepcopy(dict(source)), []
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return "scenario", *parse(source, "scenario")
+    path = Path(source)
+    if not path.suffix and not path.exists() and path.name in SHIPPED:
+        path = SHIPPED[path.name]
+    text = _text_of(path)
+    if path.suffix == ".json":
+        return path.name, _scenario_in(_json(text, path.name)), []
+    data, problems = parse(text, path.name)
+    return path.name, data, problems
+
+
+def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
+    """The data of YAML text, and its mistakes of form.
+
+    >>> parse("{rate: 1e-3, momentum: 0.9, rate: 2}", "text")
+    ({'rate': 0.001, 'momentum': 0.9}, [Problem(place=('rate',), text='given twice, in lines 1 and 1; expected once')])
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        reader = _Reader()
+        data = None if node is None else reader.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise_all(name, [Problem((), f"found no YAML{at} ({error.problem}), expected a scenario in YAML")])
+    except yaml.YAMLError as error:
+        raise_all(name, [Problem((), f"found no YAML ({error}), expected a scenario in YAML")])
+    except RecursionError:
+        raise_all(name, [Problem((), "found lists or mappings nested hundreds deep, expected a scenario")])
+    if data is None:
+        raise_all(
+            name,
+            [Problem((), "found nothing in it, expected a scenario with name, cluster, workload, algorithms and stop")],
+        )
+    return data, reader.problems
+
+
+class _Reader:
+    """Turns composed nodes into data, and remembers what it did not like."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._seen: set[int] = set()
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        if id(node) in self._seen:
+            return self._refuse(place, node, "an alias (*); expected the value itself")
+        self._seen.add(id(node))
+        if node.tag not in PLAIN_TAGS:
+            return self._refuse(place, node, f"the tag {node.tag!r}; expected a plain value")
+        match node:
+            case yaml.MappingNode():
+                return self._mapping(node, place)
+            case yaml.SequenceNode():
+                return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
+            case yaml.ScalarNode():
+                return node.value if node.style else scalar(node.value)
+            case _:
+                raise AssertionError(f"YAML has no node like {node!r}")
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._refuse(place, key_node, "a key that is a list or mapping; expected text")
+                continue
+            key, line = key_node.value, key_node.start_mark.line + 1
+            value = self.value(value_node, (*place, key))
+            if key in data:
+                text = f"given twice, in lines {lines[key]} and {line}; expected once"
+                self.problems.append(Problem((*place, key), text))
+                continue
+            data[key], lines[key] = value, line
+        return data
+
+    def _refuse(self, place: Place, node: yaml.Node, what: str) -> None:
+        self.problems.append(Problem(place, f"found in line {node.start_mark.line + 1} {what}"))
+
+
+def scalar(text: str) -> Any:
+    """What a plain value is in YAML 1.2's core schema (decimal numbers only).
+
+    >>> [scalar(text) for text in ("2", "1e-3", "true", "no", "~", "4 ms")]
+    [2, 0.001, True, 'no', None, '4 ms']
+    """
+    if text in NULL:
+        return None
+    if text in BOOLEAN:
+        return BOOLEAN[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if FLOAT.fullmatch(text):
+        return float(text)
+    if special := SPECIAL.fullmatch(text):
+        return float(special[1] + "inf") if special[2] else float("nan")
+    return text
+
+
+def _text_of(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise_all(path.name, [Problem((), "found bytes that are no UTF-8 text, expected a scenario in YAML")])
+    except IsADirectoryError:
+        raise_all(str(path), [Problem((), "found a folder, expected a scenario file")])
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise_all(str(path), [Problem((), _missing(path, error))])
+    return text
+
+
+def _missing(path: Path, error: OSError | ValueError) -> str:
+    if not isinstance(error, FileNotFoundError):
+        return f"cannot be read ({error}), expected the path of a scenario file"
+    try:
+        beside = [str(other) for other in path.parent.iterdir() if other.suffix in {".yaml", ".yml", ".json"}]
+    except OSError:
+        beside = []
+    near = difflib.get_close_matches(str(path), [*beside, *SHIPPED], n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"no such file{hint}; expected the path of a scenario file or one of {', '.join(SHIPPED)}"
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise_all(name, [Problem((), f"found no JSON ({error}), expected a scenario or a run.json")])
+
+
+def _scenario_in(data: Any) -> Any:
+    """The scenario that a run.json holds, or the data itself."""
+    if isinstance(data, dict) and "schema_version" in data and "scenario" in data:
+        return data["scenario"]
+    return data
