@@ -1,1 +1,5 @@
-"""The paceline command: a thin layer over the Python API."""
+"""The `paceline` command: a thin layer over `simulate`, `train` and `compare`. Read `app` first, then `actions`."""
+
+from paceline.cli.app import main
+
+__all__ = ["main"]

@@ -44,9 +44,10 @@ def save_figure(comparison: Comparison, path: Path) -> None:
     accuracy_figure(comparison).savefig(path)
 
 
-def pale(colour: str) -> tuple[float, ...]:
+def pale(colour: str) -> tuple[float, float, float]:
     """The colour on white at 40 %; opaque, so that curves of several seeds do not darken each other."""
-    return tuple(1 - 0.4 * (1 - part) for part in to_rgb(colour))
+    red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
 
 
 def _curves(axes: Axes, runs: Sequence[Run], **style: Any) -> None:

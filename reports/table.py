@@ -40,7 +40,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 def step_table(comparison: Comparison) -> Table:
     """Mean time between a worker's successive gradients."""
-    table = _table(f"Step time ({comparison.measured_kind})")
+    table = plain_table(f"Step time ({comparison.measured_kind})")
     for header in ("simulated\nms", "measured\nms", "error\n%", *WITHOUT):
         table.add_column(header, justify="right")
     for line in comparison.lines:
@@ -56,7 +56,7 @@ def step_table(comparison: Comparison) -> Table:
 
 def time_table(comparison: Comparison) -> Table:
     """Time to the target accuracy."""
-    table = _table(f"Time to {100 * (comparison.target or 0):g} % accuracy")
+    table = plain_table(f"Time to {100 * (comparison.target or 0):g} % accuracy")
     for header in ("simulated\ns", "measured\ns", "error\n%", *WITHOUT):
         table.add_column(header, justify="right")
     for line in comparison.lines:
@@ -72,7 +72,7 @@ def time_table(comparison: Comparison) -> Table:
 
 def accuracy_table(comparison: Comparison) -> Table:
     """Accuracy at the end; its error is a plain difference, in percentage points."""
-    table = _table("Accuracy at the end")
+    table = plain_table("Accuracy at the end")
     for header in ("simulated\n%", "measured\n%", "difference\npoints"):
         table.add_column(header, justify="right")
     for line in comparison.lines:
@@ -87,7 +87,7 @@ def accuracy_table(comparison: Comparison) -> Table:
 
 def staleness_table(comparison: Comparison) -> Table:
     """Mean of the ranks' mean staleness, and the total-variation distance of the whole distributions."""
-    table = _table("Staleness (mean of ranks; distance: total variation, 0 … 1)")
+    table = plain_table("Staleness (mean of ranks; distance: total variation, 0 … 1)")
     for header in ("simulated", "measured", "worst\nrank\n%", "distance", "without\nmessages", "without\nspread"):
         table.add_column(header, justify="right")
     for line in comparison.lines:
@@ -108,7 +108,7 @@ def staleness_table(comparison: Comparison) -> Table:
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row per run, for commands that only simulate or only train."""
-    table = _table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
+    table = plain_table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
     headers = ("seed", "wall\ns", "updates", "step\nms", "staleness", "to target\ns", "accuracy\n%", "loss")
     for header in headers:
         table.add_column(header, justify="right")
@@ -128,7 +128,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str, *, first: str = "algorithm") -> Table:
+    """An empty table in the style of all of them, with its first column."""
     table = Table(
         title=title,
         title_justify="left",
@@ -138,7 +139,7 @@ def _table(title: str) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("algorithm", no_wrap=True)
+    table.add_column(first, no_wrap=True)
     return table
 
 

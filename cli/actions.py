@@ -1,0 +1,151 @@
+"""What the commands do: load the scenario, run, store, answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.errors import InputError
+from paceline.cli.output import Output
+from paceline.records import Run, RunsFailed, store
+from paceline.reports.table import comparison_tables, runs_table
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the user asked for: a scenario, and what to change in it."""
+
+    scenario: str
+    changes: Sequence[str] = ()
+    algorithms: str | None = None
+    seed: int | None = None
+    seeds: int | None = None
+    out: Path = Path("runs")
+    pace: bool | None = None
+    network: str | None = None
+
+    def load(self) -> Any:
+        """The scenario, changed and validated; raises `InputError` with every mistake at once."""
+        from paceline.scenarios import load
+
+        if self.network == "emulated":
+            raise InputError("--network: found 'emulated', which is not there yet; expected local")
+        changes = list(self.changes)
+        if self.seed is not None:
+            changes.append(f"seed={self.seed}")
+        if self.seeds is not None:
+            changes.append(f"seeds={self.seeds}")
+        if self.pace is not None:
+            changes.append(f"train.pace={'device' if self.pace else 'none'}")
+        if self.network is not None:
+            changes.append(f"train.network={self.network}")
+        return load(self.scenario, changes, algorithms=self.names())
+
+    def names(self) -> list[str] | None:
+        """The algorithms asked for."""
+        if self.algorithms is None:
+            return None
+        names = [name for part in self.algorithms.split(",") if (name := part.strip())]
+        if not names:
+            raise InputError(f"--algorithms: found {self.algorithms!r}, expected names such as sync-sgd,async-sgd")
+        return names
+
+
+def simulate(ask: Ask, output: Output) -> None:
+    """One simulated run per algorithm and seed."""
+    scenario = ask.load()
+    from paceline.simulator.run import simulate as run
+
+    with output.progress() as stage:
+        runs = run(scenario, progress=stage("simulating"))
+    _answer_runs(scenario.name, runs, ask, output)
+
+
+def train(ask: Ask, output: Output) -> None:
+    """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
+    scenario = ask.load()
+    from paceline.backend.run import train as run
+
+    try:
+        with output.progress() as stage:
+            runs = run(scenario, progress=stage("training"))
+    except RunsFailed as failure:
+        _keep(failure, ask, output)
+        raise
+    _answer_runs(scenario.name, runs, ask, output)
+
+
+def _keep(failure: RunsFailed, ask: Ask, output: Output) -> None:
+    for run in failure.runs:
+        output.note(f"kept what was recorded: {store.save(run, ask.out).path}")
+
+
+def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
+    runs = [store.save(run, ask.out) for run in runs]
+    output.answer({"scenario": name, "runs": [describe(run) for run in runs]}, [runs_table(runs)])
+    if not output.as_json:
+        _say_where(runs, ask, output)
+
+
+def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
+    if output.verbose:
+        for run in runs:
+            output.note(str(run.path))
+    else:
+        output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {ask.out}/")
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run as it stands in a JSON answer."""
+    return {
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "kind": run.kind,
+        "summary": run.summary,
+        "path": str(run.path),
+    }
+
+
+def compare(ask: Ask, output: Output) -> None:
+    """Every algorithm predicted and measured; keeps the runs, the answer and the figure."""
+    scenario = ask.load()
+    from paceline.reports.compare import compare as run
+    from paceline.reports.conclusion import conclusion
+    from paceline.reports.figure import save_figure
+
+    kept: list[Run] = []
+    try:
+        with output.progress() as stage:
+            comparison = run(scenario, stage=stage, keep=_keeper(kept, ask.out))
+    except RunsFailed as failure:
+        _keep(failure, ask, output)
+        raise
+    answer = comparison.answer()
+    folder = store.place(ask.out, f"{store.slug(scenario.name)}-comparison")
+    with store.new_folder(folder) as building:
+        record = {**answer, "runs": [str(run.path) for run in kept]}
+        (building / "comparison.json").write_text(store.to_json(record) + "\n", encoding="utf-8")
+        save_figure(comparison, building / "accuracy.png")
+    output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
+    if not output.as_json:
+        output.note(f"Figure: {folder / 'accuracy.png'}")
+        _say_where(kept, ask, output)
+
+
+def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
+    def keep(run: Run) -> Run:
+        kept.append(store.save(run, out))
+        return kept[-1]
+
+    return keep
+
+
+def schema() -> None:
+    """The JSON Schema of a scenario."""
+    from paceline.scenarios import schema as of_scenarios
+
+    sys.stdout.write(json.dumps(of_scenarios(), indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,276 @@
+"""The commands and their options, as typer sees them.
+
+Rules of this file:
+
+* Only names, types and help are here; what a command does is in `actions`, imported when it is run, so that ``--help``
+  does not wait for torch.
+* Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted; `Guarded` alone decides.
+"""
+
+from __future__ import annotations
+
+import traceback
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from typer.core import TyperGroup
+
+from paceline.algorithms.errors import InputError, PacelineError
+
+EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+Listing = Literal["algorithms", "devices", "topologies", "models", "scenarios"]
+NetworkName = Literal["local", "emulated"]
+
+
+class Guarded(TyperGroup):
+    """Turns what went wrong into a message on standard error and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say("interrupted; all ranks have been ended")
+            ctx.exit(EXIT_INTERRUPTED)
+        except PacelineError as error:
+            if ctx.meta.get("verbose"):
+                _say(traceback.format_exc().rstrip())
+            _say(f"error: {error}")
+            ctx.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_FAILED)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+app = typer.Typer(
+    name="paceline",
+    cls=Guarded,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_show_locals=False,
+)
+
+Scenario = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
+        "or the run.json of an earlier run.",
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
+]
+Algorithms = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…", help="Only these algorithms; others than the scenario's are added with their defaults."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, help="So many seeds, counted up from the first; figures then come with 95 % intervals."),
+]
+Out = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Where the new folders are made; nothing in it is overwritten.", file_okay=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no progress, no notes.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also where each run is stored; tracebacks of failures.")
+]
+Pace = Annotated[
+    bool | None,
+    typer.Option(
+        "--pace/--no-pace",
+        help="Hold each step to the scenario's device time, or run as fast as this machine goes; "
+        "without either, as the scenario says.",
+        show_default=False,
+    ),
+]
+Network = Annotated[
+    NetworkName | None,
+    typer.Option(help="What the real messages cross: this machine, or an emulated network.", show_default=False),
+]
+RUNS = Path("runs")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"paceline {metadata.version('paceline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _paceline(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Which distributed SGD method, on which cluster, reaches the accuracy I need soonest? And is that prediction true?
+
+    \b
+    Examples:
+      paceline compare quickstart         predict and measure, side by side
+      paceline simulate quickstart        predict only
+      paceline list algorithms            what there is
+    """
+
+
+@app.command()
+def simulate(
+    ctx: typer.Context,
+    scenario: Scenario,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    out: Out = RUNS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a scenario in virtual time on its modelled cluster: one run per algorithm and seed.
+
+    \b
+    Examples:
+      paceline simulate quickstart
+      paceline simulate quickstart --algorithms sync-sgd,async-sgd --seeds 3
+      paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5 --json
+      paceline simulate runs/quickstart-agd-1-simulated-1/run.json
+    """
+    from paceline.cli import actions
+
+    ask = actions.Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out)
+    actions.simulate(ask, _output(ctx, as_json, quiet, verbose))
+
+
+@app.command()
+def train(
+    ctx: typer.Context,
+    scenario: Scenario,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    pace: Pace = None,
+    network: Network = None,
+    out: Out = RUNS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a scenario for real: one process per rank on this machine, with torch.distributed.
+
+    \b
+    Examples:
+      paceline train quickstart
+      paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
+      paceline train my.yaml --no-pace --seed 7 --json
+    """
+    from paceline.cli import actions
+
+    ask = actions.Ask(
+        scenario,
+        changes=changes or [],
+        algorithms=algorithms,
+        seed=seed,
+        seeds=seeds,
+        out=out,
+        pace=pace,
+        network=network,
+    )
+    actions.train(ask, _output(ctx, as_json, quiet, verbose))
+
+
+@app.command()
+def compare(
+    ctx: typer.Context,
+    scenario: Scenario,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    pace: Pace = None,
+    network: Network = None,
+    out: Out = RUNS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Predict a scenario, measure it, and show both side by side, with what simpler models would have said.
+
+    The prediction is of this machine: what messages cost here is probed first. Tables, a figure of accuracy against
+    time and every run are kept.
+
+    \b
+    Examples:
+      paceline compare quickstart
+      paceline compare quickstart --seeds 3 --algorithms async-sgd,easgd
+      paceline compare my.yaml --json > answer.json
+    """
+    from paceline.cli import actions
+
+    ask = actions.Ask(
+        scenario,
+        changes=changes or [],
+        algorithms=algorithms,
+        seed=seed,
+        seeds=seeds,
+        out=out,
+        pace=pace,
+        network=network,
+    )
+    actions.compare(ask, _output(ctx, as_json, quiet, verbose))
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """List what there is.
+
+    \b
+    Examples:
+      paceline list algorithms
+      paceline list scenarios --json
+    """
+    from paceline.cli import listing
+
+    listing.show(kind, _output(ctx, as_json))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors.
+
+    \b
+    Examples:
+      paceline schema > scenario.schema.json
+    """
+    from paceline.cli import actions
+
+    actions.schema()
+
+
+def _output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Any:
+    from paceline.cli.output import Output
+
+    ctx.meta["verbose"] = verbose
+    return Output(as_json=as_json, quiet=quiet, verbose=verbose)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    cast("Any", app)()

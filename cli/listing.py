@@ -1,0 +1,121 @@
+"""What there is: algorithms, devices, topologies, models, scenarios."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rich.table import Table
+
+from paceline.algorithms import METHODS
+from paceline.cli.output import Output
+from paceline.reports.table import plain_table
+
+Item = dict[str, Any]
+
+
+def show(kind: str, output: Output) -> None:
+    """Answers ``{"kind", "items": [{"name", …}]}``."""
+    items = list(LISTINGS[kind]())
+    output.answer({"kind": kind, "items": items}, [table_of(kind, items)])
+
+
+def table_of(kind: str, items: list[Item]) -> Table:
+    """Name and description of each, and what else a person wants to see at once."""
+    table = plain_table(f"{len(items)} {kind}", first="name")
+    table.add_column("description")
+    for item in items:
+        table.add_row(item["name"], item["description"])
+    return table
+
+
+def algorithms() -> Iterable[Item]:
+    """Every method with its hyper-parameters and their defaults."""
+    for name, method in METHODS.items():
+        yield {
+            "name": name,
+            "description": first_line(method),
+            "staleness": method.notion.value,
+            "guarantees": sorted(guarantee.name.lower().replace("_", "-") for guarantee in method.guarantees),
+            "server": method.has_server,
+            "hyperparameters": {field.name: field.default for field in dataclasses.fields(method)},
+            "source": method.source,
+        }
+
+
+def models() -> Iterable[Item]:
+    """Every model with its layers."""
+    from paceline.workloads import MODELS
+
+    for name, model in MODELS.items():
+        yield {
+            "name": name,
+            "description": f"{model.parameters:,} parameters in {len(model.layers)} layers".replace(",", " "),
+            "parameters": model.parameters,
+            "layers": [{"name": layer.name, "parameters": layer.parameters} for layer in model.layers],
+            "provenance": model.provenance,
+        }
+
+
+def scenarios() -> Iterable[Item]:
+    """The scenarios that come with Paceline."""
+    from paceline.scenarios import SHIPPED, load
+
+    for name, path in SHIPPED.items():
+        scenario = load(path)
+        yield {
+            "name": name,
+            "description": ", ".join(dict.fromkeys(plan.name for plan in scenario.plans())),
+            "path": str(path),
+        }
+
+
+def devices() -> Iterable[Item]:
+    """The devices of the scenarios that come with Paceline; a step's time belongs to a device and a model together."""
+    from paceline.scenarios import SHIPPED, load
+
+    for name, path in SHIPPED.items():
+        for device in dict.fromkeys(node.device for node in load(path).plans()[0].cluster.nodes):
+            yield {
+                "name": device.name,
+                "description": f"{1e3 * device.overhead_s:g} ms, {1e3 * device.per_sample_s:g} ms a sample, in {name}",
+                "overhead_s": device.overhead_s,
+                "per_sample_s": device.per_sample_s,
+                "scenario": name,
+                "provenance": device.provenance,
+            }
+
+
+def topologies() -> Iterable[Item]:
+    """Every kind of network, with the links that may be named in it."""
+    from paceline.topologies import LINKS
+
+    yield {
+        "name": "star",
+        "description": "every node's link on one switch that is never the bottleneck; links: " + ", ".join(LINKS),
+        "links": [
+            {
+                "name": name,
+                "latency_s": link.latency_s,
+                "bytes_per_s": link.bytes_per_s,
+                "provenance": link.provenance,
+            }
+            for name, link in LINKS.items()
+        ],
+    }
+
+
+LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
+    "algorithms": algorithms,
+    "devices": devices,
+    "topologies": topologies,
+    "models": models,
+    "scenarios": scenarios,
+}
+
+
+def first_line(thing: Any) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(thing) or "").partition("\n")[0]

@@ -1,0 +1,274 @@
+"""The command: exit statuses, what goes to which stream, what is kept. Engines are made up here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.algorithms.errors import RunFailed
+from paceline.cli.app import app
+from paceline.records import Run, RunsFailed
+from tests.made_up import run
+
+COMMAND = [sys.executable, "-c", "from paceline.cli import main; main()"]
+Engine = Callable[..., Any]
+
+
+class Engines(SimpleNamespace):
+    """What the commands import: replace an attribute to change what an engine does."""
+
+    simulate: Engine
+    train: Engine
+    probe: Engine
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    def simulated(scenario: Any, **options: Any) -> list[Run]:
+        step_s = 1.0 if options.get("message_cost", True) else 0.9
+        return [run(plan.name, step_s=step_s, seed=plan.seed) for plan in scenario.plans()]
+
+    def measured(scenario: Any, **_: Any) -> list[Run]:
+        return [run(plan.name, "measured", step_s=1.01, seed=plan.seed) for plan in scenario.plans()]
+
+    made = Engines(simulate=simulated, train=measured, probe=lambda *_, **__: "this machine's profile")
+    for module, name in (
+        ("simulator.run", "simulate"),
+        ("backend.run", "train"),
+        ("backend.calibrate", "probe"),
+    ):
+        fake = ModuleType(f"paceline.{module}")
+        setattr(fake, name, lambda *args, _name=name, **kwargs: getattr(made, _name)(*args, **kwargs))
+        monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    return made
+
+
+def call(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+
+
+def test_simulate_answers_one_document(engines: Engines, tmp_path: Path) -> None:
+    result = call("simulate", "quickstart", "--algorithms", "agd,sync-sgd", "--seeds", 2, "--json", "--out", tmp_path)
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer.keys() == {"scenario", "runs"}
+    assert [(one["algorithm"], one["seed"]) for one in answer["runs"]] == [
+        ("agd", 1),
+        ("agd", 2),
+        ("sync-sgd", 1),
+        ("sync-sgd", 2),
+    ]
+    for one in answer["runs"]:
+        assert one.keys() == {"algorithm", "seed", "kind", "summary", "path"}
+        assert json.loads((Path(one["path"]) / "run.json").read_text())["summary"] == one["summary"]
+
+
+def test_tables_go_to_standard_output_and_notes_to_standard_error(engines: Engines, tmp_path: Path) -> None:
+    result = call("simulate", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path)
+    assert "sync-sgd" in result.stdout
+    assert "1 run stored in" in result.stderr
+    assert "\x1b" not in result.output
+    quiet = call("simulate", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path, "--quiet")
+    assert quiet.stderr == ""
+    assert quiet.stdout == result.stdout
+    verbose = call("simulate", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path, "--verbose")
+    assert "tiny-sync-sgd-1-simulated-3" in verbose.stderr
+
+
+def test_options_change_the_scenario(engines: Engines, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    whole = engines.train
+    engines.train = lambda scenario, **more: seen.append(scenario) or whole(scenario, **more)
+    result = call(
+        "train", "quickstart", "--set", "stop.epochs=3", "--set", "algorithms.agd.delay=2", "--algorithms", "agd",
+        "--seed", 7, "--no-pace", "--network", "local", "--out", tmp_path,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    (scenario,) = seen
+    assert scenario.stop.epochs == 3
+    assert scenario.seed == 7
+    assert scenario.train.pace == "none"
+    assert [method.delay for method in scenario.algorithms] == [2]
+
+
+def test_compare_answers_keeps_and_draws(engines: Engines, tmp_path: Path) -> None:
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd,easgd", "--json", "--out", tmp_path)
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer["predicts"] == "this machine"
+    assert 0 <= answer["other_load"] <= 1
+    line = answer["algorithms"][0]
+    assert line["error"]["step_s"]["mean"] == pytest.approx(1 / 1.01 - 1)
+    assert line["wrong_models"]["no_message_cost"]["step_s"]["mean"] == pytest.approx(0.9 / 1.01 - 1)
+    folder = tmp_path / "quickstart-comparison-1"
+    assert (folder / "accuracy.png").stat().st_size > 0
+    kept = json.loads((folder / "comparison.json").read_text())
+    assert len(kept["runs"]) == 4
+    assert all((Path(path) / "run.json").exists() for path in kept["runs"])
+
+
+def test_the_prediction_uses_the_probed_network(engines: Engines, tmp_path: Path) -> None:
+    networks: list[Any] = []
+    whole = engines.simulate
+    engines.simulate = lambda scenario, **more: networks.append(more["network"]) or whole(scenario, **more)
+    assert call("compare", "quickstart", "--algorithms", "agd", "--out", tmp_path).exit_code == 0
+    assert networks == ["this machine's profile"] * 3
+
+
+def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path)
+    assert "Step time (measured, paced)" in result.stdout
+    assert "sync-sgd reaches 90 % accuracy soonest, as predicted" in " ".join(result.stdout.split())
+    assert "accuracy.png" in result.stderr
+
+
+def test_a_failed_run_exits_with_1_and_is_kept(engines: Engines, tmp_path: Path) -> None:
+    def dies(*_: Any, **__: Any) -> list[Run]:
+        raise RunsFailed("rank 2 (worker) died at step 7: killed by SIGKILL", [run("sync-sgd", "measured")])
+
+    engines.train = dies
+    result = call("train", "quickstart", "--out", tmp_path, "--json")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "rank 2 (worker) died at step 7" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (tmp_path / "tiny-sync-sgd-1-measured-1" / "run.json").exists()
+
+
+def test_a_failure_shows_its_traceback_when_asked_for(engines: Engines, tmp_path: Path) -> None:
+    def dies(*_: Any, **__: Any) -> list[Run]:
+        raise RunFailed("rank 0 died")
+
+    engines.train = dies
+    assert "in dies" in call("train", "quickstart", "--out", tmp_path, "--verbose").stderr
+
+
+def test_a_failed_comparison_keeps_its_predictions(engines: Engines, tmp_path: Path) -> None:
+    def dies(*_: Any, **__: Any) -> list[Run]:
+        raise RunFailed("rank 0 died")
+
+    engines.train = dies
+    assert call("compare", "quickstart", "--algorithms", "agd", "--out", tmp_path).exit_code == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tiny-agd-1-simulated-1"]
+
+
+def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
+    def interrupted(*_: Any, **__: Any) -> list[Run]:
+        raise KeyboardInterrupt
+
+    engines.simulate = interrupted
+    result = call("simulate", "quickstart", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["simulate", "no/such.yaml"], "no such file", id="missing file"),
+        pytest.param(["simulate", "quickstart", "--set", "stop.epochs=x"], "stop.epochs", id="wrong value"),
+        pytest.param(["compare", "quickstart", "--algorithms", "sync-sdg"], "did you mean sync-sgd", id="near miss"),
+        pytest.param(["compare", "quickstart", "--algorithms", ","], "--algorithms", id="no algorithm"),
+        pytest.param(["train", "quickstart", "--network", "emulated"], "expected local", id="emulated network"),
+        pytest.param(["simulate", "quickstart", "--seeds", "0"], "--seeds", id="no seed"),
+        pytest.param(["list", "fruits"], "algorithms", id="nothing to list"),
+        pytest.param(["dance"], "dance", id="unknown command"),
+    ],
+)
+def test_wrong_input_exits_with_2(engines: Engines, arguments: list[str], words: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "scenarios"])
+def test_list(kind: str) -> None:
+    answer = json.loads(call("list", kind, "--json").stdout)
+    assert answer["kind"] == kind
+    assert answer["items"]
+    shown = call("list", kind).stdout
+    for item in answer["items"]:
+        assert item["name"] in shown
+
+
+def test_list_algorithms_says_their_hyperparameters() -> None:
+    items = {item["name"]: item for item in json.loads(call("list", "algorithms", "--json").stdout)["items"]}
+    assert items["agd"]["hyperparameters"] == {"delay": 1, "rate": 0.1, "momentum": 0.0}
+    assert "exact-delay" in items["agd"]["guarantees"]
+
+
+def test_schema_is_json() -> None:
+    assert "algorithms" in json.loads(call("schema").stdout)["properties"]
+
+
+@pytest.mark.parametrize("command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["schema"]])
+def test_help_teaches_by_examples(command: list[str]) -> None:
+    result = call(*command, "--help")
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert f"paceline {' '.join(command)}".strip() in result.stdout
+
+
+def test_version() -> None:
+    assert call("--version").stdout.startswith("paceline ")
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = """
+import sys
+from paceline.cli import main
+sys.argv = ["paceline", "--help"]
+try:
+    main()
+finally:
+    print("torch" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "False"
+
+
+def test_exit_statuses_of_the_process(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    found = subprocess.run([*COMMAND, "simulate", str(empty)], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: empty.yaml: ")
+    assert "Traceback" not in found.stderr
+
+
+def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
+    code = """
+import sys, time, types
+engine = types.ModuleType("paceline.simulator.run")
+def simulate(*_, **__):
+    print("started", flush=True)
+    time.sleep(60)
+engine.simulate = simulate
+sys.modules["paceline.simulator.run"] = engine
+sys.argv = ["paceline", "simulate", "quickstart"]
+from paceline.cli import main
+main()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
