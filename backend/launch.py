@@ -2,8 +2,10 @@
 
 Rules of this file:
 
-* The launcher hosts the store and forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It
-  computes nothing of the run, except scores of snapshots where an accuracy is to end it.
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of the
+  run, except scores of snapshots where an accuracy is to end it.
+* It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
+  moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
 * Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind, and
   what had been recorded until then is kept.
 """
@@ -18,11 +20,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from paceline.algorithms.errors import (
     DeadlockError,
@@ -85,8 +85,7 @@ def run_job(launch: Launch) -> Trace:
     team, keeper_role = launch.job.team, launch.job.method.keeper
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     board = Board(len(team), [me.rank for me in team if me.role == keeper_role])
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
-    place = Place(launch.job, launch.pace, launch.schedule, launch.threads, board, store.port, folder)
+    place = Place(launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
     children: dict[int, Rank] = {}
     try:
         sys.stdout.flush()

@@ -9,7 +9,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,7 +45,6 @@ class Place:
     schedule: Callable[[], Schedule]
     threads: int
     board: Board
-    port: int
     folder: Path
 
 
@@ -71,7 +69,7 @@ def work(place: Place, me: Me) -> NoReturn:
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
     board, job = place.board, place.job
-    store = dist.TCPStore("127.0.0.1", place.port, is_master=False, timeout=timedelta(seconds=60))
+    store = dist.FileStore(str(place.folder / "store"), len(job.team))
     initial = job.learner.initial()
     transport = Transport(
         me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost

@@ -1,0 +1,65 @@
+"""What a quick probe of a machine found: the costs that a prediction of this very machine is made with.
+
+Nothing in a profile is fitted to a run that it is to predict. Times are means over pooled probes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Points = tuple[tuple[int, float], ...]
+"""(bytes, seconds) as measured, smallest first"""
+
+
+def seconds_at(points: Points, nbytes: int) -> float:
+    """The time for `nbytes`: linear between the measured sizes, the nearest one's beyond them.
+
+    >>> seconds_at(((100, 1.0), (200, 3.0)), 150)
+    2.0
+    >>> seconds_at(((100, 1.0), (200, 3.0)), 10)
+    1.0
+    """
+    at = bisect_left(points, (nbytes, 0.0))
+    if at == 0 or at == len(points):
+        return points[min(at, len(points) - 1)][1]
+    (low, low_s), (high, high_s) = points[at - 1], points[at]
+    return low_s + (high_s - low_s) * (nbytes - low) / (high - low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Costs of this machine, for this number of ranks on its cores and messages of about these sizes.
+
+    Args:
+        collectives: per operation and number of members, seconds from the last entry to a member's exit.
+        messages: seconds from a send to the moment the receiver, already waiting, has the value.
+        load_s: loading a batch, and everything else that a worker does in a step beside its gradient.
+        update_s: an update at a worker.
+        serve_s: what a server does for a message, from having it to waiting for the next.
+        samples: how many operations each figure is the mean of.
+    """
+
+    collectives: Mapping[tuple[str, int], Points] = field(default_factory=dict)
+    messages: Points = ()
+    load_s: float = 0.0
+    update_s: float = 0.0
+    serve_s: float = 0.0
+    samples: Mapping[str, int] = field(default_factory=dict)
+
+    def collective_s(self, operation: str, members: int, nbytes: int) -> float:
+        """Seconds of a collective after its last entry; of the nearest number of members that was probed, scaled by it."""
+        if members < 2:
+            return 0.0
+        if (operation, members) in self.collectives:
+            return seconds_at(self.collectives[operation, members], nbytes)
+        known = [count for name, count in self.collectives if name == operation]
+        if not known:
+            raise KeyError(f"the profile has no {operation}; it has {sorted(self.collectives)}")
+        near = min(known, key=lambda count: abs(count - members))
+        return seconds_at(self.collectives[operation, near], nbytes) * members / near
+
+    def message_s(self, nbytes: int) -> float:
+        """Seconds of one message, one way."""
+        return seconds_at(self.messages, nbytes)
