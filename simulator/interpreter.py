@@ -62,7 +62,7 @@ class Simulation:
     def __init__(
         self, job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None
     ) -> None:
-        self.job, self.trace, self.env = job, Trace(), simpy.Environment()
+        self.job, self.trace, self.env = job, Trace(), simpy.Environment(0.0)
         network.attach(self.env)
         self._keeper = Keeper(job, schedule, self.trace, progress)
         self._compute = Compute(self.env, job, timing, self.trace)

@@ -1,0 +1,187 @@
+"""Simulated runs against the laws of waiting, staleness and overlap (oracles.md O2–O4, papers.md 9.4, 9.6, 9.10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.delayed import Agd
+from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.values import Layer, Layout
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import MeasuredNetwork, NoCost
+from tests.support import Bowl, FixedTiming, job_of
+
+Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+
+
+def exponential(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return generator.exponential(1.0, shape)
+
+
+def lognormal(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return generator.lognormal(-(0.25**2) / 2, 0.25, shape)
+
+
+def weibull(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return generator.weibull(2.0, shape) / 0.886226925
+
+
+def drawn(law: Law, workers: int, steps: int, scale: Sequence[float] | None = None) -> FixedTiming:
+    """Compute times of mean 1, or `scale`, drawn once for every rank and step; a server computes none."""
+    times = law(np.random.default_rng(np.random.SeedSequence(7)), (workers, steps)) * np.reshape(
+        scale or [1.0] * workers, (-1, 1)
+    )
+    return FixedTiming(compute=lambda rank, step: float(times[rank, step % steps]))
+
+
+def step_times(trace: Trace) -> np.ndarray:
+    """Seconds from each update of rank 0 to its next."""
+    return np.diff([0.0] + [update.time_s for update in trace.updates if update.rank == 0])
+
+
+@pytest.mark.parametrize(
+    ("law", "workers", "expected"),
+    [
+        (exponential, 4, 25 / 12),
+        (exponential, 16, 3.3807290),
+        (lognormal, 8, 1.4001),
+        (weibull, 8, 1.8158),
+    ],
+)
+def test_a_synchronous_step_is_the_slowest_of_all_s1_s4(law: Law, workers: int, expected: float) -> None:
+    steps = 3000
+    trace = simulate_job(job_of(SyncSgd(), workers, steps=steps), drawn(law, workers, steps), NoCost(), Schedule(10**9))
+    times = step_times(trace)
+    assert len(times) == steps
+    assert times.mean() == pytest.approx(expected, abs=3 * times.std() / steps**0.5)
+
+
+def staleness(workers: int, steps: int, timing: FixedTiming) -> list[tuple[int, int]]:
+    """(rank, staleness) of every update of asynchronous SGD whose messages cost nothing."""
+    trace = simulate_job(job_of(AsyncSgd(), workers, steps=steps), timing, NoCost(), Schedule(10**9))
+    return [(update.rank, update.staleness) for update in trace.updates]
+
+
+@pytest.mark.parametrize("law", [exponential, lognormal])
+def test_mean_staleness_is_the_number_of_the_others(law: Law) -> None:
+    """An identity: the lags of one worker add up to the versions that it has seen pass; the ends make O(N²/updates)."""
+    workers, steps = 6, 3000
+    lags = [lag for _, lag in staleness(workers, steps, drawn(law, workers, steps, scale=[1, 1, 2, 2, 3, 5]))]
+    assert np.mean(lags) == pytest.approx(workers - 1, abs=workers**2 / steps)
+
+
+def test_exponential_service_gives_a_geometric_law() -> None:
+    """P(τ = s) = (1/N)(1 − 1/N)^s."""
+    workers, steps = 8, 16_000
+    lags = Counter(lag for _, lag in staleness(workers, steps, drawn(exponential, workers, steps)))
+    for lag in range(8):
+        share = (1 / workers) * (1 - 1 / workers) ** lag
+        assert lags[lag] / steps == pytest.approx(share, abs=3 * (share * (1 - share) / steps) ** 0.5)
+
+
+def test_unlike_workers_have_unlike_staleness() -> None:
+    """Worker i's own mean is (R − r_i)/r_i."""
+    scale, steps = [1.0, 1.0, 0.5, 2.0], 12_000
+    rates = [1 / mean for mean in scale]
+    lags = staleness(4, steps, drawn(exponential, 4, steps, scale=scale))
+    for rank, rate in enumerate(rates):
+        own = [lag for who, lag in lags if who == rank]
+        assert np.mean(own) == pytest.approx((sum(rates) - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_equal_deterministic_workers_are_workers_minus_one_behind(workers: int) -> None:
+    lags = [lag for _, lag in staleness(workers, 40, FixedTiming())]
+    assert lags == [min(index, workers - 1) for index in range(40)]
+
+
+@given(st.lists(st.floats(0.1, 5.0), min_size=2, max_size=5))
+def test_round_robin_takes_its_workers_in_rank_order_whatever_their_speeds(seconds: list[float]) -> None:
+    workers = len(seconds)
+    job = job_of(Easgd(), workers, steps=3 * workers + 1)
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, step: seconds[rank]), NoCost(), Schedule(1))
+    assert [update.rank for update in trace.updates] == [turn % workers for turn in range(3 * workers + 1)]
+
+
+def test_one_worker_has_efficiency_one_and_more_never_speed_up_beyond_their_number() -> None:
+    steps, alone = 200, job_of(SequentialSgd(), 1, steps=200)
+    timing = drawn(lognormal, 8, steps)
+    free = simulate_job(alone, timing, NoCost(), Schedule(10**9)).wall_s
+    for workers in (1, 2, 4, 8):
+        network = MeasuredNetwork(lambda kind, members, nbytes: 0.1 * (members - 1), lambda nbytes: 0.1)
+        wall_s = simulate_job(job_of(SyncSgd(), workers, steps=steps), timing, network, Schedule(10**9)).wall_s
+        speedup = workers * free / wall_s
+        assert speedup == 1 if workers == 1 else speedup < workers
+
+
+# --- overlap ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("compute", "trees"), [(1.0, 0.5), (1.0, 4.0), (0.0, 3.0)])
+def test_sync_easgd3_hides_the_shorter_of_compute_and_communication(compute: float, trees: float) -> None:
+    """Step = max(compute, broadcast + reduction) + update."""
+    network = MeasuredNetwork(lambda kind, members, nbytes: trees / 2, lambda nbytes: 0.0)
+    trace = simulate_job(
+        job_of(SyncEasgd3(), 3, steps=6), FixedTiming(compute=compute, work=0.25), network, Schedule(1)
+    )
+    assert step_times(trace) == pytest.approx([max(compute, trees) + 0.25] * 6)
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+@pytest.mark.parametrize(("compute", "exchange"), [(1.0, 0.5), (1.0, 3.0)])
+def test_agd_steps_as_fast_as_the_slower_of_its_two_pipes(delay: int, compute: float, exchange: float) -> None:
+    """Step → max(compute + update, exchange), once the pipe is full; with delay 0 their sum."""
+    network = MeasuredNetwork(lambda kind, members, nbytes: exchange, lambda nbytes: 0.0)
+    timing = FixedTiming(compute=compute, work=0.25)
+    trace = simulate_job(job_of(Agd(delay=delay), 2, steps=12), timing, network, Schedule(1))
+    assert step_times(trace)[delay + 2 :] == pytest.approx([max(compute + 0.25, exchange)] * (12 - delay - delay - 2))
+    blocking = simulate_job(job_of(Agd(delay=0), 2, steps=12), timing, fresh(exchange), Schedule(1))
+    assert step_times(blocking)[1:] == pytest.approx([compute + exchange + 0.25] * 11)
+
+
+def fresh(exchange: float) -> MeasuredNetwork:
+    return MeasuredNetwork(lambda kind, members, nbytes: exchange, lambda nbytes: 0.0)
+
+
+@dataclass(frozen=True)
+class Layered(Bowl):
+    """The bowl in layers of given sizes."""
+
+    sizes: tuple[int, ...] = field(default=(1,))
+
+    @property
+    def layout(self) -> Layout:
+        ends = np.cumsum(self.sizes)
+        return Layout(
+            tuple(
+                Layer(f"l{i}", int(end) - n, int(end)) for i, (end, n) in enumerate(zip(ends, self.sizes, strict=True))
+            )
+        )
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 20)), min_size=1, max_size=6), st.floats(0.0, 2.0))
+def test_layerwise_steps_follow_the_serial_channel(layers: list[tuple[float, int]], forward: float) -> None:
+    """start[l] = max(ready[l], end[l + 1]); T = F + max_k(Σ_{i≤k} b_i + Σ_{i≥k} c_i), layers in backward order (O4 P1)."""
+    backward, sizes = [seconds for seconds, _ in layers], tuple(size for _, size in layers)
+    costs = [size * 8 / 100 for size in sizes]
+    total = forward + sum(backward)
+    shares = [forward / total / len(layers)] * len(layers), [seconds / total for seconds in backward]
+    timing = FixedTiming(compute=total, forward=shares[0], backward=shares[1])
+    network = MeasuredNetwork(lambda kind, members, nbytes: nbytes / 100, lambda nbytes: 0.0)
+    learner = Layered(size=sum(sizes), sizes=sizes)
+    trace = simulate_job(job_of(LayerwiseSgd(), 2, steps=1, learner=learner), timing, network, Schedule(1))
+    b, c = backward[::-1], costs[::-1]
+    assert trace.wall_s == pytest.approx(forward + max(sum(b[: k + 1]) + sum(c[k:]) for k in range(len(b))))
+    bounds = max(total + costs[0], forward + b[0] + sum(c)), total + sum(c)
+    assert bounds[0] - 1e-9 <= trace.wall_s <= bounds[1] + 1e-9

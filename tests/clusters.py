@@ -1,0 +1,66 @@
+"""Small clusters whose numbers a test can do in its head, and programs written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.program import Routine
+from paceline.algorithms.values import Rank
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import Network, NoCost
+from paceline.simulator.timing import Timing
+from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.devices import Device
+from paceline.topologies.links import Link
+from tests.support import FixedTiming, job_of
+
+
+def star(
+    *workers: int, latency_s: float = 0.0, bytes_per_s: float = 1000.0, local_bytes_per_s: float = 8000.0
+) -> Cluster:
+    """So many workers on each node; a NIC of 1000 bytes a second, a local link of 8000."""
+    nic = Link(name="nic", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own")
+    local = Link(name="local", latency_s=latency_s, bytes_per_s=local_bytes_per_s, provenance="a test's own")
+    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    return Cluster(
+        nodes=tuple(Node(name=f"n{i}", device=device, workers=n, link=nic, local=local) for i, n in enumerate(workers))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Method):
+    """A method of programs given by a test: one for rank 0, one for all others."""
+
+    name = "written"
+    notion = Notion.STEPS
+    source = "a test"
+    guarantees = frozenset[Guarantee]()
+
+    first: Callable[[Me, Replica], Routine[Any]]
+    others: Callable[[Me, Replica], Routine[Any]] | None = None
+
+    def worker(self, me: Me, state: Replica) -> Routine[Any]:
+        return (self.first if me.rank == 0 or self.others is None else self.others)(me, state)
+
+
+def played(
+    first: Callable[[Me, Replica], Routine[Any]],
+    others: Callable[[Me, Replica], Routine[Any]] | None = None,
+    *,
+    workers: int = 1,
+    timing: Timing | None = None,
+    network: Network | None = None,
+    nodes: list[list[int]] | None = None,
+) -> Trace:
+    """Simulates programs; what a program returns is its rank's state in the trace."""
+    job = job_of(Written(first=first, others=others), workers, nodes=nodes)
+    return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1))
+
+
+def answer(trace: Trace, rank: int = 0) -> Any:
+    """What the program of a rank returned."""
+    return trace.states[Rank(rank)]
