@@ -32,7 +32,7 @@ class Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _say("interrupted; all ranks have been ended")
+            _say("interrupted; nothing is left running")
             ctx.exit(EXIT_INTERRUPTED)
         except PacelineError as error:
             if ctx.meta.get("verbose"):

@@ -13,9 +13,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -74,6 +75,10 @@ class Tables:
     evaluations: pd.DataFrame
 
 
+Row = tuple[Any, ...]
+"""the values of a row, in the order of its table's columns"""
+
+
 def assemble(trace: Trace, *, population: int) -> Tables:
     """The tables of a trace; snapshots without a score have no row.
 
@@ -81,32 +86,37 @@ def assemble(trace: Trace, *, population: int) -> Tables:
         trace: what an interpreter wrote down.
         population: samples in one epoch.
     """
+    updates = [tuple(getattr(update, name) for name in SCHEMAS["updates"].names) for update in trace.updates]
     return Tables(
-        spans=frame(
-            "spans",
-            sorted(split(trace.spans), key=lambda row: (row["start_s"], row["rank"], row["lane"], row["end_s"])),
-        ),
-        updates=frame(
-            "updates",
-            sorted(map(asdict, trace.updates), key=lambda row: (row["time_s"], row["version_applied"], row["rank"])),
-        ),
-        evaluations=frame("evaluations", _evaluations(trace.snapshots, population)),
+        spans=frame("spans", sorted(split(trace.spans), key=lambda row: (row[START], row[RANK], row[LANE], row[END]))),
+        updates=frame("updates", sorted(updates, key=lambda row: (row[TIME], row[VERSION], row[BY]))),
+        evaluations=frame("evaluations", list(_evaluations(trace.snapshots, population))),
     )
 
 
-def frame(table: str, rows: Iterable[dict[str, object]]) -> pd.DataFrame:
+RANK, LANE, START, END = map(SCHEMAS["spans"].names.index, ("rank", "lane", "start_s", "end_s"))
+TIME, BY, VERSION = map(SCHEMAS["updates"].names.index, ("time_s", "rank", "version_applied"))
+
+
+def frame(table: str, rows: Sequence[Row]) -> pd.DataFrame:
     """A table of `SCHEMAS` from its rows; empty ones have their columns too."""
-    made: pd.DataFrame = pa.Table.from_pylist(list(rows), schema=SCHEMAS[table]).to_pandas()
+    schema = SCHEMAS[table]
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema.names)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    made: pd.DataFrame = pa.Table.from_arrays(arrays, schema=schema).to_pandas()
     return made
 
 
-def split(spans: Iterable[Span]) -> Iterator[dict[str, object]]:
+def split(spans: Iterable[Span]) -> Iterator[Row]:
     """The rows of `spans`: each collective and receive as its wait and its communication.
 
     >>> early = Span(0, "main", "collective", None, 0, start_s=1.0, end_s=5.0, bytes=8, key="mean")
     >>> late = Span(1, "main", "collective", None, 0, start_s=4.0, end_s=5.0, bytes=8, key="mean")
-    >>> [(row["rank"], row["activity"], row["start_s"], row["end_s"]) for row in split([early, late])]
-    [(0, 'wait', 1.0, 4.0), (0, 'communication', 4.0, 5.0), (1, 'communication', 4.0, 5.0)]
+    >>> for row in split([early, late]):
+    ...     print(row)
+    (0, 'main', 'wait', None, 0, 1.0, 4.0, 0)
+    (0, 'main', 'communication', None, 0, 4.0, 5.0, 8)
+    (1, 'main', 'communication', None, 0, 4.0, 5.0, 8)
     """
     spans = list(spans)
     last = _last_entries(spans)
@@ -117,52 +127,33 @@ def split(spans: Iterable[Span]) -> Iterator[dict[str, object]]:
             yield from _parts(span, ready_s=span.start_s if span.ready_s is None else span.ready_s, sent=0)
         else:
             activity = "communication" if span.activity == "send" else span.activity
-            yield _row(span, activity, start_s=span.start_s, end_s=span.end_s, sent=span.bytes)
+            yield (span.rank, span.lane, activity, span.layer, span.step, span.start_s, span.end_s, span.bytes)
 
 
-def _last_entries(spans: list[Span]) -> dict[int, float]:
+def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
     """For each collective span, by its position: when the last member entered.
 
     A key may be used again; a rank's n-th entry belongs to the others' n-th.
     """
     entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
-    uses: dict[tuple[str | None, int], int] = defaultdict(int)
-    for number in sorted(
-        (n for n, span in enumerate(spans) if span.activity == "collective"), key=lambda n: spans[n].start_s
-    ):
+    uses: Counter[tuple[str | None, int]] = Counter()
+    collectives = (number for number, span in enumerate(spans) if span.activity == "collective")
+    for number in sorted(collectives, key=lambda number: spans[number].start_s):
         span = spans[number]
         entries[span.key, uses[span.key, span.rank]].append(number)
         uses[span.key, span.rank] += 1
     return {number: max(spans[n].start_s for n in members) for members in entries.values() for number in members}
 
 
-def _parts(span: Span, *, ready_s: float, sent: int) -> Iterator[dict[str, object]]:
+def _parts(span: Span, *, ready_s: float, sent: int) -> Iterator[Row]:
     turn_s = min(max(ready_s, span.start_s), span.end_s)
     if turn_s > span.start_s:
-        yield _row(span, "wait", start_s=span.start_s, end_s=turn_s, sent=0)
-    yield _row(span, "communication", start_s=turn_s, end_s=span.end_s, sent=sent)
+        yield (span.rank, span.lane, "wait", span.layer, span.step, span.start_s, turn_s, 0)
+    yield (span.rank, span.lane, "communication", span.layer, span.step, turn_s, span.end_s, sent)
 
 
-def _row(span: Span, activity: str, *, start_s: float, end_s: float, sent: int) -> dict[str, object]:
-    return {
-        "rank": span.rank,
-        "lane": span.lane,
-        "activity": activity,
-        "layer": span.layer,
-        "step": span.step,
-        "start_s": start_s,
-        "end_s": end_s,
-        "bytes": sent,
-    }
-
-
-def _evaluations(snapshots: Iterable[Snapshot], population: int) -> Iterator[dict[str, object]]:
+def _evaluations(snapshots: Iterable[Snapshot], population: int) -> Iterator[Row]:
     for shot in sorted(snapshots, key=lambda shot: (shot.time_s, shot.samples)):
         if shot.score is not None:
-            yield {
-                "time_s": shot.time_s,
-                "samples": shot.samples,
-                "epoch": shot.samples / population,
-                "loss": shot.score.loss,
-                "accuracy": float("nan") if shot.score.accuracy is None else shot.score.accuracy,
-            }
+            accuracy = float("nan") if shot.score.accuracy is None else shot.score.accuracy
+            yield (shot.time_s, shot.samples, shot.samples / population, shot.score.loss, accuracy)

@@ -23,9 +23,10 @@ Activity = Literal["compute", "load", "update", "collective", "receive", "send"]
 class Span:
     """One activity of one lane of one rank.
 
-    A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that the
-    last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was sent.
-    A "send" is the moment of the hand-over, with the bytes. Lane "main" is the program itself; others are what it started.
+    A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that
+    the last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was
+    sent. A "send" is the moment of the hand-over, with the bytes. Lane "main" is the program itself; others are what it
+    started.
     """
 
     rank: Rank

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.algorithms.values import Rank
 from paceline.records.summary import shares
 from paceline.records.tables import ACTIVITIES, assemble
-from paceline.records.trace import Span, Trace
+from paceline.records.trace import Activity, Span, Trace
 
 TICKS = st.integers(0, 40)
 PRIORITY = {"compute": 0, "load": 1, "update": 2, "communication": 3, "wait": 4}
@@ -18,7 +20,7 @@ PRIORITY = {"compute": 0, "load": 1, "update": 2, "communication": 3, "wait": 4}
 @st.composite
 def spans(draw: st.DrawFn) -> Span:
     start, end = sorted((draw(TICKS), draw(TICKS)))
-    activity = draw(st.sampled_from(["compute", "load", "update", "collective", "receive", "send"]))
+    activity = draw(st.sampled_from(get_args(Activity)))
     lane, key = draw(st.sampled_from(["main", "1"])), draw(st.sampled_from(["a", "b"]))
     ready = draw(st.none() | TICKS.map(float))
     return Span(Rank(draw(st.integers(0, 2))), lane, activity, None, 0, float(start), float(end), 8, ready, key)

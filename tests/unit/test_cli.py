@@ -53,7 +53,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     return made
 
 
-def call(*arguments: str | Path) -> Any:
+def call(*arguments: str | int | Path) -> Any:
     return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
 
 
@@ -88,7 +88,12 @@ def test_tables_go_to_standard_output_and_notes_to_standard_error(engines: Engin
 def test_options_change_the_scenario(engines: Engines, tmp_path: Path) -> None:
     seen: list[Any] = []
     whole = engines.train
-    engines.train = lambda scenario, **more: seen.append(scenario) or whole(scenario, **more)
+
+    def watched(scenario: Any, **options: Any) -> Any:
+        seen.append(scenario)
+        return whole(scenario, **options)
+
+    engines.train = watched
     result = call(
         "train", "quickstart", "--set", "stop.epochs=3", "--set", "algorithms.agd.delay=2", "--algorithms", "agd",
         "--seed", 7, "--no-pace", "--network", "local", "--out", tmp_path,
@@ -120,7 +125,12 @@ def test_compare_answers_keeps_and_draws(engines: Engines, tmp_path: Path) -> No
 def test_the_prediction_uses_the_probed_network(engines: Engines, tmp_path: Path) -> None:
     networks: list[Any] = []
     whole = engines.simulate
-    engines.simulate = lambda scenario, **more: networks.append(more["network"]) or whole(scenario, **more)
+
+    def watched(scenario: Any, **options: Any) -> Any:
+        networks.append(options["network"])
+        return whole(scenario, **options)
+
+    engines.simulate = watched
     assert call("compare", "quickstart", "--algorithms", "agd", "--out", tmp_path).exit_code == 0
     assert networks == ["this machine's profile"] * 3
 

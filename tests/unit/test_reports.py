@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from rich.console import Console
@@ -134,7 +135,7 @@ def test_the_conclusion(found: Comparison, words: str) -> None:
 
 def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -> None:
     axes = accuracy_figure(comparison()).axes[0]
-    curves = {(to_hex(line.get_color()), line.is_dashed()) for line in axes.lines if len(line.get_xdata()) > 1}
+    curves = {(to_hex(line.get_color()), line.is_dashed()) for line in axes.lines if np.size(line.get_xdata()) > 1}
     assert {(PALETTE[0].lower(), True), (PALETTE[1].lower(), True)} <= curves
     assert sum(not dashed for _, dashed in curves) >= 2
     legend = axes.get_legend()
