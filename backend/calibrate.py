@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import trim_mean
 
-from paceline.algorithms.job import Budget, Job, Learner
-from paceline.algorithms.method import Me, Method, Notion, Replica
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.method import Me, Method, Notion, Replica, crew
 from paceline.algorithms.operations import AllReduce, Applied, Broadcast, Gradient, Load, Next, Receive, Reduce, Send, Work
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import server_of
@@ -27,10 +28,12 @@ from paceline.algorithms.values import Rank, Step, Weights
 from paceline.backend.interpreter import Pace
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule, Span, Trace
+from paceline.scenarios.schema import Scenario
 from paceline.topologies.profile import Points, Profile
 
+Progress = Callable[[str, float], None]
 LAUNCHES = 3
-COLLECTIVE_CYCLES = 24
+COLLECTIVE_STEPS = 80
 MESSAGE_STEPS = 40
 TRIM = 0.05
 """share of messages left out at either end: a tick of the kernel now and then is not the message's cost"""
@@ -109,43 +112,33 @@ class ProbeMessages(Method):
         return state
 
 
-def probe(
-    nodes: Sequence[Sequence[Rank]],
-    learner: Learner,
-    *,
-    batch: int,
-    pace: Pace | None,
-    threads: int = 1,
-    sizes: Sequence[int] = (),
-    progress: Callable[[str], None] | None = None,
-) -> Profile:
-    """A profile of this machine for workers placed like this.
+def probe(scenario: Scenario, *, progress: Progress | None = None) -> Profile:
+    """A profile of this machine, for what a scenario is about to run on it.
 
     Args:
-        nodes: the worker ranks of each node.
-        learner: what the run to be predicted learns; its vectors are what is sent.
-        batch: samples per step and worker.
-        pace: the device times of the run to be predicted; None for as fast as the machine goes.
-        threads: torch threads per rank.
-        sizes: elements of the vectors that collectives carry, beside the whole.
-        progress: called with a word on what is measured.
+        scenario: gives the workers, their device times, and the vectors that are sent.
+        progress: told what is measured, and how much of it is done, 0 … 1.
     """
-    whole = learner.layout.size
-    every = tuple(sorted({*sizes, whole}))
-    workers = sum(map(len, nodes))
+    plans = scenario.plans(paced=True)
+    plan = max(plans, key=lambda plan: plan.job.workers)
+    job, pace = plan.job, plan if scenario.train.pace == "device" else None
+    layers = [layer.stop - layer.start for layer in job.learner.layout.layers]
+    by_layer = any(isinstance(plan.job.method, LayerwiseSgd) for plan in plans)
+    sizes = tuple(sorted({job.learner.layout.size, *(layers if by_layer else ())}))
+    probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * job.workers)]
+    if job.workers > 1:
+        probes.insert(0, (ProbeCollectives(sizes=sizes), COLLECTIVE_STEPS))
     found = Findings()
     for launch in range(LAUNCHES):
-        for method, steps in (
-            (ProbeCollectives(sizes=every), COLLECTIVE_CYCLES * len(every)),
-            (ProbeMessages(), MESSAGE_STEPS),
-        ):
-            if workers < 2 and not method.has_server:
-                continue
+        for turn, (method, steps) in enumerate(probes):
             if progress is not None:
-                progress(f"probing this machine, {launch + 1} of {LAUNCHES}: {method.name.removeprefix('probe-')}")
-            job = Job.of(method, nodes, learner, batch=batch, budget=Budget(samples=steps * batch * workers))
-            later = None if pace is None else Later(pace, 10_000 + 1_000 * launch)
-            found.read(job, run_job(Launch(job=job, schedule=lambda: Schedule(every=10**9), pace=later, threads=threads)))
+                done = (launch * len(probes) + turn) / (LAUNCHES * len(probes))
+                progress(method.name.removeprefix("probe-"), done)
+            later = None if pace is None else Later(pace, 10_000 * (launch + 1))
+            probing = replace(job, method=method, team=crew(method, plan.cluster.placement, job.learner.layout), budget=Budget())
+            probing = replace(probing, budget=Budget(samples=steps * probing.samples_per_step))
+            schedule = Schedule(every=float("inf"))
+            found.read(probing, run_job(Launch(job=probing, schedule=lambda: schedule, pace=later, threads=scenario.train.threads)))
     return found.profile()
 
 
@@ -159,8 +152,8 @@ class Later:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.pace.compute_s(rank, step + self.offset, samples)
 
-    def layer_ready_s(self, rank: Rank, step: int, samples: int) -> list[float]:
-        return self.pace.layer_ready_s(rank, step + self.offset, samples)
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.pace.layer_shares()
 
 
 class Findings:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, Protocol
 
 from paceline.algorithms import operations as ops
@@ -55,9 +55,13 @@ POLL_S = 0.0002
 class Pace(Protocol):
     """How long a device is to take; the simulator draws from the same."""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float: ...
-    def layer_ready_s(self, rank: Rank, step: int, samples: int) -> list[float]:
-        """When each layer's gradient is ready, last layer first, in seconds from the start of the step."""
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        """Seconds of one gradient."""
+        ...
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Each layer's share of that time, forward and backward, first layer first; together they are 1."""
+        ...
 
 
 @dataclass
@@ -282,7 +286,7 @@ class Interpreter:
             weights = Weights(join([part.vector for part in parts]), min(part.version for part in parts))
         with self.computing():
             start = begun = self.clock.now()
-            due = self.pace.layer_ready_s(self.me.rank, step, size) if self.pace is not None else None
+            due = self.layers_due(step, size)
             names = [layer.name for layer in self.me.layout.layers[::-1]]
             parts_done: list[Any] = []
 
@@ -299,6 +303,14 @@ class Interpreter:
                 ready[at].set_result(GradientResult(gradient, weights.version, float("nan"), size, self.me.rank, step, busy))
 
             self.job.learner.layer_gradients(weights.vector, batch.data, hand_out)  # type: ignore[attr-defined]
+
+    def layers_due(self, step: int, size: int) -> list[float] | None:
+        """When a paced device has each layer's gradient, last layer first, in seconds from the start of the step."""
+        if self.pace is None:
+            return None
+        forward, backward = self.pace.layer_shares()
+        whole_s = self.pace.compute_s(self.me.rank, step, size)
+        return [whole_s * (sum(forward) + share) for share in accumulate(reversed(backward))]
 
     def issue(self, thread: Thread, op: Collective) -> Pending:
         """Begins a collective, after checking on the board that the others have begun the same one there."""

@@ -1,0 +1,86 @@
+"""Training for real: every algorithm and seed of a scenario, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.algorithms.errors import RunFailed
+from paceline.backend.launch import Launch, RankFailed, run_job
+from paceline.records import Run, RunsFailed
+from paceline.records.trace import Trace
+from paceline.scenarios.plan import Plan
+from paceline.scenarios.schema import Scenario
+
+Progress = Callable[[str, float], None]
+"""told what is running, and how much of everything is done, 0 … 1"""
+
+
+def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
+    """Runs every algorithm and seed of a scenario on this machine, one process per rank.
+
+    With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's modelled
+    time; the runs are labelled as paced.
+
+    Args:
+        scenario: a loaded scenario.
+        progress: told what is running, and how much of everything is done.
+
+    Returns:
+        One measured run per algorithm and seed, evaluated after its end on the snapshots it left.
+
+    Raises:
+        RunsFailed: a rank died or failed; it carries the runs before and what was recorded until then.
+    """
+    paced = scenario.train.pace == "device"
+    runs: list[Run] = []
+    plans = scenario.plans(paced=paced)
+    for number, plan in enumerate(plans):
+        try:
+            trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+        except RankFailed as failure:
+            if failure.trace is not None:
+                runs.append(_run(plan, failure.trace, paced))
+            raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
+        except RunFailed as failure:
+            raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
+        runs.append(_run(plan, trace, paced))
+    return runs
+
+
+def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:
+    return Launch(
+        job=plan.job,
+        schedule=plan.schedule,
+        pace=plan if paced else None,
+        threads=plan.scenario.train.threads,
+        progress=progress,
+    )
+
+
+def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callable[[int, float], None] | None:
+    """Turns steps of one run into a share of all runs."""
+    if progress is None:
+        return None
+
+    def tell(step: int, elapsed_s: float) -> None:
+        shares = [share for share in (_share(step, plan.job.limit), _share(elapsed_s, plan.job.budget.seconds)) if share]
+        progress(f"{plan.name}, step {step}", (number + min(1.0, max(shares, default=0.0))) / of)
+
+    return tell
+
+
+def _share(done: float, whole: float | None) -> float | None:
+    return None if not whole else done / whole
+
+
+def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
+    return Run.of(
+        trace,
+        job=plan.job,
+        kind="measured",
+        scenario=plan.scenario.dump(),
+        name=plan.scenario.name,
+        algorithm=plan.name,
+        target=plan.target,
+        paced=paced,
+    )
