@@ -47,7 +47,7 @@ def load(
     if algorithms is not None:
         choose(data, algorithms)
     for key in unused_hyperparameters(data, METHODS):
-        hint = near_miss(key, ALL_HYPERPARAMETERS)
+        hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))
     try:

@@ -29,7 +29,7 @@ def override(data: Any, change: str) -> list[Problem]:
     place = _place(path.strip())
     if not equals or not place:
         return [Problem((), f"--set: found {change!r}, expected path=value, such as cluster.nodes[0].count=2")]
-    value, problems = (None, []) if not text.strip() else parse(text, f"--set {path}")
+    value, problems = parse(text, f"--set {path}")
     return problems or _put(data, place, value)
 
 

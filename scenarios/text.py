@@ -41,15 +41,22 @@ def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem
     if isinstance(source, Mapping):
         return "scenario", copy.deepcopy(dict(source)), []
     if isinstance(source, str) and ("\n" in source or "{" in source):
-        return "scenario", *parse(source, "scenario")
+        return _named("scenario", source)
     path = Path(source)
     if not path.suffix and not path.exists() and path.name in SHIPPED:
         path = SHIPPED[path.name]
     text = _text_of(path)
     if path.suffix == ".json":
         return path.name, _scenario_in(_json(text, path.name)), []
-    data, problems = parse(text, path.name)
-    return path.name, data, problems
+    return _named(path.name, text)
+
+
+def _named(name: str, text: str) -> tuple[str, Any, list[Problem]]:
+    data, problems = parse(text, name)
+    if data is None and not problems:
+        keys = "name, cluster, workload, algorithms and stop"
+        raise_all(name, [Problem((), f"found nothing in it, expected a scenario with {keys}")])
+    return name, data, problems
 
 
 def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
@@ -69,11 +76,6 @@ def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
         raise_all(name, [Problem((), f"found no YAML ({error}), expected a scenario in YAML")])
     except RecursionError:
         raise_all(name, [Problem((), "found lists or mappings nested hundreds deep, expected a scenario")])
-    if data is None:
-        raise_all(
-            name,
-            [Problem((), "found nothing in it, expected a scenario with name, cluster, workload, algorithms and stop")],
-        )
     return data, reader.problems
 
 
@@ -86,7 +88,8 @@ class _Reader:
 
     def value(self, node: yaml.Node, place: Place) -> Any:
         if id(node) in self._seen:
-            return self._refuse(place, node, "an alias (*); expected the value itself")
+            self.problems.append(Problem(place, "found an alias (*), expected the value itself"))
+            return None
         self._seen.add(id(node))
         if node.tag not in PLAIN_TAGS:
             return self._refuse(place, node, f"the tag {node.tag!r}; expected a plain value")

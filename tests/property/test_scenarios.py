@@ -1,0 +1,104 @@
+"""Scenarios under Hypothesis: what is dumped loads again, and nothing but `ScenarioError` is ever raised."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms import METHODS
+from paceline.scenarios import Scenario, ScenarioError, load
+from paceline.topologies import LINKS
+
+TIMES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["us", "ms", "s"]))
+RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
+POSITIVE = st.floats(1e-6, 1e6)
+LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
+NODE = st.fixed_dictionaries(
+    {"device": st.fixed_dictionaries({"name": st.just("d"), "overhead": TIMES, "per_sample": TIMES})},
+    optional={"count": st.integers(1, 3), "per_node": st.integers(1, 4)},
+)
+SCENARIOS = st.fixed_dictionaries(
+    {
+        "name": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
+        "algorithms": st.lists(st.sampled_from(sorted(METHODS)), min_size=1, unique=True),
+        "workload": st.fixed_dictionaries(
+            {"model": st.sampled_from(["lenet", "alexnet"]), "learning": st.just("none")},
+            optional={"batch_per_worker": st.integers(1, 100)},
+        ),
+        "cluster": st.fixed_dictionaries(
+            {"nodes": st.lists(NODE, min_size=1, max_size=3)},
+            optional={
+                "network": st.fixed_dictionaries({}, optional={"link": LINK, "local": LINK}),
+                "spread": st.none() | st.builds(lambda sigma: {"law": "lognorm", "sigma": sigma}, st.floats(0.01, 1)),
+            },
+        ),
+        "stop": st.fixed_dictionaries(
+            {"epochs": POSITIVE}, optional={"seconds": TIMES, "samples": st.integers(1), "accuracy": st.floats(0.01, 1)}
+        ),
+    },
+    optional={
+        "evaluate": st.builds(
+            lambda every: {"every": every}, TIMES | st.sampled_from(["1 epoch", "0.25 epochs", "3 updates"])
+        ),
+        "hyperparameters": st.builds(lambda rate: {"rate": rate}, POSITIVE),
+        "seed": st.integers(0, 10**9),
+        "target": st.builds(lambda accuracy: {"accuracy": accuracy}, st.floats(0.01, 1)),
+    },
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | TIMES | RATES
+KEYS = st.sampled_from(sorted(Scenario.model_fields)) | st.text(max_size=8)
+DATA = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+
+
+def refused_or_right(source: Any, *overrides: str) -> None:
+    with contextlib.suppress(ScenarioError):  # and nothing else
+        assert isinstance(load(source, overrides), Scenario)
+
+
+@given(SCENARIOS)
+def test_what_is_dumped_loads_again(data: dict[str, Any]) -> None:
+    scenario = load(data)
+    dumped = scenario.dump()
+    assert load(dumped) == scenario
+    assert load(yaml.safe_dump(json.loads(json.dumps(dumped)))) == scenario
+
+
+@given(st.text())
+def test_any_text(text: str) -> None:
+    refused_or_right(text + "\n")
+    refused_or_right("{" + text)
+
+
+@given(st.text(alphabet="{}[]:,-!&*|>?%@#'\"\\ \n\tab01.~e<="))
+def test_any_text_of_yaml_characters(text: str) -> None:
+    refused_or_right(text + "\n")
+
+
+@given(DATA)
+def test_any_data(data: Any) -> None:
+    refused_or_right(yaml.safe_dump(data, allow_unicode=True) + "\n")
+
+
+@given(SCENARIOS, st.data())
+def test_any_value_in_any_place(scenario: dict[str, Any], draw: st.DataObject) -> None:
+    here: Any = scenario
+    while True:  # walks to some place and puts some value there
+        key = draw.draw(st.sampled_from(sorted(here) if isinstance(here, dict) else range(len(here))))
+        if not isinstance(here[key], dict | list) or not here[key] or draw.draw(st.booleans()):
+            break
+        here = here[key]
+    here[key] = draw.draw(DATA)
+    refused_or_right(scenario)
+
+
+@given(st.text(max_size=30), st.text(max_size=10))
+@settings(max_examples=200)
+def test_any_override(path: str, value: str) -> None:
+    refused_or_right("quickstart", f"{path}={value}", path)

@@ -1,0 +1,192 @@
+"""Right scenarios: what they mean, and the plans they give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.algorithms.values import Rank
+from paceline.scenarios import SHIPPED, Scenario, load, schema
+from paceline.scenarios.units import PERIOD, RATE, TIME
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("4 ms", 0.004),
+        ("1.5 us", 1.5e-6),
+        ("1.5 µs", 1.5e-6),
+        ("2 min", 120.0),
+        ("1 h", 3600.0),
+        ("3e-3 s", 0.003),
+        ("0 s", 0.0),
+    ],
+)
+def test_times(text: str, seconds: float) -> None:
+    assert TIME.parse(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [("10 Gbit/s", 1.25e9), ("1.25 GB/s", 1.25e9), ("10 Gbps", 1.25e9), ("10 MiB/s", 10 * 2**20), ("8 bit/s", 1.0)],
+)
+def test_bandwidths(text: str, bytes_per_s: float) -> None:
+    assert RATE.parse(text) == bytes_per_s
+
+
+@pytest.mark.parametrize(
+    "text", ["4", 4, "ms", "4 GB", "-4 ms", "4 ms 3", "4 ** 9 s", "1e999 s", "", None, True, "nan s"]
+)
+def test_what_is_no_time(text: object) -> None:
+    with pytest.raises(ValueError, match="a time of 0 or more with its unit, such as '4 ms'"):
+        TIME.parse(text)
+
+
+def test_a_period_is_above_zero() -> None:
+    with pytest.raises(ValueError, match="a time above 0 with its unit"):
+        PERIOD.parse("0 s")
+
+
+def test_quickstart_is_what_the_issue_asks_for() -> None:
+    scenario = load("quickstart")
+    assert [method.name for method in scenario.algorithms] == [
+        "sync-sgd", "async-sgd", "easgd", "sync-easgd3", "hbs-sgd", "agd",
+    ]  # fmt: skip
+    cluster = scenario.cluster.build()
+    assert cluster.placement == [[0, 1], [2, 3]]
+    assert [cluster.device_of(Rank(rank)).compute_s(32) for rank in range(4)] == pytest.approx([0.02, 0.02, 0.04, 0.04])
+    assert cluster.spread.parameters == (("sigma", 0.3),)
+    assert (scenario.train.pace, scenario.train.network, scenario.train.threads) == ("device", "local", 1)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_scenarios_load_and_dump(name: str) -> None:
+    scenario = load(name)
+    assert scenario.name == name
+    assert load(scenario.dump()) == scenario
+    assert load(json.dumps(scenario.dump())) == scenario
+
+
+def test_a_run_json_runs_the_same_again(tmp_path: Path) -> None:
+    plan = load("quickstart").plans()[4]
+    record = {"schema_version": 1, "kind": "simulated", "scenario": plan.scenario.dump(), "summary": {}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    (again,) = load(tmp_path / "run.json").plans()
+    assert (again.name, again.seed, again.job.method, again.cluster) == ("hbs-sgd", 1, plan.job.method, plan.cluster)
+
+
+def test_plans_are_one_per_algorithm_and_seed() -> None:
+    scenario = load("quickstart", ["seeds=3"], algorithms=["agd", "sync-sgd"])
+    plans = scenario.plans()
+    assert [(plan.name, plan.seed) for plan in plans] == [(n, s) for n in ("agd", "sync-sgd") for s in (1, 2, 3)]
+    assert plans[0].job.learner is plans[3].job.learner
+    assert plans[0].job.learner is not plans[1].job.learner
+    assert [plan.scenario.seeds for plan in plans] == [1] * 6
+
+
+def test_the_pace_is_device_time_times_spread() -> None:
+    plan = load("quickstart").plans()[0]
+    steps = range(2000)
+    for rank, expected_s in ((0, 0.020), (3, 0.040)):
+        times = [plan.compute_s(Rank(rank), step, 32) for step in steps]
+        assert sum(times) / len(times) == pytest.approx(expected_s, rel=0.03)  # 4 standard errors of sigma 0.3
+        assert times[7] == pytest.approx(expected_s * plan.cluster.spread.factor(1, rank, 7))
+    steady = load("quickstart", ["cluster.spread=null"]).plans()[0]
+    assert [steady.compute_s(Rank(3), step, 32) for step in range(3)] == pytest.approx([0.040] * 3)
+
+
+def test_the_stretch_holds_for_paced_runs_alone() -> None:
+    scenario = load("quickstart", ["train.stretch=10"])
+    (simulated, *_), (paced, *_) = scenario.plans(), scenario.plans(paced=True)
+    assert paced.compute_s(Rank(1), 5, 32) == pytest.approx(10 * simulated.compute_s(Rank(1), 5, 32))
+
+
+def test_budgets() -> None:
+    def samples(*stops: str) -> list[int | None]:
+        plans = load("quickstart", [f"stop={{{', '.join(stops)}}}"], algorithms=["sync-sgd", "async-sgd"]).plans()
+        return [plan.job.budget.samples for plan in plans]
+
+    assert samples("epochs: 2") == [2874, 2874]
+    assert samples("updates: 10") == [10 * 128, 10 * 32]
+    assert samples("samples: 100", "epochs: 2") == [100, 100]
+    assert samples("seconds: 2 s") == [None, None]
+    budget = load("quickstart", ["stop={seconds: 2 s, accuracy: 0.9}"]).plans()[0].job.budget
+    assert (budget.seconds, budget.accuracy) == (2.0, 0.9)
+
+
+def test_the_target_is_the_stop_accuracy_unless_given() -> None:
+    assert load("quickstart", ["stop.accuracy=0.9"]).plans()[0].target == 0.93
+    assert load("quickstart", ["stop.accuracy=0.9", "target=null"], algorithms=["agd"]).plans()[0].target == 0.9
+    assert load("quickstart", ["target={}"]).plans()[0].target is None
+
+
+def test_intervals() -> None:
+    def schedule(every: str) -> tuple[float, str]:
+        made = load("quickstart", [f"evaluate.every={every}"]).plans()[0].schedule()
+        return made.every, made.unit
+
+    assert schedule("1 epoch") == (1437, "samples")
+    assert schedule("0.5 epochs") == (718, "samples")
+    assert schedule("4 updates") == (4, "updates")
+    assert schedule("500 samples") == (500, "samples")
+    assert schedule("250 ms") == (0.25, "seconds")
+
+
+def test_layer_shares_follow_parameters_one_third_forward() -> None:
+    forward, backward = load("quickstart").plans()[0].layer_shares()
+    assert forward == pytest.approx([4160 / 4810 / 3, 650 / 4810 / 3])
+    assert sum(forward) + sum(backward) == pytest.approx(1)
+    assert [b / f for f, b in zip(forward, backward, strict=True)] == pytest.approx([2, 2])
+
+
+def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:
+    scenario = load("quickstart", ["hyperparameters={rate: 0.05, moving_rate: 0.5}", "algorithms.easgd.rate=0.2"])
+    rates = {method.name: method.rate for method in scenario.algorithms}  # type: ignore[attr-defined]
+    assert rates == {
+        "sync-sgd": 0.05,
+        "async-sgd": 0.05,
+        "easgd": 0.2,
+        "sync-easgd3": 0.05,
+        "hbs-sgd": 0.05,
+        "agd": 0.05,
+    }
+    assert [m.moving_rate for m in scenario.algorithms[2:4]] == [0.5, 0.5]  # type: ignore[attr-defined]
+    assert load(scenario.dump()) == scenario
+
+
+def test_one_method_twice_is_told_apart() -> None:
+    scenario = load("quickstart", ["algorithms=[agd, {name: agd, delay: 4}, easgd]"])
+    assert [plan.name for plan in scenario.plans()] == ["agd(delay=1)", "agd(delay=4)", "easgd"]
+
+
+def test_a_link_may_be_inline_and_resolves_with_its_provenance() -> None:
+    node = load("quickstart", ["cluster.network.link={latency: 5 us, bandwidth: 1 GB/s}"]).cluster.build().nodes[0]
+    assert (node.link.latency_s, node.link.bytes_per_s, node.link.provenance) == (5e-6, 1e9, "given in the scenario")
+    node = load("quickstart").cluster.build().nodes[0]
+    assert (node.link.name, node.link.latency_s, node.link.bytes_per_s) == ("eth-10g", 2e-5, 1.15e9)
+    assert "MEMORY" in node.link.provenance
+
+
+def test_sequential_sgd_uses_one_worker() -> None:
+    (plan,) = load("quickstart", algorithms=["sequential-sgd"]).plans()
+    assert plan.job.workers == 1
+    assert plan.job.limit == 629
+
+
+def test_other_learning_problems() -> None:
+    quadratic = load("quickstart", ["workload={model: quadratic, learning: quadratic, options: {population: 4096}}"])
+    assert quadratic.plans()[0].job.learner.population == 4096
+    timing = load("quickstart", ["workload={model: alexnet, learning: none}"])
+    assert timing.plans()[0].job.learner.initial().nbytes == 4 * 62_378_344
+
+
+def test_the_schema_describes_every_key_and_its_unit() -> None:
+    made = schema()
+    json.dumps(made)
+    assert set(made["properties"]) == set(Scenario.model_fields)
+    assert made["$defs"]["DevicePart"]["properties"]["overhead"]["examples"] == ["4 ms"]
+    for part in [made, *made["$defs"].values()]:
+        assert part["additionalProperties"] is False
+        assert all("description" in value for value in part["properties"].values()), part["title"]
