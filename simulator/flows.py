@@ -8,12 +8,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
 
-Port = Hashable
+Port = str
+"""something that messages share, by name"""
 TOGETHER = 1 + 1e-12
 """flows that end within this factor of each other end together: equal shares may differ in their last bit"""
 

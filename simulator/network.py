@@ -123,8 +123,8 @@ class StarNetwork:
         self._forms = list(ALL_REDUCE.values()) if collective == "auto" else [ALL_REDUCE[collective]]
         self._capacity: dict[Port, float] = {}
         for index, node in enumerate(cluster.nodes):
-            self._capacity["up", index] = self._capacity["down", index] = node.link.bytes_per_s
-            self._capacity["local", index] = node.local.bytes_per_s
+            self._capacity[f"up {index}"] = self._capacity[f"down {index}"] = node.link.bytes_per_s
+            self._capacity[f"local {index}"] = node.local.bytes_per_s
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._channels, self._flows = env, Channels(env), Flows(env, self._capacity)
@@ -134,10 +134,10 @@ class StarNetwork:
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         here, there = self._cluster.node_of(source), self._cluster.node_of(to)
         if here == there:
-            latency_s, ports = self._cluster.nodes[here].local.latency_s, [("local", here)]
+            latency_s, ports = self._cluster.nodes[here].local.latency_s, [f"local {here}"]
         else:
             latency_s = max(self._cluster.nodes[node].link.latency_s for node in (here, there))
-            ports = [("up", here), ("down", there)]
+            ports = [f"up {here}", f"down {there}"]
         before, through = self._last.get((source, to)), self._env.event()
         self._last[source, to] = through
         return self._env.process(self._travel(before, tuple(ports), nbytes, through, latency_s))

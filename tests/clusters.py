@@ -11,7 +11,7 @@ from paceline.algorithms.program import Routine
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import Network, NoCost
+from paceline.simulator.network import MeasuredNetwork, Network, NoCost
 from paceline.simulator.timing import Timing
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.devices import Device
@@ -59,6 +59,11 @@ def played(
     """Simulates programs; what a program returns is its rank's state in the trace."""
     job = job_of(Written(first=first, others=others), workers, nodes=nodes)
     return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1))
+
+
+def fixed_costs(*, collective_s: float = 0.0, message_s: float = 0.0) -> MeasuredNetwork:
+    """Every collective and every message takes the same time."""
+    return MeasuredNetwork(lambda *_: collective_s, lambda _: message_s)
 
 
 def answer(trace: Trace, rank: int = 0) -> Any:

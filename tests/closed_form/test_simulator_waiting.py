@@ -20,6 +20,7 @@ from paceline.algorithms.values import Layer, Layout
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork, NoCost
+from tests.clusters import fixed_costs
 from tests.support import Bowl, FixedTiming, job_of
 
 Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -110,7 +111,7 @@ def test_equal_deterministic_workers_are_workers_minus_one_behind(workers: int) 
 def test_round_robin_takes_its_workers_in_rank_order_whatever_their_speeds(seconds: list[float]) -> None:
     workers = len(seconds)
     job = job_of(Easgd(), workers, steps=3 * workers + 1)
-    trace = simulate_job(job, FixedTiming(compute=lambda rank, step: seconds[rank]), NoCost(), Schedule(1))
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: seconds[rank]), NoCost(), Schedule(1))
     assert [update.rank for update in trace.updates] == [turn % workers for turn in range(3 * workers + 1)]
 
 
@@ -119,7 +120,7 @@ def test_one_worker_has_efficiency_one_and_more_never_speed_up_beyond_their_numb
     timing = drawn(lognormal, 8, steps)
     free = simulate_job(alone, timing, NoCost(), Schedule(10**9)).wall_s
     for workers in (1, 2, 4, 8):
-        network = MeasuredNetwork(lambda kind, members, nbytes: 0.1 * (members - 1), lambda nbytes: 0.1)
+        network = MeasuredNetwork(lambda _kind, members, _nbytes: 0.1 * (members - 1), lambda _: 0.1)
         wall_s = simulate_job(job_of(SyncSgd(), workers, steps=steps), timing, network, Schedule(10**9)).wall_s
         speedup = workers * free / wall_s
         assert speedup == 1 if workers == 1 else speedup < workers
@@ -131,7 +132,7 @@ def test_one_worker_has_efficiency_one_and_more_never_speed_up_beyond_their_numb
 @pytest.mark.parametrize(("compute", "trees"), [(1.0, 0.5), (1.0, 4.0), (0.0, 3.0)])
 def test_sync_easgd3_hides_the_shorter_of_compute_and_communication(compute: float, trees: float) -> None:
     """Step = max(compute, broadcast + reduction) + update."""
-    network = MeasuredNetwork(lambda kind, members, nbytes: trees / 2, lambda nbytes: 0.0)
+    network = fixed_costs(collective_s=trees / 2)
     trace = simulate_job(
         job_of(SyncEasgd3(), 3, steps=6), FixedTiming(compute=compute, work=0.25), network, Schedule(1)
     )
@@ -142,16 +143,12 @@ def test_sync_easgd3_hides_the_shorter_of_compute_and_communication(compute: flo
 @pytest.mark.parametrize(("compute", "exchange"), [(1.0, 0.5), (1.0, 3.0)])
 def test_agd_steps_as_fast_as_the_slower_of_its_two_pipes(delay: int, compute: float, exchange: float) -> None:
     """Step → max(compute + update, exchange), once the pipe is full; with delay 0 their sum."""
-    network = MeasuredNetwork(lambda kind, members, nbytes: exchange, lambda nbytes: 0.0)
+    network = fixed_costs(collective_s=exchange)
     timing = FixedTiming(compute=compute, work=0.25)
     trace = simulate_job(job_of(Agd(delay=delay), 2, steps=12), timing, network, Schedule(1))
     assert step_times(trace)[delay + 2 :] == pytest.approx([max(compute + 0.25, exchange)] * (12 - delay - delay - 2))
-    blocking = simulate_job(job_of(Agd(delay=0), 2, steps=12), timing, fresh(exchange), Schedule(1))
+    blocking = simulate_job(job_of(Agd(delay=0), 2, steps=12), timing, network, Schedule(1))
     assert step_times(blocking)[1:] == pytest.approx([compute + exchange + 0.25] * 11)
-
-
-def fresh(exchange: float) -> MeasuredNetwork:
-    return MeasuredNetwork(lambda kind, members, nbytes: exchange, lambda nbytes: 0.0)
 
 
 @dataclass(frozen=True)
@@ -172,13 +169,13 @@ class Layered(Bowl):
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 20)), min_size=1, max_size=6), st.floats(0.0, 2.0))
 def test_layerwise_steps_follow_the_serial_channel(layers: list[tuple[float, int]], forward: float) -> None:
-    """start[l] = max(ready[l], end[l + 1]); T = F + max_k(Σ_{i≤k} b_i + Σ_{i≥k} c_i), layers in backward order (O4 P1)."""
+    """T = F + max_k(Σ_{i≤k} b_i + Σ_{i≥k} c_i), layers in backward order (O4 P1), between the bounds of number 37."""
     backward, sizes = [seconds for seconds, _ in layers], tuple(size for _, size in layers)
     costs = [size * 8 / 100 for size in sizes]
     total = forward + sum(backward)
     shares = [forward / total / len(layers)] * len(layers), [seconds / total for seconds in backward]
     timing = FixedTiming(compute=total, forward=shares[0], backward=shares[1])
-    network = MeasuredNetwork(lambda kind, members, nbytes: nbytes / 100, lambda nbytes: 0.0)
+    network = MeasuredNetwork(lambda _kind, _members, nbytes: nbytes / 100, lambda _: 0.0)
     learner = Layered(size=sum(sizes), sizes=sizes)
     trace = simulate_job(job_of(LayerwiseSgd(), 2, steps=1, learner=learner), timing, network, Schedule(1))
     b, c = backward[::-1], costs[::-1]

@@ -83,14 +83,15 @@ def test_measured_costs_are_those_given() -> None:
 
 def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
     env = simpy.Environment(0.0)
-    network = MeasuredNetwork(lambda kind, members, nbytes: members * nbytes / 100, lambda _: 0.0)
+    network = MeasuredNetwork(lambda _, members, nbytes: members * nbytes / 100, lambda _: 0.0)
     network.attach(env)
     pair, three = Group((Rank(0), Rank(1))), Group((Rank(0), Rank(1), Rank(2)))
     asked = [(pair, ""), (pair, ""), (pair, "/1"), (three, "")]
     ended: list[float] = []
     for group, stream in asked:
         event = network.collective(AllReduce(value=Null(25), group=group, key=""), 100, stream)
-        event.callbacks.append(lambda _: ended.append(env.now))  # type: ignore[union-attr]
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: ended.append(env.now))
     env.run()
     assert ended == [2.0, 2.0, 3.0, 4.0]
 
@@ -125,6 +126,6 @@ def test_every_byte_gets_through_and_no_port_is_busier_than_it_can_be(
     done = [engine.begin(flow, size) for flow, size in zip(flows, sizes, strict=False)]
     env.run()
     assert all(event.processed for event in done)
-    for port in capacity:
+    for port, bytes_per_s in capacity.items():
         through = sum(size for flow, size in zip(flows, sizes, strict=False) if port in flow)
-        assert env.now >= through / capacity[port] * (1 - 1e-9)
+        assert env.now >= through / bytes_per_s * (1 - 1e-9)

@@ -1,0 +1,124 @@
+"""Scenarios in virtual time: one run per algorithm and seed.
+
+Rules of this file:
+
+* The cluster simulated is the scenario's, or, for a prediction of what will be measured, the machine that a profile
+  describes: messages then cost what they cost there, and steps take the paced devices' time.
+* A model can be told to leave something out (messages, spread), to show what the rest alone would have said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.operations import Work
+from paceline.algorithms.values import Rank
+from paceline.records import Run
+from paceline.records.store import save
+from paceline.scenarios import Scenario, load
+from paceline.scenarios.plan import Plan
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import MeasuredNetwork, Network, NoCost, StarNetwork
+from paceline.topologies import NO_SPREAD
+from paceline.topologies.profile import Profile
+
+Report = Callable[[str, float], None]
+"""told what is being done, and how much of everything is done, 0 … 1"""
+NOTHING = Profile()
+"""costs of a rank's own work beside its gradients, where nobody has measured them"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTiming:
+    """A plan's device times, and a machine's measured costs of the rest."""
+
+    plan: Plan
+    costs: Profile = NOTHING
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.plan.compute_s(rank, step, samples)
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.plan.layer_shares()
+
+    def work_s(self, rank: Rank, op: Work) -> float:
+        return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return self.costs.load_s
+
+
+def simulate(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    network: Network | Profile | None = None,
+    spread: bool = True,
+    message_cost: bool = True,
+    progress: Report | None = None,
+    out: Path | None = None,
+) -> list[Run]:
+    """Predicts every algorithm and seed of a scenario.
+
+    Args:
+        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
+        network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine.
+        spread: whether steps vary as the scenario says; without, each takes its device's mean.
+        message_cost: whether messages and collectives take time.
+        progress: told the algorithm and the share of all runs that is done.
+        out: a folder to store the runs in.
+
+    Raises:
+        ScenarioError: with every mistake of the scenario.
+
+    >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
+    >>> (run,) = simulate(quick, spread=False, message_cost=False)
+    >>> run.kind, round(run.summary["step_s"]["mean"], 6)
+    ('simulated', 0.04)
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    measured = isinstance(network, Profile)
+    plans = scenario.plans(paced=measured and scenario.train.pace == "device")
+    runs = []
+    for index, plan in enumerate(plans):
+        plan = (
+            plan if spread else dataclasses.replace(plan, cluster=dataclasses.replace(plan.cluster, spread=NO_SPREAD))
+        )
+        timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
+        told = None if progress is None else _telling(plan, progress, index, len(plans))
+        wires = _network(plan, network) if message_cost else NoCost()
+        trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
+        run = Run.of(
+            trace,
+            job=plan.job,
+            kind="simulated",
+            scenario=plan.scenario.dump(),
+            name=scenario.name,
+            algorithm=plan.name,
+            target=plan.target,
+        )
+        runs.append(run if out is None else save(run, out))
+    return runs
+
+
+def _network(plan: Plan, network: Network | Profile | None) -> Network:
+    if isinstance(network, Profile):
+        return MeasuredNetwork(network.collective_s, network.message_s)
+    return network or StarNetwork(plan.cluster, plan.scenario.cluster.network.collective)
+
+
+def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
+    """Turns the samples and the time of one run into the share of all runs that is done."""
+    budget = plan.job.budget
+
+    def tell(samples: int, now_s: float) -> None:
+        shares = [
+            now_s / budget.seconds if budget.seconds else 0.0,
+            samples / budget.samples if budget.samples else 0.0,
+        ]
+        progress(plan.name, (index + min(1.0, max(shares))) / count)
+
+    return tell
