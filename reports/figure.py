@@ -1,4 +1,7 @@
-"""The figure of a comparison: accuracy against time, one colour an algorithm, simulated dashed, measured solid."""
+"""The figure of a comparison: accuracy against time, one colour an algorithm, simulated dashed, measured solid.
+
+The axis of accuracy is stretched towards 100 %, where targets are and where a linear one shows nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
 
 from paceline.records import Run
 from paceline.records.metrics import smoothed
@@ -18,6 +21,14 @@ from paceline.reports.compare import Comparison
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 """told apart by colour-blind readers too; source: Okabe and Ito, Color Universal Design, a brown for its yellow"""
+
+TOP = 0.999
+"""what is better is drawn here"""
+
+HEADROOM = 0.1
+"""between the best accuracy and the end of the axis, on the scale of `nines`"""
+
+TICKS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 
 INK, FAINT = "#333333", "#999999"
 
@@ -44,6 +55,22 @@ def save_figure(comparison: Comparison, path: Path) -> None:
     accuracy_figure(comparison).savefig(path)
 
 
+def nines(accuracy: Any) -> Any:
+    """Where an accuracy stands on the axis: each tenth part of the error is as far as the last one.
+
+    y = −log10(1 − accuracy)
+
+    >>> [round(float(nines(accuracy)), 3) for accuracy in (0.0, 0.9, 0.99)]
+    [0.0, 1.0, 2.0]
+    """
+    return -np.log10(1.0 - np.minimum(accuracy, TOP))
+
+
+def share(height: Any) -> Any:
+    """The accuracy at a height of the axis: the inverse of `nines`."""
+    return 1.0 - 10.0 ** -np.asarray(height)
+
+
 def pale(colour: str) -> tuple[float, float, float]:
     """The colour on white at 40 %; opaque, so that curves of several seeds do not darken each other."""
     red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
@@ -64,8 +91,12 @@ def _dress(axes: Axes, comparison: Comparison) -> None:
     )
     axes.set_xlabel("time, s (simulated runs: virtual time)", color=INK)
     axes.set_ylabel(f"accuracy, mean of {window} evaluations", color=INK)
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=0))
-    axes.set_ylim(0.0, 1.0)
+    axes.set_yscale("function", functions=(nines, share))
+    best = max([comparison.target or 0.0, *(np.nanmax(line.get_ydata()) for line in axes.lines)])
+    top = share(nines(best) + HEADROOM)
+    ticks = [tick for tick in TICKS if tick <= top]
+    axes.set_ylim(0.0, top)
+    axes.set_yticks(ticks, [f"{100 * tick:g}%" for tick in ticks])
     axes.set_xlim(left=0.0)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)

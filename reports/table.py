@@ -109,7 +109,7 @@ def staleness_table(comparison: Comparison) -> Table:
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row per run, for commands that only simulate or only train."""
     table = plain_table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
-    headers = ("seed", "wall\ns", "updates", "step\nms", "staleness", "to target\ns", "accuracy\n%", "loss")
+    headers = ("seed", "wall\ns", "updates", "step\nms", "stale-\nness", "target\ns", "accuracy\n%", "loss")
     for header in headers:
         table.add_column(header, justify="right")
     for run in runs:
