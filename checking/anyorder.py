@@ -91,7 +91,7 @@ class AnyOrder(Driver):
             case _:
                 return True
 
-    def _perform(self, task: Task, op: Op[Any]) -> Any:  # noqa: C901 - one case per operation is plainest
+    def _perform(self, task: Task, op: Op[Any]) -> Any:
         match op:
             case Next():
                 return self._next(task, op)

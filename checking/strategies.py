@@ -13,6 +13,9 @@ def drawn(data: st.DataObject) -> Chooser:
     """A chooser that draws each move from `data`; a failure shrinks to the order of `moves.first`."""
 
     def choose(ready: Sequence[Move]) -> Move:
-        return ready[0] if len(ready) == 1 else data.draw(st.sampled_from(ready), label="move")
+        if len(ready) == 1:
+            return ready[0]
+        named = {repr(move): move for move in ready}  # drawn by name, so that a failure prints a short story
+        return named[data.draw(st.sampled_from(list(named)), label="move")]
 
     return choose

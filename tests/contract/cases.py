@@ -55,6 +55,16 @@ def answers(
     return [trace.states[Rank(rank)].memory for rank in range(len(trace.states))]
 
 
-def vector(*numbers: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+def vector(*elements: float) -> np.ndarray[Any, np.dtype[np.float64]]:
     """A float64 vector."""
-    return np.array(numbers, dtype=np.float64)
+    return np.array(elements, dtype=np.float64)
+
+
+def numbers(answer: Any) -> list[float]:
+    """A vector as plain numbers, to be compared."""
+    return [float(number) for number in answer]
+
+
+def number(answer: Any) -> float:
+    """A vector's first number."""
+    return numbers(answer)[0]

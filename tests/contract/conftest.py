@@ -5,16 +5,20 @@ A test asks for `interpreter` and gets a callable that runs a job and answers it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
+from paceline.backend.launch import Launch, run_job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled, first
-from paceline.records.trace import Trace
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import MeasuredNetwork, Network, NoCost
 from tests.contract.cases import Interpreter
+from tests.support import FixedTiming
 
 CHOOSERS: dict[str, Callable[[], Chooser]] = {
     "any-order, first": lambda: first,
@@ -24,11 +28,39 @@ CHOOSERS: dict[str, Callable[[], Chooser]] = {
 }
 
 
-@pytest.fixture(params=[*CHOOSERS])
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "simulated, messages for nothing": NoCost,
+    "simulated, messages cost time": lambda: MeasuredNetwork(
+        lambda _kind, members, size: 0.5 + 1e-3 * (size + members), lambda size: 0.25 + 1e-3 * size
+    ),
+}
+
+
+REAL = "torch.distributed"
+
+
+class Quick:
+    """A pace that keeps real ranks apart by a few milliseconds, and the fast ones ahead."""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return 0.002 * (1 + (rank + step) % 3)
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
+
+
+@pytest.fixture(params=[*CHOOSERS, *NETWORKS, pytest.param(REAL, marks=pytest.mark.backend)])
 def interpreter(request: pytest.FixtureRequest) -> Interpreter:
-    choose = CHOOSERS[request.param]
+    def in_any_order(job: Job) -> Trace:
+        return AnyOrder(job).run(CHOOSERS[request.param]())
 
-    def run(job: Job) -> Trace:
-        return AnyOrder(job).run(choose())
+    def simulated(job: Job) -> Trace:
+        unlike = FixedTiming(compute=lambda rank, step: 1.0 + (rank + step) % 3 / 7)
+        return simulate_job(job, unlike, NETWORKS[request.param](), Schedule(every=1))
 
-    return run
+    def real(job: Job) -> Trace:
+        return run_job(Launch(job=job, schedule=lambda: Schedule(every=1), pace=Quick(), patience_s=1.0))
+
+    if request.param == REAL:
+        return real
+    return in_any_order if request.param in CHOOSERS else simulated

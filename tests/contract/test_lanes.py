@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
 from paceline.algorithms.errors import ProgramError, TimedOut
@@ -27,7 +26,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Group, Rank, Step
-from tests.contract.cases import Case, Interpreter, answers, vector
+from tests.contract.cases import Case, Interpreter, answers, number, vector
 from tests.support import job_of
 
 ZERO = Rank(0)
@@ -43,7 +42,7 @@ class TwoReductions(Case):
         second = yield from Start(AllReduce(value=vector(10 * me.rank), group=me.workers, key="b", op="sum"))
         direct = yield from AllReduce(value=vector(100 * me.rank), group=me.workers, key="c", op="sum")
         late, early = (yield from Wait(second)), (yield from Wait(first))
-        return float(early[0]), float(late[0]), float(direct[0])
+        return number(early), number(late), number(direct)
 
 
 def test_started_collectives_are_issued_in_the_order_of_their_starts(interpreter: Interpreter) -> None:
@@ -54,7 +53,7 @@ def test_started_collectives_are_issued_in_the_order_of_their_starts(interpreter
 def sum_of(value: float, group: Group, key: str) -> Program[float]:
     total = yield from AllReduce(value=vector(value), group=group, key=key, op="sum")
     again = yield from AllReduce(value=total, group=group, key=f"{key} again", op="sum")
-    return float(again[0])
+    return number(again)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +174,7 @@ class Cells(Case):
         seen.append((yield from Access(Cell("y"), "add", vector(7.0))))
         seen.append((yield from Access(Cell("x"), "read")))
         seen.append((yield from Access(Cell("y"), "read")))
-        return [None if value is None else float(np.asarray(value)[0]) for value in seen]
+        return [None if value is None else number(value) for value in seen]
 
 
 def test_access_answers_the_value_before(interpreter: Interpreter) -> None:
@@ -203,7 +202,7 @@ class Counting(Case):
         yield from count_up(5)
         yield from Wait(lane)
         yield from AllReduce(value=vector(0.0), group=me.workers, key="all have counted")
-        return float(np.asarray((yield from Access(Cell("counter"), "read")))[0])
+        return number((yield from Access(Cell("counter"), "read")))
 
 
 def test_a_lock_lets_one_in_at_a_time(interpreter: Interpreter) -> None:

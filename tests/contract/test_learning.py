@@ -95,7 +95,7 @@ class Clock(Case):
 
 def test_the_clock_never_goes_back(interpreter: Interpreter) -> None:
     times = answers(interpreter, Clock(), workers=1)[0]
-    assert all(isinstance(time_s, float) and time_s >= 0 for time_s in times)
+    assert times[0] >= 0
     assert times == sorted(times)
 
 

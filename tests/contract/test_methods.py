@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.job import Job
-from paceline.algorithms.method import Guarantee, Me, Method
+from paceline.algorithms.method import Guarantee, Method
 from paceline.algorithms.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.trace import Trace
 from tests.contract.cases import Interpreter
+from tests.exact import EasgdApart, SyncEasgd3Apart
 from tests.support import job_of
 
 NODES = [[0, 1], [2], [3, 4]]
@@ -129,28 +128,11 @@ def test_what_is_sent_is_applied_or_dropped(interpreter: Interpreter, name: str)
 
 @promising(Guarantee.DETERMINISTIC)
 def test_deterministic_means_the_same_weights_in_every_interpreter(interpreter: Interpreter, name: str) -> None:
-    """Number 57. The tolerance is for sums that an interpreter may take in another order: 1e-12 of the weights' scale."""
+    """Number 57. An interpreter may sum in another order: hence 1e-12 of the weights' scale."""
     job = job_for(name)
     expected = AnyOrder(job).run().weights
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(interpreter(job).weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-class Apart:
-    """Workers start in different places, so that there is something to conserve."""
-
-    def begin(self, me: Me, vector: Any) -> Any:
-        return super().begin(me, vector + float(me.rank) ** 2)  # type: ignore[misc]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EasgdApart(Apart, Easgd):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncEasgd3Apart(Apart, SyncEasgd3):
-    pass
 
 
 @pytest.mark.parametrize("method", [EasgdApart(rate=0.0, elastic=0.15), SyncEasgd3Apart(rate=0.0, elastic=0.15)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +35,7 @@ class Unknown(Case):
 
 
 def test_an_unknown_operation_is_named_with_rank_line_and_step(interpreter: Interpreter) -> None:
-    with pytest.raises(ProgramError, match=rf"rank 0 \(worker\) at {HERE}, step 2: .*Teleport\(to=7\)"):
+    with pytest.raises(ProgramError, match=rf"rank 0 \(worker\).* at {HERE}, step 2: .*Teleport\(to=7\)"):
         interpreter(job_of(Unknown(), 1, steps=5))
 
 
@@ -71,8 +70,8 @@ def test_a_deadlock_says_what_each_rank_waits_for(interpreter: Interpreter) -> N
         interpreter(job_of(Crossed(), 2, steps=3))
     text = str(caught.value)
     receiver, member = [line for line in text.splitlines() if "rank" in line and " step " in line]
-    assert re.search(rf"rank 0 \(worker\) at {HERE}, step 1: waits .*rank 1.*'ready'", receiver)
-    assert re.search(rf"rank 1 \(worker\) at {HERE}, step 1: waits .*'gradient 1'", member)
+    assert re.search(rf"rank 0 \(worker\).* at {HERE}, step 1: waits .*rank 1.*'ready'", receiver)
+    assert re.search(rf"rank 1 \(worker\).* at {HERE}, step 1: waits .*'gradient 1'", member)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ class EndsEarly(Case):
 
 
 def test_waiting_for_a_rank_that_has_ended_is_a_deadlock(interpreter: Interpreter) -> None:
-    with pytest.raises(DeadlockError, match=r"rank 1 \(worker\) .*'all'"):
+    with pytest.raises(DeadlockError, match=r"rank 1 \(worker\).*'all'"):
         interpreter(job_of(EndsEarly(), 2, steps=1))
 
 
@@ -112,7 +111,6 @@ class Forgetful(Case):
 def test_a_forgotten_sub_program_is_warned_of(interpreter: Interpreter) -> None:
     with pytest.warns(RuntimeWarning, match=r"forgotten\(\) was built but never run; did you forget `yield from`\?"):
         interpreter(job_of(Forgetful(), 1, steps=1))
-        gc.collect()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,73 @@
+"""Arithmetic without rounding, for the properties that hold exactly: vectors of fractions, and a learner of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.job import Score
+from paceline.algorithms.method import Me
+from paceline.algorithms.operations import Applied
+from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.checking.anyorder import AnyOrder
+
+
+def fractions(numbers: Iterable[Any]) -> Any:
+    """A vector whose arithmetic is exact."""
+    return np.array([Fraction(number) for number in numbers], dtype=object)
+
+
+@dataclass(frozen=True)
+class ExactBowl:
+    """Loss h |w − a|² / 2, where a differs from batch to batch; every number is a fraction."""
+
+    curvature: Fraction = Fraction(1)
+    spread: Fraction = Fraction(1)
+    size: int = 2
+    population: int = 64
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Layer("first", 0, 1), Layer("second", 1, self.size)))
+
+    def initial(self) -> Any:
+        return fractions(range(1, self.size + 1))
+
+    def load(self, samples: Samples) -> Any:
+        """Small whole numbers that depend on the worker and the step."""
+        number = samples.index * samples.workers + samples.worker
+        return self.spread * fractions((number * 7 + 3 * i) % 11 - 5 for i in range(self.size))
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        away = vector - data
+        return self.curvature * away, float((away * away).sum())
+
+    def evaluate(self, vector: Any) -> Score:
+        return Score(float((vector * vector).sum()), None)
+
+
+def applied(run: AnyOrder, rank: Rank) -> list[Applied]:
+    """What a rank applied, in order."""
+    return [entry.op for entry in run.log if isinstance(entry.op, Applied) and entry.move.rank == rank]
+
+
+class Apart:
+    """Workers start in different places, so that there is something to conserve and to draw together."""
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        return super().begin(me, vector + me.rank**2)  # type: ignore[misc]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EasgdApart(Apart, Easgd):
+    """Original EASGD from different places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncEasgd3Apart(Apart, SyncEasgd3):
+    """Synchronous EASGD from different places."""
