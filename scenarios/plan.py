@@ -66,7 +66,8 @@ class Plan:
 
 def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     """One plan per algorithm and seed; see `Scenario.plans`."""
-    if paced and scenario.train.pace == "device":
+    paced = paced and scenario.train.pace == "device"
+    if paced:
         _check_pace(scenario)
     cluster = scenario.cluster.build()
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)

@@ -292,7 +292,8 @@ class Scenario(Part):
         """One plan per algorithm and seed, algorithm by algorithm.
 
         Args:
-            paced: for a paced real run and its prediction: device times are multiplied by `train.stretch`.
+            paced: for a paced real run and its prediction: device times are multiplied by `train.stretch`. Without
+                effect where `train.pace` is none.
 
         Raises:
             ScenarioError: if `paced` and a device is too fast for this machine to hold its pace.

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import pint
 
@@ -40,7 +41,8 @@ DEFINITIONS = """
 
 
 def _registry() -> pint.UnitRegistry[float]:
-    units: pint.UnitRegistry[float] = pint.UnitRegistry(None)
+    nothing: Any = None  # pint documents None as "empty" and types it as a path
+    units: pint.UnitRegistry[float] = pint.UnitRegistry(nothing)
     for line in DEFINITIONS.strip().splitlines():
         units.define(line.strip())
     return units

@@ -237,7 +237,7 @@ def test_hyperparameters_for_all() -> None:
         )
     ]
     assert changed("hyperparameters={momentum: much}") == ["hyperparameters.momentum: found 'much', expected a number"]
-    (line,) = mistakes(load("quickstart").dump() and SMALL, ["hyperparameters.delay=1"])
+    (line,) = mistakes(SMALL, ["hyperparameters.delay=1"])
     assert line.startswith("scenario: hyperparameters.delay: no algorithm here has this")
 
 
@@ -249,8 +249,8 @@ def test_the_type_of_a_hyperparameter() -> None:
 
 
 def test_the_same_algorithm_twice() -> None:
-    assert changed("algorithms[0]=async-sgd") == [
-        "algorithms[1]: async-sgd is there twice with the same hyper-parameters; expected once"
+    assert changed("algorithms[0]=easgd") == [
+        "algorithms[2]: easgd is there twice with the same hyper-parameters; expected once"
     ]
 
 

@@ -101,6 +101,8 @@ def test_the_stretch_holds_for_paced_runs_alone() -> None:
     scenario = load("quickstart", ["train.stretch=10"])
     (simulated, *_), (paced, *_) = scenario.plans(), scenario.plans(paced=True)
     assert paced.compute_s(Rank(1), 5, 32) == pytest.approx(10 * simulated.compute_s(Rank(1), 5, 32))
+    free = load(scenario, ["train.pace=none"]).plans(paced=True)[0]
+    assert free.compute_s(Rank(1), 5, 32) == simulated.compute_s(Rank(1), 5, 32)
 
 
 def test_budgets() -> None:
@@ -146,7 +148,7 @@ def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:
     rates = {method.name: method.rate for method in scenario.algorithms}  # type: ignore[attr-defined]
     assert rates == {
         "sync-sgd": 0.05,
-        "async-sgd": 0.05,
+        "async-sgd": 0.075,
         "easgd": 0.2,
         "sync-easgd3": 0.05,
         "hbs-sgd": 0.05,
