@@ -7,7 +7,7 @@ appear on terminals only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +16,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from paceline.records.store import to_json
-
-Report = Callable[[str, float], None]
-"""told what is being done, and how much of it is done, 0 … 1"""
+from paceline.reports.compare import Report, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class Output:
             self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[[str], Report | None]]:
+    def progress(self) -> Iterator[Stage]:
         """Bars for the stages of a long command; each stage is begun by calling what this answers with its name."""
         if self.quiet or not self.err.is_terminal:
             yield lambda _: None

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
-from paceline.records.machine import package_versions
+from paceline.records.machine import machine_facts, package_versions
 from paceline.records.summary import SMOOTHING, Kind, Summary, summarise
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Snapshot, Trace
@@ -92,7 +92,7 @@ class Run:
             summary=summary,
             tables=tables,
             weights=trace.weights,
-            machine=trace.notes,
+            machine={**machine_facts(), **trace.notes},
             trace=trace,
         )
 

@@ -96,5 +96,3 @@ class Schedule:
             return False
         self._next = (now // self.every + 1) * self.every
         return True
-
-

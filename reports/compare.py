@@ -10,20 +10,25 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
 from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
+from paceline.scenarios import Scenario, load
 
-WRONG_MODELS: dict[str, dict[str, bool]] = {"no_message_cost": {"message_cost": False}, "no_spread": {"spread": False}}
-"""what a simulation leaves out, by name, as options of `simulate`"""
+WRONG_MODELS = ("no_message_cost", "no_spread")
+"""predictions that leave something out, to show what it is worth"""
 
-Stage = Callable[[str], Any]
-"""told of each stage of a comparison as it begins; answers what the stage may use as its own progress callback"""
+Report = Callable[[str, float], None]
+"""told what is being done, and how much of it is done, 0 … 1"""
+
+Stage = Callable[[str], Report | None]
+"""told of each stage of a comparison as it begins; answers what the stage reports its progress to"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,31 +113,33 @@ def _summaries(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def compare(
-    scenario: Any, *, stage: Stage = lambda _: None, keep: Callable[[Run], Run] = lambda run: run
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    stage: Stage = lambda _: None,
+    keep: Callable[[Run], Run] = lambda run: run,
 ) -> Comparison:
     """Predicts and measures every algorithm and seed of a scenario.
 
     Args:
-        scenario: a loaded scenario.
+        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         stage: called with the name of each stage; what it answers is given to the stage as its progress callback.
         keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
 
     Raises:
-        RunFailed: a measured run failed.
+        ScenarioError: with every mistake of the scenario.
+        RunsFailed: a measured run failed.
     """
+    from paceline.backend.calibrate import probe
     from paceline.backend.run import train
     from paceline.simulator.run import simulate
 
-    from paceline.backend.calibrate import probe
-
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     network = probe(scenario, progress=stage("probing this machine"))
     simulated = [keep(run) for run in simulate(scenario, network=network, progress=stage("predicting"))]
-    wrong = {
-        model: simulate(
-            scenario, network=network, progress=stage(f"predicting with {model.replace('_', ' ')}"), **options
-        )
-        for model, options in WRONG_MODELS.items()
-    }
+    told = stage("predicting without message cost")
+    free = simulate(scenario, network=network, message_cost=False, progress=told)
+    even = simulate(scenario, network=network, spread=False, progress=stage("predicting without spread"))
+    wrong = dict(zip(WRONG_MODELS, (free, even), strict=True))
     with OtherLoad() as other:
         runs = train(scenario, progress=stage("measuring"))
     measured = [keep(run) for run in runs]

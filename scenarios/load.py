@@ -44,12 +44,12 @@ def load(
     name, data, problems = read(source.dump() if isinstance(source, Scenario) else source)
     for change in overrides:
         problems += override(data, change)
-    if algorithms is not None:
-        choose(data, algorithms)
     for key in unused_hyperparameters(data, METHODS):
         hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))
+    if algorithms is not None:  # only now: what the algorithms left out would have used is no mistake
+        choose(data, algorithms)
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:

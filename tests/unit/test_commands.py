@@ -1,0 +1,131 @@
+"""The command on the real simulator, and on scenarios that are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+from paceline.records.store import read_run
+
+TABLES = ("spans.parquet", "updates.parquet", "evaluations.parquet", "weights.safetensors")
+
+SCENARIO = """
+name: tiny
+algorithms: [{name: hbs-sgd, k1: 1, k2: 2, group: 2}]
+workload: {model: quadratic, batch_per_worker: 4, learning: quadratic}
+cluster:
+  nodes:
+    - {device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 2}
+    - {device: {name: slow, overhead: 4 ms, per_sample: 1 ms}, per_node: 2}
+  network: {link: {latency: 20 us, bandwidth: 10 Gbit/s}}
+  spread: {law: lognorm, sigma: 0.3}
+stop: {updates: 8}
+evaluate: {every: 2 updates}
+seed: 3
+"""
+
+
+def call(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+
+
+def simulated(*arguments: str | Path) -> list[dict[str, Any]]:
+    result = call("simulate", *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    runs: list[dict[str, Any]] = json.loads(result.stdout)["runs"]
+    return runs
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_the_same_scenario_and_seed_give_the_same_bytes(scenario: Path, tmp_path: Path) -> None:
+    one, other = (Path(simulated(scenario, "--out", tmp_path)[0]["path"]) for _ in range(2))
+    assert one != other
+    for table in TABLES:
+        assert (one / table).read_bytes() == (other / table).read_bytes()
+
+
+def test_a_run_json_runs_again(scenario: Path, tmp_path: Path) -> None:
+    changed = ["--set", "algorithms.hbs-sgd.k2=4", "--seed", "9"]
+    first = Path(simulated(scenario, *changed, "--out", tmp_path)[0]["path"])
+    again = Path(simulated(first / "run.json", "--out", tmp_path)[0]["path"])
+    assert again.name == "tiny-hbs-sgd-9-simulated-2"
+    for table in TABLES:
+        assert (first / table).read_bytes() == (again / table).read_bytes()
+    assert read_run(first).scenario == read_run(again).scenario
+
+
+def test_another_seed_gives_another_run(scenario: Path, tmp_path: Path) -> None:
+    one, other = simulated(scenario, "--seeds", "2", "--out", tmp_path)
+    assert one["summary"]["wall_s"] != other["summary"]["wall_s"]
+
+
+def test_an_epoch_of_digits(tmp_path: Path) -> None:
+    (run,) = simulated("quickstart", "--algorithms", "async-sgd", "--set", "stop.epochs=1", "--out", tmp_path)
+    summary = run["summary"]
+    assert summary["kind"] == "simulated"
+    assert summary["samples"] >= 1437
+    assert summary["staleness"]["max"] >= 3
+    assert summary["final_accuracy"] > 0.5
+    assert sum(summary["share"].values()) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(SCENARIO.replace("updates: 8", "updates: many"), ["stop.updates", "'many'"], id="wrong type"),
+        pytest.param(SCENARIO.replace("seed:", "sed:"), ["sed", "seed"], id="unknown key"),
+        pytest.param(SCENARIO.replace("hbs-sgd,", "hbs-sdg,"), ["'hbs-sdg'", "hbs-sgd"], id="unknown method"),
+        pytest.param(
+            SCENARIO.replace("10 Gbit/s", "-10 Gbit/s"),
+            ["cluster.network.link.bandwidth", "-10 Gbit/s"],
+            id="negative bandwidth",
+        ),
+        pytest.param(
+            SCENARIO.replace("overhead: 4 ms, per_sample: 0.5 ms", "overhead: 4 mm, per_sample: 0.5 ms"),
+            ["cluster.nodes[0].device.overhead", "4 mm"],
+            id="bad unit",
+        ),
+        pytest.param(None, ["no such file"], id="missing file"),
+        pytest.param("", ["nothing"], id="empty file"),
+        pytest.param("name: [tiny", ["YAML", "line 1"], id="not YAML"),
+        pytest.param(SCENARIO.replace("group: 2", "group: 3"), ["group", "3", "4 workers"], id="groups do not divide"),
+        pytest.param(
+            SCENARIO.replace("per_node: 2", "per_node: 0"),
+            ["cluster.nodes[0].per_node", "0"],
+            id="workers without devices",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["simulate", "train", "compare"])
+def test_a_malformed_scenario(tmp_path: Path, text: str | None, words: list[str], command: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    if text is not None:
+        assert text != SCENARIO, "the mistake must be in the text"
+        path.write_text(text)
+    result = call(command, path, "--out", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "wrong.yaml" in result.stderr
+    for word in words:
+        assert word in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(SCENARIO.replace("updates: 8", "updates: many").replace("sigma: 0.3", "sigma: -1"))
+    message = call("simulate", path).stderr
+    assert "stop.updates" in message
+    assert "spread" in message
