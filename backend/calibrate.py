@@ -21,7 +21,18 @@ from scipy.stats import trim_mean
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Me, Method, Notion, Replica, crew
-from paceline.algorithms.operations import AllReduce, Applied, Broadcast, Gradient, Load, Next, Receive, Reduce, Send, Work
+from paceline.algorithms.operations import (
+    AllReduce,
+    Applied,
+    Broadcast,
+    Gradient,
+    Load,
+    Next,
+    Receive,
+    Reduce,
+    Send,
+    Work,
+)
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import server_of
 from paceline.algorithms.values import Rank, Step, Weights

@@ -68,6 +68,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                     trace.weights = value
                 case "end":
                     ends.append(value)
+                case "warning":
+                    trace.notes.setdefault("warnings", []).append(value)
                 case "late":
                     late = max(late, value)
                 case _:

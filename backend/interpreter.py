@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, count
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
-from paceline.backend.transport import Envelope, Transport
+from paceline.backend.transport import Claim, Envelope, Transport
 from paceline.records.trace import Activity, Schedule, Snapshot, Span
 
 POLL_S = 0.0002
@@ -70,8 +71,11 @@ class Pending:
 
     done: Callable[[], bool]
     finish: Callable[[], Any]
-    cancelled: threading.Event = field(default_factory=threading.Event)
     what: str = ""
+    claim: Claim | None = None
+    """of a receive: what a `Cancel` takes away"""
+    heard: bool = False
+    """the program has had the answer or the failure, or has given it up"""
 
 
 @dataclass
@@ -82,7 +86,8 @@ class Thread:
     stream: str = ""
     lane: Lane | None = None
     step: int = 0
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    claim: Claim | None = None
+    """of a lane that is one started receive"""
 
 
 class Interpreter:
@@ -124,7 +129,7 @@ class Interpreter:
         state = self.job.method.begin(self.me, self.learned)
         answer = self.drive(Thread("main", lane=Lane(self.job.method.enter(self.me, state))))
         for pending in list(self.pending.values()):
-            if not pending.cancelled.is_set():
+            if not pending.heard:
                 pending.finish()
         if self.me.rank == self.job.keeper and self.shown != self.version:
             self._snapshot()
@@ -273,7 +278,7 @@ class Interpreter:
                         future.set_exception(error)
 
         threading.Thread(target=compute, daemon=True).start()
-        return tuple(self.keep(Pending(f.done, f.result, what=f"the gradient of {la.name}")) for f, la in zip(ready, layers, strict=True))
+        return tuple(self.keep(Pending(f.done, f.result, f"the gradient of {la.name}")) for f, la in zip(ready, layers, strict=True))
 
     def _compute_layers(self, thread: Thread, weights: Any, batch: Batch, ready: list[Future[GradientResult]]) -> None:
         """Backward, layer by layer: each layer's gradient is handed out at its moment, true or paced."""
@@ -326,6 +331,7 @@ class Interpreter:
         self.moving(thread)
         key = f"{op.group}{thread.stream}/{position} {op.key}"
 
+        @cache  # a handle may be waited for again
         def finish() -> Any:
             self.waiting(thread, what)
             answer = flying.finish()
@@ -333,7 +339,7 @@ class Interpreter:
             self.span(thread, "collective", start, step=step, bytes=sent_bytes(op, self.me.rank), key=key)
             return answer
 
-        return Pending(flying.done, finish, what=what)
+        return Pending(flying.done, finish, what)
 
     def send(self, thread: Thread, to: Rank, value: Any, tag: str) -> None:
         start = self.clock.now()
@@ -344,7 +350,7 @@ class Interpreter:
         start = self.clock.now()
         if timeout_s is None:
             self.waiting(thread, f"to receive from {'anyone' if source is None else f'rank {source}'}" + (f" with tag {tag!r}" if tag else ""))
-        envelope = self.transport.inbox.get(source, tag, timeout_s, thread.cancelled.is_set)
+        envelope = self.transport.inbox.get(source, tag, timeout_s, thread.claim or Claim())
         self.moving(thread)
         self.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
         self.recorder.add("heard", (self.me.rank, envelope.source))
@@ -365,6 +371,7 @@ class Interpreter:
         # collectives of a sub-program are a stream of their own, named by its place among this rank's starts
         child = Thread(name, f"{thread.stream}/{self._started(thread)}" if routine else thread.stream, step=thread.step)
         child.lane = Lane(what) if isinstance(what, Routine) else None
+        child.claim = Claim() if isinstance(what, ops.Receive) else None
         future: Future[Any] = Future()
 
         def body() -> None:
@@ -374,7 +381,7 @@ class Interpreter:
                 future.set_exception(error)
 
         threading.Thread(target=body, daemon=True, name=name).start()
-        return self.keep(Pending(future.done, future.result, child.cancelled, describe(what) if isinstance(what, Op) else repr(what)))
+        return self.keep(Pending(future.done, future.result, describe(what) if isinstance(what, Op) else repr(what), child.claim))
 
     def _started(self, thread: Thread) -> int:
         """Counts the sub-programs that a lane has started: the same count on every rank that runs the same program."""
@@ -396,9 +403,9 @@ class Interpreter:
         for index, (handle, pending) in enumerate(zip(handles, pendings, strict=True)):
             if need == len(pendings) or pending.done():
                 self.waiting(thread, f"for {pending.what}")
+                pending.heard = True
                 answers.append((index, pending.finish()))
                 self.moving(thread)
-                self.pending[handle.number] = answered(answers[-1][1])
         return tuple(answers)
 
     def _known(self, handle: Handle[Any]) -> Pending:
@@ -408,10 +415,9 @@ class Interpreter:
 
     def cancel(self, handle: Handle[Any]) -> bool:
         pending = self._known(handle)
-        if pending.done():
-            return False
-        pending.cancelled.set()
-        return True
+        in_time = self.transport.inbox.give_up(pending.claim) if pending.claim else not pending.done()
+        pending.heard |= in_time
+        return in_time
 
     # --- learning -------------------------------------------------------------------------------------------------
 
@@ -432,8 +438,3 @@ class Interpreter:
         """Keeps the weights for evaluation after the run; programs never change a vector in place, so no copy is made."""
         self.shown = self.version
         self.recorder.add("snapshot", Snapshot(self.clock.now(), self.version, self.samples, self.learned))
-
-
-def answered(answer: Any) -> Pending:
-    """A pending that is done: a handle may be waited for again."""
-    return Pending(lambda: True, lambda: answer)

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ GRACE_S = 5.0
 """how long survivors have to write their records after a rank has died"""
 PATIENCE_S = 10.0
 """all ranks blocked and nothing moved for so long: a deadlock"""
+STILL = (Doing.BLOCKED, Doing.ENDED, Doing.DRAINED)
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
@@ -96,6 +98,8 @@ def run_job(launch: Launch) -> Trace:
             children[pid] = me.rank
         failure = Watch(launch, board, children, folder).run()
         trace = gather(launch.job, folder, start_s=board.start_s)
+        for warning in trace.notes.pop("warnings", []):
+            warnings.warn_explicit(*warning)
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
@@ -156,7 +160,7 @@ class Watch:
         moves = int(self.board.rows["moves"].sum())
         ranks = [int(rank) for rank in self.children.values()]
         blocked = [rank for rank in ranks if self.board.doing(rank) is Doing.BLOCKED]
-        idle = all(self.board.doing(rank) in (Doing.BLOCKED, Doing.ENDED) for rank in ranks) and not self.board.rows["busy"].any()
+        idle = all(self.board.doing(rank) in STILL for rank in ranks) and not self.board.rows["busy"].any()
         if moves != self.moves or not blocked or not idle:
             self.moves, self.moved_s = moves, time.monotonic()
         elif time.monotonic() - self.moved_s > self.launch.patience_s and self.failure is None:

@@ -12,7 +12,7 @@ from paceline.algorithms.values import Rank
 from paceline.records.trace import Snapshot, Span
 
 FLUSH_S = 0.5
-Kind = Literal["span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "error"]
+Kind = Literal["span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "warning", "error"]
 
 
 class Recorder:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.algorithms.errors import PeerFailed, TimedOut
+from paceline.algorithms.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import (
     AllGather,
@@ -50,6 +50,17 @@ class Envelope:
     sent_s: float
 
 
+class Cancelled(PacelineError):
+    """The operation was given up by `Cancel`."""
+
+
+@dataclass
+class Claim:
+    """A receive that has neither its message nor been given up, as long as it is open."""
+
+    open: bool = True
+
+
 class Inbox:
     """What has arrived and nobody has asked for yet."""
 
@@ -70,24 +81,29 @@ class Inbox:
                 return envelope
         return None
 
-    def get(self, source: Rank | None, tag: str, timeout_s: float | None, given_up: Callable[[], bool]) -> Envelope:
+    def give_up(self, claim: Claim) -> bool:
+        """Cancels a `get`; False if it has its message already."""
+        with self._changed:
+            claim.open, in_time = False, claim.open
+            self._changed.notify_all()
+        return in_time
+
+    def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
         """The oldest message that fits; raises `TimedOut`, or `PeerFailed` when a rank has died and none has come."""
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            while (found := self._take(source, tag)) is None:
+            while True:
+                if not claim.open:
+                    raise Cancelled("a receive that was given up")
+                if (found := self._take(source, tag)) is not None:
+                    claim.open = False
+                    return found
                 if (dead := self._lost()) is not None:
                     raise PeerFailed(f"rank {dead} died")
-                if given_up():
-                    raise Cancelled
                 left = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
                 if left <= 0:
                     raise TimedOut(f"no message within {timeout_s} s")
                 self._changed.wait(left)
-        return found
-
-
-class Cancelled(Exception):
-    """Somebody gave up the operation that this thread performs."""
 
 
 class Transport:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ def work(place: Place, me: Me) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    warnings.showwarning = lambda message, category, file, line, *_: recorder.add("warning", (str(message), category, file, line))
     status = EXIT_FAILED
     try:
         torch.set_num_threads(place.threads)
