@@ -21,6 +21,9 @@ from paceline.scenarios.problems import expected, near_miss, one_of, refuse, wro
 from paceline.scenarios.units import PERIOD, RATE, TIME, Kind
 from paceline.topologies import NO_SPREAD, Spread
 
+LARGEST = 10**15
+"""of any number: a float holds every whole number up to here, and no scenario needs more"""
+
 
 def _quantity(kind: Kind) -> tuple[Any, Any, Any]:
     about = f"{kind.right}, as text: {kind.example!r}"
@@ -34,7 +37,7 @@ def _number(
     kinds = int if whole else (int, float)
 
     def check(value: object) -> Any:
-        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or not right(value):
+        if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) <= LARGEST or not right(value):
             raise expected(words)
         return value if whole else float(value)
 

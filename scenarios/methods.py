@@ -73,7 +73,7 @@ def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> 
         if name in known:
             try:
                 right[name] = _adapter(known[name]).validate_python(value, strict=True)
-            except ValidationError:
+            except (ValidationError, OverflowError):  # a whole number too large for a float overflows
                 words = described(known[name])
                 error = expected(words) if name in given else PydanticCustomError("shared", "{words}", {"words": words})
                 faults.append(((name,), error, value))

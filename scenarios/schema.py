@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from paceline.scenarios.plan import Plan
 
 GIVEN = "given in the scenario"
+MOST_WORKERS = 100_000
+"""larger than any machine there is; a slip of the keyboard would otherwise fill the memory"""
 
 
 class Part(BaseModel):
@@ -154,6 +156,14 @@ class ClusterPart(Part):
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
+
+    @field_validator("nodes")
+    @classmethod
+    def _countable(cls, nodes: tuple[NodePart, ...]) -> tuple[NodePart, ...]:
+        workers = sum(node.count * node.per_node for node in nodes)
+        if workers > MOST_WORKERS:
+            complain([((), wrong(f"found {workers} workers in all, expected at most {MOST_WORKERS}"), nodes)])
+        return nodes
 
     @field_validator("server")
     @classmethod

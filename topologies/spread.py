@@ -29,6 +29,8 @@ BLOCK = 256
 """steps drawn together"""
 NEGLIGIBLE = 1e-9
 """the share of a law that may lie below 0; such a draw counts as 0"""
+LARGEST = 1e15
+"""of any parameter; beyond it SciPy overflows"""
 LAWS = tuple(
     name for name in sorted(dir(scipy.stats)) if isinstance(getattr(scipy.stats, name), scipy.stats.rv_continuous)
 )
@@ -115,7 +117,7 @@ def _check_names(law: str, parameters: dict[str, float]) -> None:
         if name not in known:
             hint = _hint(name, known, "it has " + ", ".join(known))
             raise InputError(f"{name}: {law} has no such parameter ({hint})")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
             raise InputError(f"{name}: found {value!r}, expected a finite number")
     for word, shape in zip(words, shapes, strict=True):
         if (word in parameters) + (shape in parameters and shape != word) != 1:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
@@ -38,7 +38,8 @@ SCENARIOS = st.fixed_dictionaries(
             },
         ),
         "stop": st.fixed_dictionaries(
-            {"epochs": POSITIVE}, optional={"seconds": TIMES, "samples": st.integers(1), "accuracy": st.floats(0.01, 1)}
+            {"epochs": POSITIVE},
+            optional={"seconds": TIMES, "samples": st.integers(1, 10**15), "accuracy": st.floats(0.01, 1)},
         ),
     },
     optional={
@@ -50,7 +51,9 @@ SCENARIOS = st.fixed_dictionaries(
         "target": st.builds(lambda accuracy: {"accuracy": accuracy}, st.floats(0.01, 1)),
     },
 )
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | TIMES | RATES
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=20) | TIMES | RATES
+)
 KEYS = st.sampled_from(sorted(Scenario.model_fields)) | st.text(max_size=8)
 DATA = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
@@ -67,7 +70,7 @@ def test_what_is_dumped_loads_again(data: dict[str, Any]) -> None:
     scenario = load(data)
     dumped = scenario.dump()
     assert load(dumped) == scenario
-    assert load(yaml.safe_dump(json.loads(json.dumps(dumped)))) == scenario
+    assert load(json.dumps(dumped)) == scenario  # JSON is YAML
 
 
 @given(st.text())
@@ -99,6 +102,5 @@ def test_any_value_in_any_place(scenario: dict[str, Any], draw: st.DataObject) -
 
 
 @given(st.text(max_size=30), st.text(max_size=10))
-@settings(max_examples=200)
 def test_any_override(path: str, value: str) -> None:
     refused_or_right("quickstart", f"{path}={value}", path)

@@ -110,6 +110,12 @@ def test_workers_without_devices() -> None:
 # --- and others
 
 
+def test_more_workers_than_any_machine_has() -> None:
+    assert changed("cluster.nodes[1].count=1000000000") == [
+        "cluster.nodes: found 2000000002 workers in all, expected at most 100000"
+    ]
+
+
 def test_all_at_once() -> None:
     overrides = ["algorithms.agd.delay=-1", "algorithms[0].rat=1", "train.pace=devise", "seed=-1", "stop=", "nam=x"]
     found = mistakes(QUICKSTART.replace("batch_per_worker: 32", "batch_per_worker: 4000"), overrides)
