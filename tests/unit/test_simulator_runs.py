@@ -1,0 +1,205 @@
+"""Whole simulated runs: where they stop, what they record, that they repeat, and that they cost what they should."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.delayed import Agd
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.server import AsyncSgd
+from paceline.records.store import read_run
+from paceline.records.trace import Schedule, Trace
+from paceline.scenarios import Scenario, load
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost, StarNetwork
+from paceline.simulator.run import simulate
+from paceline.topologies.profile import Profile
+from tests.clusters import fixed_costs, star
+from tests.support import FixedTiming, job_of
+
+UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
+NAMES = [name for name in METHODS if name != "sequential-sgd"]
+
+
+def steps_by_rank(trace: Trace) -> dict[int, int]:
+    """How many gradients each rank computed."""
+    steps: dict[int, set[int]] = defaultdict(set)
+    for span in trace.spans:
+        if span.activity == "compute":
+            steps[span.rank].add(span.step)
+    return {rank: len(of_rank) for rank, of_rank in sorted(steps.items())}
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "sync-easgd3", "hbs-sgd", "layerwise-sgd", "agd"])
+@pytest.mark.parametrize("budget", [Budget(seconds=6.3), Budget(accuracy=0.12)])
+def test_synchronous_ranks_all_stop_at_the_same_step(name: str, budget: Budget) -> None:
+    job = dataclasses.replace(job_of(METHODS[name](), 3, steps=None), budget=budget)
+    steps = steps_by_rank(simulate_job(job, UNLIKE, fixed_costs(collective_s=0.3), Schedule(1)))
+    assert len(steps) == 3 and len(set(steps.values())) == 1 and 2 <= steps[0] < 12
+
+
+def test_a_run_ends_with_the_step_in_which_its_time_is_up() -> None:
+    trace = simulate_job(job_of(SyncSgd(), 2, steps=None, seconds=3.5), FixedTiming(), NoCost(), Schedule(1))
+    assert steps_by_rank(trace) == {0: 4, 1: 4} and trace.wall_s == 4.0
+
+
+def test_ranks_behind_go_as_far_as_the_foremost_had_got() -> None:
+    """With nothing to hold them together, the stop finds rank 1 far behind; it does not stop short of rank 0."""
+    job = job_of(Agd(delay=10), 2, steps=None, seconds=4.5)
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + 3 * rank), NoCost(), Schedule(1))
+    assert steps_by_rank(trace) == {0: 5, 1: 5}
+
+
+def test_an_accuracy_ends_the_run_at_the_evaluation_that_reaches_it() -> None:
+    job = job_of(SyncSgd(), 2, steps=100, accuracy=0.2)
+    trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(2))
+    accuracies = [shot.score.accuracy for shot in trace.snapshots if shot.score is not None]
+    assert accuracies[-1] is not None and accuracies[-1] >= 0.2
+    assert all(accuracy is not None and accuracy < 0.2 for accuracy in accuracies[:-1])
+    assert len(accuracies) == len(trace.snapshots) > 2
+
+
+def test_a_server_counts_single_gradients_and_says_goodbye_to_all() -> None:
+    trace = simulate_job(job_of(AsyncSgd(), 3, steps=10), FixedTiming(), NoCost(), Schedule(1))
+    assert len(trace.updates) == 10 and sum(update.samples for update in trace.updates) == 80
+    assert len(trace.states) == 4
+    assert sum(steps_by_rank(trace).values()) == 10 + 3  # one of each worker was under way
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_are_kept_at_the_start_when_due_and_at_the_end() -> None:
+    trace = simulate_job(job_of(SyncSgd(), 2, steps=5), FixedTiming(), NoCost(), Schedule(2))
+    assert [(shot.time_s, shot.version, shot.samples) for shot in trace.snapshots] == [
+        (0.0, 0, 0),
+        (2.0, 2, 32),
+        (4.0, 4, 64),
+        (5.0, 5, 80),
+    ]
+    assert trace.snapshots[0].vector.tolist() == [0.0] * 4
+    assert trace.weights is trace.snapshots[-1].vector
+
+
+def test_progress_is_told_samples_and_time() -> None:
+    told: list[tuple[int, float]] = []
+    simulate_job(job_of(SyncSgd(), 2, steps=3), FixedTiming(), NoCost(), Schedule(1), lambda *now: told.append(now))
+    assert told == [(0, 0.0), (16, 1.0), (32, 2.0)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=st.integers(0, 2**16))
+def test_simulator_wide_invariants(name: str, seed: int) -> None:
+    """Papers.md 9.10, number 53, on random speeds."""
+    times = np.random.default_rng(seed).exponential(1.0, (5, 64))
+    timing = FixedTiming(compute=lambda rank, step: float(times[rank, step]), work=0.01, load=0.02)
+
+    def run() -> Trace:
+        job = job_of(METHODS[name](), nodes=[[0, 1], [2, 3]], steps=8)
+        return simulate_job(job, timing, StarNetwork(star(2, 2, latency_s=0.01)), Schedule(3))
+
+    trace, again = run(), run()
+    assert trace.spans == again.spans and trace.updates == again.updates and trace.heard == again.heard
+    ends = [span.end_s for span in trace.spans]
+    assert ends == sorted(ends) and all(0 <= span.start_s <= span.end_s for span in trace.spans)
+    for rank in range(4):  # a device never computes two gradients at once, so its busy time fits into the run
+        computing = sorted((s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.activity == "compute")
+        assert all(before[1] <= after[0] for before, after in pairwise(computing))
+        assert sum(end - start for start, end in computing) <= trace.wall_s
+    sent, received = (sum(s.bytes for s in trace.spans if s.activity == what) for what in ("send", "receive"))
+    assert sent == received
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def test_events_per_step_do_not_creep_up() -> None:
+    """Sync SGD on P ranks: a compute event each, then the network's and the door's; a step is P + 2 events."""
+    for workers in (2, 16):
+        counts = [events(job_of(SyncSgd(), workers, steps=steps)) for steps in (10, 20)]
+        assert counts[1] - counts[0] == 10 * (workers + 2)
+
+
+def events(job: Job) -> int:
+    return int(simulate_job(job, FixedTiming(), NoCost(), Schedule(10**9)).notes["events"])
+
+
+# --- scenarios --------------------------------------------------------------------------------------------------------
+
+STEPS = 12
+
+
+def scenario_of(*algorithms: str, changes: Sequence[str] = ()) -> Scenario:
+    """Two workers at 20 ms a step and two at 40 ms, for 12 steps each, without numbers."""
+    nodes = [
+        {"device": {"name": name, "overhead": "4 ms", "per_sample": per_sample}, "per_node": 2}
+        for name, per_sample in (("fast", "0.5 ms"), ("slow", "1.125 ms"))
+    ]
+    described = {
+        "name": "four",
+        "algorithms": list(algorithms),
+        "workload": {"model": "digits-mlp", "batch_per_worker": 32, "learning": "none"},
+        "cluster": {"nodes": nodes, "network": {"link": "eth-1g"}, "spread": {"law": "lognorm", "sigma": 0.3}},
+        "evaluate": {"every": "256 samples"},
+        "stop": {"samples": STEPS * 4 * 32},
+    }
+    return load(described, changes)
+
+
+def test_a_scenario_gives_one_run_per_algorithm_and_seed(tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    scenario = scenario_of("sync-sgd", "agd", changes=["seeds=2"])
+    runs = simulate(scenario, progress=lambda *now: told.append(now), out=tmp_path)
+    assert [(run.algorithm, run.seed, run.kind) for run in runs] == [
+        (name, seed, "simulated") for name in ("sync-sgd", "agd") for seed in (1, 2)
+    ]
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and 0.9 < shares[-1] <= 1.0 and {name for name, _ in told} == {"sync-sgd", "agd"}
+    assert all(run.path is not None and read_run(run.path).summary == run.summary for run in runs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name: str) -> None:
+    scenario = scenario_of(name)
+    (run,), (again,) = simulate(scenario), simulate(scenario)
+    for field in dataclasses.fields(run.tables):
+        table, other = getattr(run.tables, field.name), getattr(again.tables, field.name)
+        assert table.equals(other), field.name
+    assert sum(run.summary["share"].values()) == pytest.approx(1.0)
+
+
+def test_what_a_model_leaves_out_makes_it_faster() -> None:
+    scenario = scenario_of("sync-sgd")
+    whole, free, even, neither = (
+        simulate(scenario, spread=spread, message_cost=message_cost)[0].summary["wall_s"]
+        for spread, message_cost in ((True, True), (True, False), (False, True), (False, False))
+    )
+    assert neither < even < free < whole
+    assert neither == pytest.approx(STEPS * 0.04)
+
+
+def test_a_profile_predicts_its_machine() -> None:
+    """Collectives, messages, loading and updates take what was measured there."""
+    points = ((0, 0.5), (10**6, 0.5))
+    machine = Profile(collectives={("AllReduce", 4): points}, messages=points, load_s=0.25, update_s=0.125, serve_s=2.0)
+    scenario = scenario_of("sync-sgd", "async-sgd")
+    sync, server = simulate(scenario, network=machine, spread=False)
+    assert sync.summary["wall_s"] == pytest.approx(STEPS * (0.04 + 0.5 + 0.25 + 0.125))
+    # the server is the bottleneck: 2 s each, the first after loading, a gradient of 20 ms and the way there
+    updates = server.tables.updates
+    assert updates["time_s"].diff()[1:].tolist() == pytest.approx([2.0] * (len(updates) - 1))
+    assert updates["time_s"][0] == pytest.approx(0.25 + 0.02 + 0.5 + 2.0)
