@@ -25,7 +25,7 @@ class Ranks:
         self.clock = np.zeros(p)
         generator = np.random.default_rng(p)
         self.data = [generator.integers(0, 1000, self.size) for _ in range(p)]
-        self.total = sum(self.data)
+        self.total: np.ndarray = np.sum(self.data, axis=0)
         self.sent_bytes = np.zeros(p)
 
     @property
