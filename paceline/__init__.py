@@ -1,1 +1,43 @@
-"""Paceline predicts how distributed SGD methods behave on a cluster, runs them for real, and compares the two."""
+"""Paceline predicts how distributed SGD methods behave on a cluster, runs them for real, and compares the two.
+
+>>> import paceline
+>>> scenario = paceline.load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
+>>> (run,) = paceline.simulate(scenario)
+>>> run.summary["updates"], run.tables.updates["staleness"].max()
+(12, 0)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paceline.backend.run import train
+    from paceline.records import Run
+    from paceline.reports.compare import Comparison, compare
+    from paceline.scenarios import Scenario, load
+    from paceline.simulator.run import simulate
+
+# Where each name lives; imported at its first use, so that `import paceline` brings neither torch nor matplotlib.
+_HOMES = {
+    "Comparison": "paceline.reports.compare",
+    "Run": "paceline.records",
+    "Scenario": "paceline.scenarios",
+    "compare": "paceline.reports.compare",
+    "load": "paceline.scenarios",
+    "simulate": "paceline.simulator.run",
+    "train": "paceline.backend.run",
+}
+
+__all__ = ["Comparison", "Run", "Scenario", "compare", "load", "simulate", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
