@@ -12,6 +12,8 @@ from typing import Any
 from paceline.algorithms.errors import InputError
 from paceline.cli.output import Output
 from paceline.records import Run, RunsFailed, store
+from paceline.records.machine import OtherLoad
+from paceline.reports.conclusion import conclusion, say_load
 from paceline.reports.table import comparison_tables, runs_table
 
 
@@ -71,12 +73,13 @@ def train(ask: Ask, output: Output) -> None:
     from paceline.backend.run import train as run
 
     try:
-        with output.progress() as stage:
+        with output.progress() as stage, OtherLoad() as other:
             runs = run(scenario, progress=stage("training"))
     except RunsFailed as failure:
         _keep(failure, ask, output)
         raise
     _answer_runs(scenario.name, runs, ask, output)
+    output.note(say_load(other.share))
 
 
 def _keep(failure: RunsFailed, ask: Ask, output: Output) -> None:
@@ -114,7 +117,6 @@ def compare(ask: Ask, output: Output) -> None:
     """Every algorithm predicted and measured; keeps the runs, the answer and the figure."""
     scenario = ask.load()
     from paceline.reports.compare import compare as run
-    from paceline.reports.conclusion import conclusion
     from paceline.reports.figure import save_figure
 
     kept: list[Run] = []
@@ -129,10 +131,11 @@ def compare(ask: Ask, output: Output) -> None:
     with store.new_folder(folder) as building:
         record = {**answer, "runs": [str(run.path) for run in kept]}
         (building / "comparison.json").write_text(store.to_json(record) + "\n", encoding="utf-8")
-        save_figure(comparison, building / "accuracy.png")
+        if comparison.has_accuracy:
+            save_figure(comparison, building / "accuracy.png")
     output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
     if not output.as_json:
-        output.note(f"Figure: {folder / 'accuracy.png'}")
+        output.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         _say_where(kept, ask, output)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from paceline.algorithms.errors import InputError
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
 from paceline.reports.errors import Tree, error, together
@@ -73,6 +74,11 @@ class Comparison:
         return target
 
     @property
+    def has_accuracy(self) -> bool:
+        """Whether what is learned has an accuracy at all."""
+        return any(line.measured["final_accuracy"] is not None for line in self.lines)
+
+    @property
     def measured_kind(self) -> str:
         """How the measured side was made."""
         return kind_of(self.lines[0].measured)
@@ -126,7 +132,7 @@ def compare(
         keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
 
     Raises:
-        ScenarioError: with every mistake of the scenario.
+        InputError: with every mistake of the scenario, or that its runs are not paced.
         RunsFailed: a measured run failed.
     """
     from paceline.backend.calibrate import probe
@@ -134,6 +140,11 @@ def compare(
     from paceline.simulator.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if scenario.train.pace != "device":
+        raise InputError(
+            f"{scenario.name}: train.pace: found '{scenario.train.pace}', expected device: how long this machine's own "
+            "gradients take is not probed yet, so only paced runs can be predicted"
+        )
     network = probe(scenario, progress=stage("probing this machine"))
     simulated = [keep(run) for run in simulate(scenario, network=network, progress=stage("predicting"))]
     told = stage("predicting without message cost")

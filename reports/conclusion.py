@@ -14,7 +14,7 @@ CLEAN_LOAD = 0.05
 
 def conclusion(comparison: Comparison) -> str:
     """What the comparison says, in sentences."""
-    sentences = (_soonest(comparison), _accuracy_of_prediction(comparison), _load(comparison))
+    sentences = (_soonest(comparison), _accuracy_of_prediction(comparison), say_load(comparison.other_load))
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -68,9 +68,14 @@ def _accuracy_of_prediction(comparison: Comparison) -> str:
     return f"{words}; without message cost it would have been {_size(wrong[0])} %, without spread {_size(wrong[1])} %."
 
 
-def _load(comparison: Comparison) -> str:
-    words = f"Other programs took {100 * comparison.other_load:.1f} % of this machine meanwhile"
-    return f"{words}, so take the measured times with care." if comparison.other_load > CLEAN_LOAD else f"{words}."
+def say_load(share: float) -> str:
+    """What other programs took of the machine while runs were measured, and what that means.
+
+    >>> say_load(0.012)
+    'Other programs took 1.2 % of this machine meanwhile.'
+    """
+    words = f"Other programs took {100 * share:.1f} % of this machine meanwhile"
+    return f"{words}, so take the measured times with care." if share > CLEAN_LOAD else f"{words}."
 
 
 def _size(value: float | None) -> str:

@@ -60,8 +60,8 @@ def nines(accuracy: Any) -> Any:
 
     y = −log10(1 − accuracy)
 
-    >>> [round(float(nines(accuracy)), 3) for accuracy in (0.0, 0.9, 0.99)]
-    [0.0, 1.0, 2.0]
+    >>> [round(float(nines(accuracy)), 3) for accuracy in (0.5, 0.9, 0.99)]
+    [0.301, 1.0, 2.0]
     """
     return -np.log10(1.0 - np.minimum(accuracy, TOP))
 

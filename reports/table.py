@@ -33,7 +33,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     tables = [step_table(comparison), staleness_table(comparison)]
     if comparison.target is not None:
         tables.append(time_table(comparison))
-    if any(line.measured["final_accuracy"] is not None for line in comparison.lines):
+    if comparison.has_accuracy:
         tables.append(accuracy_table(comparison))
     return tables
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -139,7 +140,22 @@ def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
     result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path)
     assert "Step time (measured, paced)" in result.stdout
     assert "sync-sgd reaches 90 % accuracy soonest, as predicted" in " ".join(result.stdout.split())
-    assert "accuracy.png" in result.stderr
+    assert "Figure and answer stored in" in result.stderr
+
+
+def test_a_comparison_without_accuracy_has_no_figure(engines: Engines, tmp_path: Path) -> None:
+    whole = engines.simulate
+    engines.simulate = lambda scenario, **options: [without_accuracy(run) for run in whole(scenario, **options)]
+    engines.train = engines.simulate
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "Accuracy" not in result.stdout
+    assert [entry.name for entry in (tmp_path / "quickstart-comparison-1").iterdir()] == ["comparison.json"]
+
+
+def without_accuracy(whole: Run) -> Run:
+    summary = {**whole.summary, "target_accuracy": None, "time_to_accuracy_s": None, "final_accuracy": None}
+    return dataclasses.replace(whole, summary=summary)  # type: ignore[arg-type]
 
 
 def test_a_failed_run_exits_with_1_and_is_kept(engines: Engines, tmp_path: Path) -> None:
@@ -191,6 +207,7 @@ def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
         pytest.param(["compare", "quickstart", "--algorithms", "sync-sdg"], "did you mean sync-sgd", id="near miss"),
         pytest.param(["compare", "quickstart", "--algorithms", ","], "--algorithms", id="no algorithm"),
         pytest.param(["train", "quickstart", "--network", "emulated"], "expected local", id="emulated network"),
+        pytest.param(["compare", "quickstart", "--no-pace"], "train.pace", id="comparison without pace"),
         pytest.param(["simulate", "quickstart", "--seeds", "0"], "--seeds", id="no seed"),
         pytest.param(["list", "fruits"], "algorithms", id="nothing to list"),
         pytest.param(["dance"], "dance", id="unknown command"),
