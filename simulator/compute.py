@@ -32,7 +32,7 @@ class Compute:
 
     def work(self, strand: Strand, op: Work) -> Steps:
         """Charges the program's own arithmetic."""
-        yield from self._spend(strand, "update", self.timing.work_s(strand.me.rank, op), step=strand.station.step)
+        yield from self._spend(strand, "update", self.timing.work_s(strand.me.rank, op), step=strand.step)
 
     def gradient(self, strand: Strand, op: Gradient) -> Steps:
         """The gradient at exactly the weights given, once the device has had its time for it."""

@@ -35,7 +35,7 @@ class Gatherings:
         kind = type(op).__name__
         strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
         answers: Mapping[Rank, Any] = yield door
-        key, sent, step = f"{kind} {op.key} over {op.group}{strand.stream}", sent_bytes(op, rank), strand.station.step
+        key, sent, step = f"{kind} {op.key} over {op.group}{strand.stream}", sent_bytes(op, rank), strand.step
         self._trace.spans.append(Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=key))
         return answers[rank]
 

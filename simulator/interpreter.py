@@ -115,7 +115,7 @@ class Simulation:
         strand = Strand(station, "main", Task("its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
         if (failure := strand.task.failure) is not None:
-            failure.add_note(f"in rank {me.rank} ({me.role}), step {station.step}, at {self.env.now:g} s")
+            failure.add_note(f"in rank {me.rank} ({me.role}), step {strand.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
         else:
             self.trace.states[me.rank] = strand.task.answer
@@ -156,7 +156,7 @@ class Simulation:
         """Answers one operation; where that takes time, by way of the events it waits for."""
         match op:
             case ops.Next(state):
-                return self._keeper.next(strand.station, state, self.env.now)
+                return self._keeper.next(strand, state, self.env.now)
             case ops.Load():
                 return (yield from self._compute.load(strand, op))
             case ops.Gradient():
@@ -229,7 +229,7 @@ class Simulation:
         place = strand.where()
         task = Task(f"{what}, started at {place}")
         station, order = strand.station, strand.stream if stream is None else stream
-        return Strand(station, station.take_name(), task, lane, place, order)
+        return Strand(station, station.take_name(), task, lane, place, order, strand.step)
 
     def _begin(self, strand: Strand, steps: Steps) -> None:
         """Runs a new strand up to its first event, and from there on as a process of its own."""

@@ -16,7 +16,7 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
 from paceline.records.trace import Schedule, Snapshot, Trace
-from paceline.simulator.strands import Station
+from paceline.simulator.strands import Station, Strand
 
 Progress = Callable[[int, float], None]
 """told the samples so far and the virtual time, in seconds"""
@@ -35,9 +35,9 @@ class Keeper:
         self._latest = Snapshot(0.0, 0, 0, job.learner.initial())
         self._keep(self._latest)
 
-    def next(self, station: Station, state: State, now_s: float) -> Step | None:
+    def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
         """The step, or None for a stop."""
-        me, station.step = station.me, state.step
+        me, strand.step = strand.me, state.step
         if me.role == self.role:
             seconds = self.job.budget.seconds
             if seconds is not None and now_s >= seconds:

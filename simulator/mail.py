@@ -56,7 +56,7 @@ class Mail:
         if op.to not in self._inboxes:
             raise ProgramError(f"{strand.standing()}: sends to rank {op.to}; there are {strand.me.everyone}")
         letter = Letter(source, op.to, op, now, nbytes(op.value))
-        self._trace.spans.append(Span(source, strand.name, "send", None, strand.station.step, now, now, letter.bytes))
+        self._trace.spans.append(Span(source, strand.name, "send", None, strand.step, now, now, letter.bytes))
         self._under_way[source, op.to].append(letter)
         arrival = self._network.message(source, op.to, letter.bytes)
         assert arrival.callbacks is not None, "a network answers with an event that is still to come"
@@ -76,7 +76,7 @@ class Mail:
             letter = yield from self._await(rank, request, op.timeout_s)
             if letter is None:
                 raise TimedOut(f"{strand.standing()}: no message from {whom} within {op.timeout_s} s")
-        step, now = strand.station.step, self._env.now
+        step, now = strand.step, self._env.now
         self._trace.spans.append(
             Span(rank, strand.name, "receive", None, step, start, now, letter.bytes, letter.sent_s)
         )

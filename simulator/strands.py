@@ -83,12 +83,11 @@ class Mutex:
 
 @dataclass(eq=False, slots=True)
 class Station:
-    """One rank's place: its device, its book of updates, the step it is in."""
+    """One rank's place: its device, its book of updates, the names of its lanes."""
 
     me: Me
     device: Mutex
     ledger: Ledger
-    step: int = 0
     handles: int = 0
     """how many have been given out"""
     _names: list[int] = field(default_factory=list)
@@ -118,6 +117,8 @@ class Strand:
     """where a single operation was started: it has no line of its own"""
     stream: str = ""
     """whose order its collectives stand in: its program's, counted alike on every rank, whatever the timing"""
+    step: int = 0
+    """the program's; of what it started, the one in which it did"""
     children: int = 0
     """sub-programs that it has started"""
     blocked: Callable[[], str] = lambda: "has not begun"
@@ -136,7 +137,7 @@ class Strand:
 
     def standing(self) -> str:
         """Who it is, where it stands, and in which step."""
-        return f"{self} at {self.where()}, step {self.station.step}"
+        return f"{self} at {self.where()}, step {self.step}"
 
 
 def cancelled(strand: Strand, task: Task) -> ProgramError:

@@ -18,6 +18,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 PACKAGE = Path(paceline.__file__).parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew; look at the difference!"
+    )
+
+
 @pytest.fixture(scope="session")
 def folders() -> list[str]:
     """The folders that are imported as `paceline.<folder>`."""
