@@ -150,9 +150,11 @@ def slug(name: str) -> str:
 
 def as_array(vector: Any) -> np.ndarray[Any, Any] | None:
     """The numbers of a vector; None where it has none."""
-    if vector is None or not (hasattr(vector, "detach") or isinstance(vector, np.ndarray)):
-        return None
-    return np.ascontiguousarray(vector.detach().cpu().numpy() if hasattr(vector, "detach") else vector)
+    if isinstance(vector, np.ndarray):
+        return np.ascontiguousarray(vector)
+    if hasattr(vector, "detach"):  # a tensor; torch itself need not be there to read runs
+        return np.ascontiguousarray(vector.detach().cpu().numpy())
+    return None
 
 
 def to_json(value: Any) -> str:

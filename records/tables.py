@@ -59,7 +59,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """columns and types of each table; a missing accuracy is NaN"""
 
-ACTIVITIES = ("compute", "load", "update", "communication", "wait")
+ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
 """what a row of `spans` can be"""
 
 

@@ -22,7 +22,7 @@ from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
 from paceline.scenarios import Scenario, load
 
-WRONG_MODELS = ("no_message_cost", "no_spread")
+WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
 """predictions that leave something out, to show what it is worth"""
 
 Report = Callable[[str, float], None]

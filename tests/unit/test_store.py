@@ -52,7 +52,7 @@ def a_run(weights: object = None) -> Run:
 def test_round_trip(tmp_path: Path, vector: object) -> None:
     written = save(a_run(vector), tmp_path)
     assert written.path == tmp_path / "tiny-sync-sgd-3-simulated-1"
-    found = read_run(written.path)
+    found = read_run(tmp_path / "tiny-sync-sgd-3-simulated-1")
     for table in ("spans", "updates", "evaluations"):
         pd.testing.assert_frame_equal(getattr(found.tables, table), getattr(written.tables, table))
     np.testing.assert_array_equal(found.weights, np.asarray(vector))
