@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paceline.algorithms import METHODS
-from paceline.scenarios.methods import ALL_HYPERPARAMETERS
+from paceline.scenarios.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.overrides import choose, override
 from paceline.scenarios.problems import Problem, near_miss, problems_of, raise_all
-from paceline.scenarios.schema import Scenario, unused_hyperparameters
+from paceline.scenarios.schema import Scenario
 from paceline.scenarios.text import read
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -44,7 +43,7 @@ def load(
     name, data, problems = read(source.dump() if isinstance(source, Scenario) else source)
     for change in overrides:
         problems += override(data, change)
-    for key in unused_hyperparameters(data, METHODS):
+    for key in unused_hyperparameters(data):
         hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))

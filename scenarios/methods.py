@@ -119,3 +119,18 @@ Algorithm = Annotated[
 
 ALL_HYPERPARAMETERS = sorted({name for method in METHODS.values() for name in hyperparameters(method)})
 """the names of every method's hyper-parameters"""
+
+
+def unused_hyperparameters(data: Any) -> list[str]:
+    """Names under `hyperparameters` that change nothing: no algorithm has them, or each gives its own."""
+    if not isinstance(data, dict):
+        return []
+    shared, entries = data.get("hyperparameters"), data.get("algorithms")
+    if not isinstance(shared, dict) or not isinstance(entries, list):
+        return []
+    taking: set[str] = set()
+    for entry in entries:
+        given = entry if isinstance(entry, dict) else {"name": entry}
+        method = METHODS.get(str(given.get("name")))
+        taking |= set(hyperparameters(method)) - set(given) if method else set()
+    return [str(name) for name in shared if name not in taking]
