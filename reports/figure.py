@@ -28,7 +28,7 @@ TOP = 0.999
 HEADROOM = 0.1
 """between the best accuracy and the end of the axis, on the scale of `nines`"""
 
-TICKS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+TICKS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 
 INK, FAINT = "#333333", "#999999"
 
