@@ -4,6 +4,7 @@ Rules of this file:
 
 * Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
 * Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far.
+* The weights being learned are those that carry a version of their own: a local step without one does not change them.
 * Evaluation costs no virtual time. It happens afterwards, except where an accuracy decides when the run stops.
 """
 
@@ -60,17 +61,17 @@ class Keeper:
         if station.me.rank == self.rank:
             own = sum(row.samples for row in rows)
             self._samples += own if self.job.method.has_server else own * self.job.workers
-            self._latest = Snapshot(now_s, version, self._samples, op.weights.vector)
-            if op.advance and self.schedule.due(updates=version, samples=self._samples, time_s=now_s):
-                self._keep(self._latest)
+            if op.advance:
+                self._latest = Snapshot(now_s, version, self._samples, op.weights.vector)
+                if self.schedule.due(updates=version, samples=self._samples, time_s=now_s):
+                    self._keep(self._latest)
         return version
 
     def close(self) -> None:
         """Keeps the last weights, which are always evaluated."""
-        last, latest = self.trace.snapshots[-1], self._latest
-        if (last.version, last.samples) != (latest.version, latest.samples):
-            self._keep(latest)
-        self.trace.weights = latest.vector
+        if self.trace.snapshots[-1].version != self._latest.version:
+            self._keep(self._latest)
+        self.trace.weights = self._latest.vector
 
     def _keep(self, shot: Snapshot) -> None:
         target = self.job.budget.accuracy

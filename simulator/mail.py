@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from typing import Any
 
 import simpy
 
@@ -21,7 +23,8 @@ class Letter:
 
     source: Rank
     to: Rank
-    op: Send
+    tag: str
+    value: Any
     sent_s: float
     bytes: int
     arrived: bool = False
@@ -38,7 +41,7 @@ class Request:
     """what it has been given"""
 
     def takes(self, letter: Letter) -> bool:
-        return letter.op.tag == self.tag and self.source in (None, letter.source)
+        return letter.tag == self.tag and self.source in (None, letter.source)
 
 
 class Mail:
@@ -51,11 +54,11 @@ class Mail:
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
 
     def send(self, strand: Strand, op: Send) -> None:
-        """Hands the message over; the sender does not wait. Values are never changed in place, so no copy is needed."""
+        """Hands over the value as it is now; the sender does not wait."""
         source, now = strand.me.rank, self._env.now
         if op.to not in self._inboxes:
             raise ProgramError(f"{strand.standing()}: sends to rank {op.to}; there are {strand.me.everyone}")
-        letter = Letter(source, op.to, op, now, nbytes(op.value))
+        letter = Letter(source, op.to, op.tag, copy.deepcopy(op.value), now, nbytes(op.value))
         self._trace.spans.append(Span(source, strand.name, "send", None, strand.step, now, now, letter.bytes))
         self._under_way[source, op.to].append(letter)
         arrival = self._network.message(source, op.to, letter.bytes)
@@ -81,7 +84,7 @@ class Mail:
             Span(rank, strand.name, "receive", None, step, start, now, letter.bytes, letter.sent_s)
         )
         self._trace.heard.append((rank, letter.source))
-        return Message(letter.source, letter.op.value, letter.op.tag)
+        return Message(letter.source, letter.value, letter.tag)
 
     def _await(self, rank: Rank, request: Request, timeout_s: float | None) -> Steps:
         """The letter handed to the request, or None when the time is up."""
