@@ -101,7 +101,8 @@ class Driver(ABC):
     def checkpoint(self) -> Checkpoint:
         """What is needed to enter the programs again, once the run is over."""
         answers = {handle: promise.answer for handle, promise in self._promises.items() if promise.done}
-        return Checkpoint(dict(self.trace.states), answers, {rank: book.age for rank, book in self._ledgers.items()})
+        ages = {rank: book.age for rank, book in self._ledgers.items()}
+        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
 
     def _begin(self) -> None:
         method, vector, start = self.job.method, self.job.learner.initial(), self.start
@@ -111,8 +112,9 @@ class Driver(ABC):
                 self._started[handle.rank] = max(self._started[handle.rank], handle.number)
             for rank, age in start.ages.items():
                 self._ledgers[rank].age = age
-        self.trace.weights = vector
-        self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
+        else:
+            self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
+        self.trace.weights = vector if start is None else start.weights
         for me in self.job.team:
             state = method.begin(me, vector) if start is None else start.states[me.rank]
             self._drive(Task(me, "main", Lane(method.enter(me, state))))
@@ -184,9 +186,8 @@ class Driver(ABC):
                 raise TimedOut(f"rank {move.rank} at {task.place}: no message within the time-out")
             answer = self._perform(task, op)
         except ProgramError as error:
-            raise ProgramError(
-                f"rank {move.rank} ({task.me.role}) at {task.place}, step {self._steps[move.rank]}: {error}"
-            ) from error
+            who = f"rank {move.rank} ({task.me.role}) at {task.place}, step {self._steps[move.rank]}"
+            raise type(error)(f"{who}: {error}") from error
         except Exception as error:
             failure = error
         self.log.append(Entry(move, self._steps[move.rank], op, answer))

@@ -71,7 +71,7 @@ class Replay(AnyOrder):
             for rank, rest in left.items():
                 if rest:
                     raise ReplayError(
-                        f"rank {rank} ended with {len(rest)} {what} of its record unheard; is it this job's record?"
+                        f"rank {rank} ended before its record, {len(rest)} {what} early; is it this job's?"
                     )
         return trace
 

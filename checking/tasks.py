@@ -105,5 +105,7 @@ class Checkpoint:
 
     states: dict[Any, Any]
     answers: dict[Handle[Any], Any]
+    weights: Any
+    """the weights being learned"""
     ages: dict[Any, int]
     """local steps of each rank since its version last moved"""

@@ -93,7 +93,9 @@ def test_the_spread_before_an_average_is_not_0() -> None:
     """Guards number 5 against being empty."""
     run = AnyOrder(job_of(HbsSgd(k1=2, k2=4), nodes=placed([2, 2]), steps=2, learner=ExactBowl()))
     run.run()
-    near: list[Any] = [entry.op.value for entry in run.log if isinstance(entry.op, AllReduce) and Rank(0) in entry.op.group]
+    near: list[Any] = [
+        entry.op.value for entry in run.log if isinstance(entry.op, AllReduce) and Rank(0) in entry.op.group
+    ]
     assert (near[0] != near[1]).any()
 
 

@@ -1,0 +1,52 @@
+"""Stopping anywhere and entering again from the states: a run in parts ends as a run in one does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms import METHODS, find
+from paceline.algorithms.delayed import Agd
+from paceline.algorithms.method import Method
+from paceline.algorithms.periodic import HbsSgd
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled
+from paceline.checking.reentry import run_in_parts
+from paceline.checking.strategies import drawn
+from tests.support import job_of
+
+STEPS = 12
+CASES: list[Method] = [method() for method in METHODS.values() if method().deterministic]
+CASES += [Agd(delay=3, momentum=0.5), HbsSgd(k1=1, k2=3, momentum=0.5)]
+
+
+@pytest.mark.parametrize("method", CASES, ids=repr)
+@given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, STEPS), max_size=3))
+def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: set[int]) -> None:
+    """Bit for bit, in every rank's weights and every row; with AGD, what was in flight is found answered."""
+    job = job_of(method, nodes=[[0, 1], [2]], steps=STEPS)
+    whole = AnyOrder(job).run()
+    parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))
+    np.testing.assert_array_equal(parts[-1].weights, whole.weights)
+    for rank, state in whole.states.items():
+        np.testing.assert_array_equal(parts[-1].states[rank].weights.vector, state.weights.vector)
+    rows = Counter(
+        (u.rank, u.step, u.version_read, u.version_applied, u.staleness) for part in parts for u in part.updates
+    )
+    assert rows == Counter((u.rank, u.step, u.version_read, u.version_applied, u.staleness) for u in whole.updates)
+
+
+@given(data=st.data(), stops=st.sets(st.integers(0, STEPS), max_size=3), workers=st.integers(1, 4))
+def test_asynchronous_sgd_goes_on_where_it_stopped(data: st.DataObject, stops: set[int], workers: int) -> None:
+    """Versions go on rising by 1; a push that the stopped server dropped is computed again, so no step is lost."""
+    job = job_of(find("async-sgd")(), workers, steps=STEPS)
+    rows = [u for part in run_in_parts(job, sorted(stops), lambda: drawn(data)) for u in part.updates]
+    assert [u.version_applied for u in rows] == list(range(STEPS))
+    for rank in range(workers):
+        steps = [u.step for u in rows if u.rank == rank]
+        assert steps == list(range(len(steps)))
+    assert all(u.staleness >= 0 for u in rows)

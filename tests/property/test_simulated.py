@@ -1,0 +1,130 @@
+"""Invariants of simulated runs (numbers 53, 54, 56 and 57 of the paper digest), for every method on random clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms import METHODS, find
+from paceline.algorithms.job import Job
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled
+from paceline.checking.replay import Recording, replay
+from paceline.records.summary import shares
+from paceline.records.tables import assemble
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost, StarNetwork
+from tests.clusters import star
+from tests.support import FixedTiming, job_of
+
+COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+COMPUTE = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)
+LATENCY = st.sampled_from([0.0, 0.01, 1.0])
+STEPS = 7
+EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
+DETERMINISTIC = [name for name, method in METHODS.items() if method().deterministic]
+
+
+def job_on(counts: Sequence[int], name: str) -> Job:
+    ranks = iter(range(sum(counts)))
+    return job_of(find(name)(), nodes=[[next(ranks) for _ in range(count)] for count in counts], steps=STEPS)
+
+
+def times(compute: Sequence[float]) -> Callable[[int, int], float]:
+    """The step times of all ranks, taken from one list in no simple order."""
+    return lambda rank, step: compute[(3 * rank + 7 * step) % len(compute)]
+
+
+def simulated(job: Job, counts: Sequence[int], compute: Sequence[float], latency_s: float) -> Trace:
+    timing = FixedTiming(compute=times(compute), work=0.125, load=0.25)
+    return simulate_job(job, timing, StarNetwork(star(*counts, latency_s=latency_s)), Schedule(every=2))
+
+
+@EVERY_METHOD
+@given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
+def test_the_same_again_in_order_and_within_the_makespan(
+    name: str, counts: list[int], compute: list[float], latency_s: float
+) -> None:
+    """Number 53: same events twice; the clock never goes back; no rank is busy beyond the run; bytes add up."""
+    job = job_on(counts, name)
+    one, two = (simulated(job, counts, compute, latency_s) for _ in range(2))
+    assert one.spans == two.spans
+    assert one.updates == two.updates
+    assert (one.wall_s, one.heard) == (two.wall_s, two.heard)
+    ends = [span.end_s for span in one.spans]
+    assert all(0 <= span.start_s <= span.end_s <= one.wall_s for span in one.spans)
+    assert [update.time_s for update in one.updates] == sorted(update.time_s for update in one.updates)
+    assert max(ends) <= one.wall_s
+    for rank in job.team[0].workers:
+        busy_s = sum(
+            span.end_s - span.start_s for span in one.spans if span.rank == rank and span.activity == "compute"
+        )
+        assert busy_s <= one.wall_s * (1 + 1e-12)  # the sum is rounded, the clock is rounded at every step
+    assert sent(one, "send") == sent(one, "receive")
+    if job.method.deterministic:
+        in_any_order = AnyOrder(job).run(Shuffled(0))
+        assert sent(one, "collective") == sent(in_any_order, "collective")
+        assert sent(one, "send") == sent(in_any_order, "send")
+
+
+def sent(trace: Trace, activity: str) -> int:
+    return sum(span.bytes for span in trace.spans if span.activity == activity)
+
+
+@given(compute=st.lists(st.floats(0.1, 10.0), min_size=4 * STEPS, max_size=4 * STEPS))
+def test_without_message_cost_a_synchronous_step_is_the_slowest(compute: list[float]) -> None:
+    """Number 54, first half (the second is in closed_form): step by step, to the rounding of a sum of seven."""
+    table = np.reshape(compute, (4, STEPS))
+    timing = FixedTiming(compute=lambda rank, step: float(table[rank, step]))
+    trace = simulate_job(job_of(find("sync-sgd")(), 4, steps=STEPS), timing, NoCost(), Schedule(every=1))
+    slowest = table.max(axis=0)
+    found = np.diff([snapshot.time_s for snapshot in trace.snapshots])
+    np.testing.assert_allclose(found, slowest, rtol=0, atol=1e-12 * slowest.sum())
+
+
+@EVERY_METHOD
+@given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
+def test_shares_are_the_whole_time_of_every_worker(
+    name: str, counts: list[int], compute: list[float], latency_s: float
+) -> None:
+    """Number 56, and that the share of compute is the time computed; both to the rounding of some hundred sums."""
+    job = job_on(counts, name)
+    trace = simulated(job, counts, compute, latency_s)
+    found = shares(assemble(trace, population=64).spans, wall_s=trace.wall_s, workers=job.workers)
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert min(found.values()) >= 0
+    computed_s = sum(s.end_s - s.start_s for s in trace.spans if s.activity == "compute" and s.rank < job.workers)
+    assert found["compute"] == pytest.approx(computed_s / (trace.wall_s * job.workers), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+@given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY, seed=st.integers(0, 99))
+def test_time_decides_when_and_not_what(
+    name: str, counts: list[int], compute: list[float], latency_s: float, seed: int
+) -> None:
+    """Number 57 for deterministic methods, bit for bit: both interpreters reduce in rank order."""
+    job = job_on(counts, name)
+    in_time, in_any_order = simulated(job, counts, compute, latency_s), AnyOrder(job).run(Shuffled(seed))
+    for me in job.team:
+        mine, other = in_time.states[me.rank], in_any_order.states[me.rank]
+        if me.role == job.method.keeper:
+            assert mine.step == other.step == STEPS
+        np.testing.assert_array_equal(mine.weights.vector, other.weights.vector)
+
+
+@given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
+def test_a_simulated_order_replayed_ends_in_the_same_weights(
+    counts: list[int], compute: list[float], latency_s: float
+) -> None:
+    """Number 57 for asynchronous methods: replayed in the order in which the server heard its workers, bit for bit."""
+    job = job_on(counts, "async-sgd")
+    in_time = simulated(job, counts, compute, latency_s)
+    again = replay(job, Recording.of(in_time.heard))
+    np.testing.assert_array_equal(again.weights, in_time.weights)
+    assert [u.rank for u in again.updates] == [u.rank for u in in_time.updates]
+    assert [u.staleness for u in again.updates] == [u.staleness for u in in_time.updates]
