@@ -5,7 +5,7 @@ An interpreter adds what is its own (a clock, a network, processes); nothing her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,18 +25,34 @@ class Learner(Protocol):
     """What is being learned. The same seed gives the same numbers in every process and interpreter."""
 
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> Layout:
+        """Where the layers lie in the flat weight vector."""
+        ...
+
     @property
     def population(self) -> int:
         """Samples in one epoch."""
+        ...
+
     def initial(self) -> Any:
         """The initial weights: the same vector at every rank."""
+        ...
+
     def load(self, samples: Samples) -> Any:
         """The data of a batch: a function of the seed and `samples` alone."""
+        ...
+
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
         """Mean gradient and mean loss over a batch, at `vector`."""
+        ...
+
+    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
+        """As `gradient`, handing each layer's part to `ready` with its name as it is complete, last layer first."""
+        ...
+
     def evaluate(self, vector: Any) -> Score:
         """Loss and accuracy on data held out."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

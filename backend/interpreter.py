@@ -307,7 +307,7 @@ class Interpreter:
                 busy = begun - start
                 ready[at].set_result(GradientResult(gradient, weights.version, float("nan"), size, self.me.rank, step, busy))
 
-            self.job.learner.layer_gradients(weights.vector, batch.data, hand_out)  # type: ignore[attr-defined]
+            self.job.learner.layer_gradients(weights.vector, batch.data, hand_out)
 
     def layers_due(self, step: int, size: int) -> list[float] | None:
         """When a paced device has each layer's gradient, last layer first, in seconds from the start of the step."""

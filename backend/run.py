@@ -7,6 +7,7 @@ from collections.abc import Callable
 from paceline.algorithms.errors import RunFailed
 from paceline.backend.launch import Launch, RankFailed, run_job
 from paceline.records import Run, RunsFailed
+from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
 from paceline.scenarios.plan import Plan
 from paceline.scenarios.schema import Scenario
@@ -36,7 +37,9 @@ def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
     plans = scenario.plans(paced=paced)
     for number, plan in enumerate(plans):
         try:
-            trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+            with OtherLoad() as other:
+                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+            trace.notes["other_load"] = other.share
         except RankFailed as failure:
             if failure.trace is not None:
                 runs.append(_run(plan, failure.trace, paced))

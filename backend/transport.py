@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.meeting import Collective
@@ -109,7 +110,7 @@ class Inbox:
 class Transport:
     """One rank's way to the others."""
 
-    def __init__(self, rank: Rank, ranks: int, store: dist.Store, *, capacity: int, lost: Callable[[], Rank | None]) -> None:
+    def __init__(self, rank: Rank, ranks: int, store: Store, *, capacity: int, lost: Callable[[], Rank | None]) -> None:
         self.rank, self.ranks, self.capacity = rank, ranks, capacity
         self.inbox = Inbox(lost)
         self._store = store
@@ -126,7 +127,7 @@ class Transport:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timedelta(hours=1)  # the launcher watches; gloo's own time-out would close healthy pairs too
         options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
-        store = dist.PrefixStore(f"{name}/{','.join(map(str, group))}", self._store)
+        store = PrefixStore(f"{name}/{','.join(map(str, group))}", self._store)
         return dist.ProcessGroupGloo(store, group.ranks.index(self.rank), len(group), options)
 
     # --- point to point -------------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ import struct
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 HEAD = struct.Struct("<qqq")
 """total bytes, skeleton bytes, number of vectors"""
+Bytes = npt.NDArray[np.uint8]
 LENGTH = struct.Struct("<q")
 
 
@@ -41,15 +43,15 @@ def encode(value: Any) -> torch.Tensor:
     buffers: list[pickle.PickleBuffer] = []
     skeleton = io.BytesIO()
     _Pickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
-    parts = [skeleton.getvalue(), *(buffer.raw() for buffer in buffers)]
+    parts: list[bytes | memoryview] = [skeleton.getvalue(), *(buffer.raw() for buffer in buffers)]
     lengths = b"".join(LENGTH.pack(len(part)) for part in parts[1:])
     total = HEAD.size + len(lengths) + sum(map(len, parts))
     return torch.frombuffer(bytearray(b"".join([HEAD.pack(total, len(parts[0]), len(buffers)), lengths, *parts])), dtype=torch.uint8)
 
 
-def decode(data: np.ndarray[Any, Any]) -> Any:
+def decode(data: Bytes) -> Any:
     """The value in front of `data`, which may be longer than the message. The vectors are copied out and writable."""
-    view = memoryview(data)
+    view = memoryview(data.data)
     _, skeleton, count = HEAD.unpack_from(view)
     lengths = [LENGTH.unpack_from(view, HEAD.size + i * LENGTH.size)[0] for i in range(count)]
     at = HEAD.size + count * LENGTH.size
@@ -66,6 +68,6 @@ def chunks(data: torch.Tensor, capacity: int) -> list[torch.Tensor]:
     return [data[i : i + capacity] for i in range(0, len(data), capacity)]
 
 
-def total_bytes(data: np.ndarray[Any, Any]) -> int:
+def total_bytes(data: Bytes) -> int:
     """The length of the whole message that begins in `data`."""
-    return int(HEAD.unpack_from(memoryview(data))[0])
+    return int(HEAD.unpack_from(memoryview(data.data))[0])

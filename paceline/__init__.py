@@ -3,7 +3,7 @@
 >>> import paceline
 >>> scenario = paceline.load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
 >>> (run,) = paceline.simulate(scenario)
->>> run.summary["updates"], run.tables.updates["staleness"].max()
+>>> run.summary["updates"], int(run.tables.updates["staleness"].max())
 (12, 0)
 """
 

@@ -18,9 +18,10 @@ from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, Part, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
-from paceline.workloads import MODELS, LayerwiseLearner, build, problems
+from paceline.workloads import MODELS, build, problems
 
 if TYPE_CHECKING:
+    from paceline.algorithms.job import Learner
     from paceline.scenarios.plan import Plan
 
 
@@ -32,7 +33,7 @@ class WorkloadPart(Part):
     precision: str = Field(default="float32", description="of weights and gradients: float32 or float64")
     options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
 
-    def learner(self, seed: int) -> LayerwiseLearner:
+    def learner(self, seed: int) -> Learner:
         """What is learned, for one seed."""
         return build(
             self.model,

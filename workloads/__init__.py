@@ -5,7 +5,7 @@ at given weights, and how good given weights are. The seed fixes all four. torch
 needs it is built.
 """
 
-from paceline.workloads.building import LayerwiseLearner, build, problems
+from paceline.workloads.building import build, problems
 from paceline.workloads.models import MODELS, ModelInfo
 
-__all__ = ["MODELS", "LayerwiseLearner", "ModelInfo", "build", "problems"]
+__all__ = ["MODELS", "ModelInfo", "build", "problems"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,14 +19,6 @@ Precision = Literal["float32", "float64"]
 
 DATA = {"digits-mlp": "digits"}
 """the data that a model is trained on"""
-
-
-class LayerwiseLearner(Learner, Protocol):
-    """A learner that can hand over its gradient layer by layer."""
-
-    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        """Calls `ready(layer name, gradient)` as each layer is complete, last layer first; returns the mean loss."""
-        ...
 
 
 def problems(
@@ -53,7 +45,7 @@ def build(
     seed: int,
     precision: Precision = "float32",
     **options: Any,
-) -> LayerwiseLearner:
+) -> Learner:
     """The learner of a workload.
 
     Args:

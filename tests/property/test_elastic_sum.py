@@ -50,7 +50,7 @@ def check_the_sum(method: Callable[..., Any]) -> None:
         job = job_of(method(rate=Fraction(0), elastic=alpha), workers, steps=steps, learner=ExactBowl())
         start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
         end = AnyOrder(job).run(drawn(data)).states
-        assert (total(start) == total(end)).all()
+        assert (total(start) == total(end)).all(), "the sum has moved"
 
     conserved()
 
@@ -165,5 +165,5 @@ def test_the_sum_is_conserved(method: Callable[..., Any]) -> None:
 )
 def test_the_mutation_is_killed(mutant: Callable[..., Any]) -> None:
     """Number 10 fails, as it must, on each of the mutations that the digest names."""
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="the sum has moved"):
         check_the_sum(mutant)

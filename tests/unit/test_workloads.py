@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Null, Samples
-from paceline.workloads import MODELS, LayerwiseLearner, build, problems
+from paceline.workloads import MODELS, build, problems
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -22,7 +23,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 NUMERIC = ["digits", "quadratic"]
 
 
-def learner(name: str, seed: int = 1) -> LayerwiseLearner:
+def learner(name: str, seed: int = 1) -> Learner:
     return build(seed=seed, **LEARNERS[name])
 
 
