@@ -1,0 +1,70 @@
+"""A real asynchronous run, replayed without a clock in the order in which the server heard its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from paceline.algorithms import find
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.values import Rank
+from paceline.backend.launch import Launch, run_job
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.replay import Recording, ReplayError, replay
+from paceline.records.trace import Schedule, Trace
+from paceline.workloads import build
+
+pytestmark = pytest.mark.backend
+UPDATES = 120
+
+
+class Unlike:
+    """Four workers whose steps take from 3 to 11 milliseconds, and vary."""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return 1e-3 * (3 + 2 * rank + (7 * step + rank) % 3)
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    nodes = [[Rank(rank)] for rank in range(4)]
+    return Job.of(find("async-sgd")(), nodes, learner, batch=32, budget=Budget(samples=32 * UPDATES), seed=3)
+
+
+@pytest.fixture(scope="module")
+def recorded(job: Job) -> Trace:
+    return run_job(Launch(job=job, schedule=lambda: Schedule(every=UPDATES), pace=Unlike(), threads=1))
+
+
+def test_the_replay_ends_in_bit_identical_weights(job: Job, recorded: Trace) -> None:
+    """With one torch thread on both sides; the lags differ, so the order matters, and it is not the replay's own."""
+    import torch
+
+    torch.set_num_threads(1)
+    again = replay(job, Recording.of(recorded.heard))
+    assert len({update.staleness for update in recorded.updates}) > 2
+    assert torch.equal(again.weights, recorded.weights)
+    assert [u.staleness for u in again.updates] == [u.staleness for u in recorded.updates]
+    assert [(u.rank, u.step) for u in again.updates] == [(u.rank, u.step) for u in recorded.updates]
+    assert not torch.equal(AnyOrder(job).run().weights, recorded.weights)
+
+
+def test_another_seeds_job_follows_the_order_and_ends_elsewhere(job: Job, recorded: Trace) -> None:
+    """The order alone does not make the weights: gradients are computed again."""
+    import torch
+
+    learner: Any = build("digits-mlp", data="digits", learning="train", seed=4)
+    other = Job.of(job.method, [[Rank(rank)] for rank in range(4)], learner, batch=32, budget=job.budget, seed=4)
+    assert not torch.equal(replay(other, Recording.of(recorded.heard)).weights, recorded.weights)
+
+
+def test_a_shorter_job_is_not_the_recorded_one(job: Job, recorded: Trace) -> None:
+    shorter = Job(job.method, job.team, job.learner, job.batch, Budget(samples=32 * (UPDATES - 10)), job.seed)
+    with pytest.raises(ReplayError):
+        replay(shorter, Recording.of(recorded.heard))
