@@ -93,7 +93,7 @@ class Compute:
         """Waits until the layer's weights have come."""
         come = self.env.event()
         task.watchers.append(come.succeed)
-        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what}"
+        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what()}"
         yield come
 
     def _spend(

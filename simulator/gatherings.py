@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import simpy
@@ -15,37 +16,49 @@ from paceline.simulator.network import Network
 from paceline.simulator.strands import Steps, Strand
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the members of one collective wait at, and what their records call it."""
+
+    key: str
+    event: simpy.Event
+
+
 class Gatherings:
     """One event per collective, shared by all its members: that keeps large groups cheap."""
 
     def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
         self._env, self._network, self._trace = env, network, trace
         self._meetings = Meetings()
-        self._doors: dict[int, simpy.Event] = {}
+        self._doors: dict[int, Door] = {}
         """by the identity of each room that is not full yet: a room changes as members come, and so is no key"""
 
     def attend(self, strand: Strand, op: Collective) -> Steps:
         """Enters at once, in program order, and leaves with the answer when the network is done."""
         rank, start = strand.me.rank, self._env.now
         room = self._meetings.enter(rank, op, strand.where(), strand.stream)
-        door = self._doors.setdefault(id(room), self._env.event())
+        kind = type(op).__name__
+        if (door := self._doors.get(id(room))) is None:
+            key = f"{kind} {op.key} over {op.group}{strand.stream}"
+            door = self._doors[id(room)] = Door(key, self._env.event())
         if room.full:
             del self._doors[id(room)]
-            self._begin(room, op, strand.stream, door)
-        kind = type(op).__name__
+            self._begin(room, op, strand.stream, door.event)
         strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
-        answers: Mapping[Rank, Any] = yield door
-        key, sent, step = f"{kind} {op.key} over {op.group}{strand.stream}", sent_bytes(op, rank), strand.step
-        self._trace.spans.append(Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=key))
+        answers: Mapping[Rank, Any] = yield door.event
+        sent, step = sent_bytes(op, rank), strand.step
+        self._trace.spans.append(
+            Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=door.key)
+        )
         return answers[rank]
 
-    def _begin(self, room: Room, op: Collective, stream: str, door: simpy.Event) -> None:
+    def _begin(self, room: Room, op: Collective, stream: str, done_at: simpy.Event) -> None:
         answers = outcome(room)
         done = self._network.collective(op, payload(room), stream)
         assert done.callbacks is not None, "a network answers with an event that is still to come"
 
         def open_it(_: simpy.Event) -> None:
-            door.succeed(answers)
+            done_at.succeed(answers)
 
         done.callbacks.append(open_it)
 

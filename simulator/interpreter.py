@@ -11,7 +11,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -112,7 +113,7 @@ class Simulation:
         state = self.job.method.begin(me, self.job.learner.initial())
         station = Station(me, Mutex(self.env), Ledger(self.job.method.notion))
         lane = Lane(self.job.method.enter(me, state))
-        strand = Strand(station, "main", Task("its program"), lane)
+        strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
         if (failure := strand.task.failure) is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {strand.step}, at {self.env.now:g} s")
@@ -200,11 +201,11 @@ class Simulation:
         if isinstance(what, Routine):
             strand.children += 1
             lane = Lane(what)
-            child = self._beside(strand, f"sub-program {what.name}", lane, f"{strand.stream}/{strand.children}")
+            child = self._beside(strand, lambda: f"sub-program {lane.name}", lane, f"{strand.stream}/{strand.children}")
             self._begin(child, self._drive(child, lane))
         else:
             self._operations += 1
-            child = self._beside(strand, describe(what))
+            child = self._beside(strand, lambda: describe(what))
             self._begin(child, self._perform(child, what))
             if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
                 self._raise(child.task)
@@ -213,8 +214,8 @@ class Simulation:
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
         weights = [self._task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
-        parts = [Task(f"the gradient of layer {layer.name!r}") for layer in reversed(strand.me.layout.layers)]
-        child = self._beside(strand, "the gradients of the layers")
+        parts = [Task(partial("the gradient of layer {!r}".format, one.name)) for one in strand.me.layout.layers[::-1]]
+        child = self._beside(strand, lambda: "the gradients of the layers")
 
         def end_all() -> None:
             for part in parts:  # those that have ended keep their outcome
@@ -224,10 +225,12 @@ class Simulation:
         self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
         return tuple(self._handle(strand.station, part) for part in parts)
 
-    def _beside(self, strand: Strand, what: str, lane: Lane | None = None, stream: str | None = None) -> Strand:
+    def _beside(
+        self, strand: Strand, what: Callable[[], str], lane: Lane | None = None, stream: str | None = None
+    ) -> Strand:
         """A new strand on the same rank."""
         place = strand.where()
-        task = Task(f"{what}, started at {place}")
+        task = Task(lambda: f"{what()}, started at {place}")
         station, order = strand.station, strand.stream if stream is None else stream
         return Strand(station, station.take_name(), task, lane, place, order, strand.step)
 
@@ -272,7 +275,7 @@ class Simulation:
             waited = [task for task in tasks if not task.ended]
             for task in waited:
                 task.watchers.append(one_more)
-            strand.blocked = lambda: "waits for " + "; ".join(task.what for task in waited if not task.ended)
+            strand.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
             yield turn
         for task in tasks:
             if task.failure is not None:

@@ -31,7 +31,8 @@ Steps = Generator[simpy.Event, Any, Any]
 class Task:
     """What a handle stands for: the answer or the failure of something started, once it has ended."""
 
-    what: str
+    what: Callable[[], str]
+    """in words, which are made only when a message needs them: the name of a large group is long"""
     ended: bool = False
     answer: Any = None
     failure: Exception | None = None
@@ -142,7 +143,7 @@ class Strand:
 
 def cancelled(strand: Strand, task: Task) -> ProgramError:
     """What somebody is told who waits for it nevertheless."""
-    return ProgramError(f"{strand.standing()}: {task.what}, was cancelled; there is no answer to wait for")
+    return ProgramError(f"{strand.standing()}: {task.what()}, was cancelled; there is no answer to wait for")
 
 
 def continued(steps: Steps, event: simpy.Event) -> Steps:

@@ -282,17 +282,24 @@ def test_waiting_for_what_was_cancelled_is_a_mistake() -> None:
         played(run)
 
 
-def test_a_cancelled_receive_leaves_the_message_to_the_next() -> None:
+@pytest.mark.parametrize("message_s", [1.0, 1.5])
+def test_a_cancelled_receive_leaves_the_message_to_the_next(message_s: float) -> None:
+    """Also one that has been handed to it in the very moment of the cancelling, before it could answer."""
+
+    @program
+    def talk(me: Me, state: Replica) -> Program[None]:
+        yield from Send(Rank(1), "kept")
+
     @program
     def listen(me: Me, state: Replica) -> Program[list[Any]]:
         handle = yield from Start(Receive())
-        yield from Work("wait", 0)  # the message comes at this very moment
+        yield from Work("wait", 0)
         in_time = yield from Cancel(handle)
-        message = yield from Receive()
+        message = yield from Receive(timeout_s=2.0)
         return [in_time, message.value, (yield from Now())]
 
-    sends = speaker((1.0, Send(Rank(0), "kept")))
-    assert answer(played(listen, sends, workers=2, timing=ONE_S)) == [True, "kept", 1.0]
+    trace = played(talk, listen, workers=2, timing=ONE_S, network=fixed_costs(message_s=message_s))
+    assert answer(trace, 1) == [True, "kept", message_s]
 
 
 def test_a_cancelled_lane_is_closed() -> None:
