@@ -1,6 +1,7 @@
-"""What distributed SGD methods are made of. Read `operations` first, then `baseline` (the simplest methods), then `method`.
+"""What distributed SGD methods are made of.
 
-Nothing here knows a clock, a socket, SimPy or torch.distributed.
+Read `operations` first, then `baseline` (the simplest methods), then `method`. Nothing here knows a clock, a socket,
+SimPy or torch.distributed.
 """
 
 from paceline.algorithms.registry import METHODS, find

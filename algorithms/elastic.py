@@ -39,7 +39,8 @@ class Exchange:
 class Elastic(Method):
     """What the EASGD family shares.
 
-    The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α itself.
+    The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α
+    itself.
     """
 
     rate: float = 0.1
@@ -64,7 +65,9 @@ class Easgd(Elastic):
     name = "easgd"
     notion = Notion.EXCHANGE_LAG
     source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD); papers.md 8.10"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset(
+        {Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES}
+    )
     has_server: ClassVar[bool] = True
 
     @program
@@ -132,7 +135,9 @@ class SyncEasgd3(Elastic):
         alpha, master = self.alpha(me), me.workers.ranks[0]
         while step := (yield from Next(state)):
             before = state.weights.vector
-            down = yield from Start(Broadcast(value=state.centre.vector, group=me.workers, root=master, key=f"centre {step.number}"))
+            down = yield from Start(
+                Broadcast(value=state.centre.vector, group=me.workers, root=master, key=f"centre {step.number}")
+            )
             up = yield from Start(Reduce(value=before, group=me.workers, root=master, key=f"weights {step.number}"))
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -141,6 +146,8 @@ class SyncEasgd3(Elastic):
             vector = before - self.rate * gradient.vector - alpha * (before - centre)
             if total is not None:
                 centre = centre + alpha * (total - len(me.workers) * centre)
-            version = yield from Applied(Weights(centre, state.centre.version), [gradient.contribution(version=state.centre.version)])
+            version = yield from Applied(
+                Weights(centre, state.centre.version), [gradient.contribution(version=state.centre.version)]
+            )
             state = Elastically(step.number + 1, Weights(vector, state.weights.version + 1), Weights(centre, version))
         return state

@@ -69,7 +69,11 @@ class Job:
     """One method, its ranks, its learner and its end.
 
     >>> from paceline.algorithms import find
-    >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], None, batch=32, budget=Budget(samples=100))  # doctest: +SKIP
+    >>> from paceline.workloads import build
+    >>> bowl = build("quadratic", learning="quadratic", seed=1)
+    >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], bowl, batch=32, budget=Budget(samples=100))
+    >>> job.keeper, job.limit  # the server, which applies 100 / 32 gradients, rounded up
+    (2, 4)
     """
 
     method: Method
@@ -80,7 +84,9 @@ class Job:
     seed: int = 0
 
     @staticmethod
-    def of(method: Method, nodes: Sequence[Sequence[Rank]], learner: Learner, *, batch: int, budget: Budget, seed: int = 0) -> Job:
+    def of(
+        method: Method, nodes: Sequence[Sequence[Rank]], learner: Learner, *, batch: int, budget: Budget, seed: int = 0
+    ) -> Job:
         """The job of `method` with its workers placed on `nodes`."""
         return Job(method, crew(method, nodes, learner.layout), learner, batch, budget, seed)
 
@@ -95,7 +101,7 @@ class Job:
 
     @property
     def samples_per_step(self) -> int:
-        """Samples that one step of the keeper's role stands for: everybody's for a worker's, one batch for a server's."""
+        """Samples that one step of the keeper stands for: everybody's for a worker's, one batch for a server's."""
         return self.batch if self.method.has_server else self.batch * self.workers
 
     @property
@@ -107,4 +113,6 @@ class Job:
 
     def samples(self, me: Me, step: int) -> Samples:
         """The samples of a worker's step: together the workers' steps number k cover one global batch."""
-        return Samples(worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0)
+        return Samples(
+            worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0
+        )

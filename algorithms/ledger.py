@@ -42,7 +42,15 @@ class Ledger:
         """
         held = op.weights.version
         rows = [
-            Update(time_s, c.rank, c.step, c.version, held, self.age if self.notion is Notion.LOCAL_AGE else held - c.version, c.samples)
+            Update(
+                time_s,
+                c.rank,
+                c.step,
+                c.version,
+                held,
+                self.age if self.notion is Notion.LOCAL_AGE else held - c.version,
+                c.samples,
+            )
             for c in op.inputs
         ]
         self.age = 0 if op.advance else self.age + 1

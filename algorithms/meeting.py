@@ -48,7 +48,7 @@ class Room:
 
 
 class Meetings:
-    """All collectives of a run. Every member of a group must enter the same collectives in the same order, lane by lane."""
+    """All collectives of a run. Members of a group must enter the same ones in the same order, lane by lane."""
 
     def __init__(self) -> None:
         self._order: dict[tuple[Group, str], list[Room]] = {}
@@ -69,7 +69,8 @@ class Meetings:
         if room.kind != signature(op):
             raise ProgramError(
                 f"mismatched collectives: rank {rank} at {place} enters {describe(op)}, "
-                f"where rank {room.first} at {room.place} entered {room.kind}; every member of {op.group} must issue the same collectives in the same order"
+                f"where rank {room.first} at {room.place} entered {room.kind}; "
+                f"every member of {op.group} must issue the same collectives in the same order"
             )
         self._position[op.group, stream, rank] = position + 1
         room.came[rank] = op
@@ -103,7 +104,11 @@ def describe(op: Op[Any]) -> str:
     """An operation in a few words, for messages: no payloads."""
     if isinstance(op, COLLECTIVES):
         return f"{signature(op)} over {op.group}"
-    fields = [f"{name}={value!r}" for name in getattr(op, "__slots__", ()) if (value := getattr(op, name)) is None or isinstance(value, str | int | float)]
+    fields = [
+        f"{name}={value!r}"
+        for name in getattr(op, "__slots__", ())
+        if (value := getattr(op, name)) is None or isinstance(value, str | int | float)
+    ]
     return f"{type(op).__name__}({', '.join(fields)})"
 
 

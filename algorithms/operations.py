@@ -201,7 +201,7 @@ class Wait(Op[R], Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class WaitFor(Op["tuple[tuple[int, R], ...]"], Generic[R]):
-    """Waits until `need` of the handles are done ("all", "any" or a number); answers (index, answer) of all done by then."""
+    """Waits until `need` of the handles are done: "all", "any" or a number; answers (index, answer) of all done."""
 
     handles: Sequence[Handle[R]]
     need: Literal["all", "any"] | int = "all"
@@ -228,7 +228,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Access(Op["Vector | None"]):
-    """Reads, adds to or swaps a shared cell, without any lock; answers the value before (None: nobody has written yet)."""
+    """Reads, adds to or swaps a shared cell, without any lock; answers the value before, None if there was none."""
 
     cell: Cell
     action: Literal["read", "add", "swap"]
@@ -251,7 +251,7 @@ class Unlock(Op[None]):
 
 @dataclass(frozen=True, slots=True)
 class Applied(Op[int]):
-    """`weights` (the new vector, with the version it replaces) came about from `inputs`; answers the version it now has.
+    """`weights` (the new vector, with the version it replaces) came about from `inputs`; answers its new version.
 
     This is what staleness, evaluation and time to accuracy are computed from. With ``advance=False`` a local step is
     recorded and the version stays: it then counts averages, and staleness is the age in steps since the last one.

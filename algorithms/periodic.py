@@ -52,7 +52,9 @@ class HbsSgd(Method):
             found.append(f"k2: {self.k2} is no multiple of k1 = {self.k1}")
         if self.group != "node" and (self.group < 1 or workers % self.group):
             fitting = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
-            found.append(f"group: groups of {self.group} do not divide the {workers} workers; {fitting} would, or 'node'")
+            found.append(
+                f"group: groups of {self.group} do not divide the {workers} workers; {fitting} would, or 'node'"
+            )
         return found
 
     def group_of(self, me: Me) -> Group:
@@ -70,7 +72,9 @@ class HbsSgd(Method):
             gradient = yield from Gradient(state.weights, batch)
             yield from Work("update", gradient.vector.nbytes)
             vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory)
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()], advance=False)
+            version = yield from Applied(
+                Weights(vector, state.weights.version), [gradient.contribution()], advance=False
+            )
             done = step.number + 1
             if done % self.k2 == 0:
                 vector = yield from AllReduce(value=vector, group=me.workers, key=f"everyone {done}")

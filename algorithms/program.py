@@ -37,7 +37,9 @@ class Routine(Generic[R]):
 
     def __del__(self) -> None:
         if not self._driven:
-            warnings.warn(f"{self.name}() was built but never run; did you forget `yield from`?", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"{self.name}() was built but never run; did you forget `yield from`?", RuntimeWarning, stacklevel=2
+            )
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
@@ -74,14 +76,16 @@ class Lane:
         self.answer: Any = None
 
     def advance(self, answer: Any = None, failure: BaseException | None = None) -> Op[Any] | None:
-        """Gives the program the last answer (or throws the failure) and returns its next operation; None when it ends."""
+        """Gives the program its last answer, or throws the failure; returns its next operation, None at its end."""
         try:
             asked = self.steps.send(answer) if failure is None else self.steps.throw(failure)
         except StopIteration as stop:
             self.done, self.answer = True, stop.value
             return None
         if not isinstance(asked, Op):
-            raise ProgramError(f"{self.where()}: yielded {asked!r}, which is no operation; hand operations over with `yield from`")
+            raise ProgramError(
+                f"{self.where()}: yielded {asked!r}, which is no operation; hand operations over with `yield from`"
+            )
         return asked
 
     def where(self) -> str:

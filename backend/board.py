@@ -141,6 +141,6 @@ class Board:
             their_what, _, their_place = bytes(theirs["text"]).decode(errors="replace").partition("\1")
             if their_what != what[:TEXT]:
                 raise ProgramError(
-                    f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at {their_place} "
-                    f"entered {their_what}; all members must issue the same collectives in the same order"
+                    f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
+                    f"{their_place} entered {their_what}; all members must issue the same collectives in the same order"
                 )

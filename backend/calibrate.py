@@ -5,11 +5,12 @@ Rules of this file:
 * Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
   predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
 * A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
-* Several launches are pooled, since one launch differs from the next by how its processes fall onto the cores.
+* Several launches are pooled, since one differs from the next by how its processes fall onto the cores.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,14 +37,14 @@ from paceline.algorithms.operations import (
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import server_of
 from paceline.algorithms.values import Rank, Step, Weights
-from paceline.backend.interpreter import Pace
+from paceline.backend.device import Pace
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.schema import Scenario
-from paceline.topologies.profile import Points, Profile
+from paceline.topologies.profile import Profile
 
 Progress = Callable[[str, float], None]
-LAUNCHES = 3
+LAUNCHES = 5
 COLLECTIVE_STEPS = 80
 MESSAGE_STEPS = 40
 TRIM = 0.05
@@ -72,11 +73,11 @@ class ProbeCollectives(Method):
             part = gradient.vector[:size]
             if turn == 0:
                 yield from AllReduce(value=part, group=me.workers, key=label("AllReduce", part, step))
-            elif turn == 1:
+            elif turn == 1 and len(me.node) > 1:
                 yield from AllReduce(value=part, group=me.node, key=label("AllReduce", part, step))
             elif turn == 2:
                 yield from Broadcast(value=part, group=me.workers, root=root, key=label("Broadcast", part, step))
-            else:
+            elif turn == 3:
                 yield from Reduce(value=part, group=me.workers, root=root, key=label("Reduce", part, step))
             yield from Work("update", part.nbytes)
             vector = state.weights.vector - 0.0 * gradient.vector
@@ -132,25 +133,35 @@ def probe(scenario: Scenario, *, progress: Progress | None = None) -> Profile:
     """
     plans = scenario.plans(paced=True)
     plan = max(plans, key=lambda plan: plan.job.workers)
-    job, pace = plan.job, plan if scenario.train.pace == "device" else None
-    layers = [layer.stop - layer.start for layer in job.learner.layout.layers]
+    pace = plan if scenario.train.pace == "device" else None
+    layers = [layer.stop - layer.start for layer in plan.job.learner.layout.layers]
     by_layer = any(isinstance(plan.job.method, LayerwiseSgd) for plan in plans)
-    sizes = tuple(sorted({job.learner.layout.size, *(layers if by_layer else ())}))
-    probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * job.workers)]
-    if job.workers > 1:
-        probes.insert(0, (ProbeCollectives(sizes=sizes), COLLECTIVE_STEPS))
-    found = Findings()
+    sizes = tuple(sorted({plan.job.learner.layout.size, *(layers if by_layer else ())}))
+    probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
+    if plan.job.workers > 1:
+        probes.append((ProbeCollectives(sizes=sizes), COLLECTIVE_STEPS))
+    found: list[Costs] = []
     for launch in range(LAUNCHES):
-        for turn, (method, steps) in enumerate(probes):
+        later = None if pace is None else Later(pace, 10_000 * (launch + 1))
+        for method, steps in probes:
             if progress is not None:
-                done = (launch * len(probes) + turn) / (LAUNCHES * len(probes))
-                progress(method.name.removeprefix("probe-"), done)
-            later = None if pace is None else Later(pace, 10_000 * (launch + 1))
-            probing = replace(job, method=method, team=crew(method, plan.cluster.placement, job.learner.layout), budget=Budget())
-            probing = replace(probing, budget=Budget(samples=steps * probing.samples_per_step))
-            schedule = Schedule(every=float("inf"))
-            found.read(probing, run_job(Launch(job=probing, schedule=lambda: schedule, pace=later, threads=scenario.train.threads)))
-    return found.profile()
+                progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
+            job = _job(plan.job, plan.cluster.placement, method, steps)
+            found.append(costs(job, run_job(Launch(job=job, schedule=_never, pace=later, threads=_threads(scenario)))))
+    return pooled(found)
+
+
+def _job(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
+    job = replace(like, method=method, team=crew(method, nodes, like.learner.layout))
+    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+
+
+def _never() -> Schedule:
+    return Schedule(every=float("inf"))
+
+
+def _threads(scenario: Scenario) -> int:
+    return scenario.train.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,60 +178,73 @@ class Later:
         return self.pace.layer_shares()
 
 
-class Findings:
-    """Pools the records of probes and reads the costs off them."""
+# --- from records to costs ----------------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self.collectives: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.messages: dict[int, list[float]] = defaultdict(list)
-        self.update_s: list[float] = []
-        self.rest_s: list[float] = []
-        self.serve_s: list[float] = []
+Cost = tuple[str, int, int]
+"""what was timed: the operation, its members and its bytes (0 where it has none)"""
+Costs = dict[Cost, list[float]]
+LOAD, UPDATE, SERVE, MESSAGE = ("load", 1, 0), ("update", 1, 0), ("serve", 1, 0), "message"
 
-    def read(self, job: Job, trace: Trace) -> None:
-        by_rank: dict[Rank, list[Span]] = defaultdict(list)
-        for span in trace.spans:
-            by_rank[span.rank].append(span)
-        for me in job.team:
-            spans = by_rank[me.rank]
-            if me.role == "server":
-                self.read_server(spans)
-            else:
-                self.update_s += [s.end_s - s.start_s for s in spans if s.activity == "update"]
-                self.rest_s += rests(spans)
-            self.read_messages(spans)
-        self.read_collectives(trace)
 
-    def read_collectives(self, trace: Trace) -> None:
-        together: dict[str, list[Span]] = defaultdict(list)
-        for span in trace.spans:
-            if span.key is not None:
-                together[span.key].append(span)
-        for key, spans in together.items():
-            last = max(span.start_s for span in spans)
-            operation, nbytes = unlabel(key)
-            self.collectives[operation, len(spans)][nbytes] += [max(0.0, span.end_s - last) for span in spans]
-
-    def read_messages(self, spans: list[Span]) -> None:
+def costs(job: Job, trace: Trace) -> Costs:
+    """The seconds of everything that a probe timed."""
+    found: Costs = defaultdict(list)
+    for me in job.team:
+        spans = [span for span in trace.spans if span.rank == me.rank]
+        if me.role == "server":
+            found[SERVE] += served(spans)
+        else:
+            found[UPDATE] += [span.end_s - span.start_s for span in spans if span.activity == "update"]
+            found[LOAD] += rests(spans)
         for span in spans:
-            if span.activity == "receive" and span.ready_s is not None and span.start_s <= span.ready_s:
-                self.messages[span.bytes].append(span.end_s - span.ready_s)
+            # only where the receiver was waiting: else the time in its inbox would count as the message's
+            if span.activity == "receive" and span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
+                found[MESSAGE, 2, span.bytes].append(span.end_s - span.ready_s)
+    together: dict[str, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.key is not None:
+            together[span.key].append(span)
+    for key, spans in together.items():
+        operation, nbytes = unlabel(key)
+        last_s = max(span.start_s for span in spans)
+        found[operation, len(spans), nbytes] += [max(0.0, span.end_s - last_s) for span in spans]
+    return found
 
-    def read_server(self, spans: list[Span]) -> None:
-        receives = [span for span in spans if span.activity == "receive"]
-        self.serve_s += [after.start_s - before.end_s for before, after in zip(receives, receives[1:], strict=False)]
 
-    def profile(self) -> Profile:
-        """The costs, as means."""
-        return Profile(
-            collectives={what: points(by_size, np.mean) for what, by_size in self.collectives.items()},
-            messages=points({size: times for size, times in self.messages.items() if size}, lambda times: trim_mean(times, TRIM)),
-            load_s=mean(self.rest_s),
-            update_s=mean(self.update_s),
-            serve_s=mean(self.serve_s),
-            samples={"messages": sum(map(len, self.messages.values()))}
-            | {f"{op} of {n}": sum(map(len, sizes.values())) for (op, n), sizes in self.collectives.items()},
-        )
+def pooled(found: Sequence[Costs]) -> Profile:
+    """One profile from several launches: each launch's mean, and of those the median.
+
+    The mean, because a step waits as long as a collective takes, however seldom that is long. The median over launches,
+    because what another program does to one launch is not this machine's cost.
+    """
+    every = dict.fromkeys(cost for launch in found for cost in launch)
+    centre: dict[Cost, float] = {
+        cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
+    }
+    collectives: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
+    for (operation, members, nbytes), seconds in centre.items():
+        if nbytes:
+            collectives[operation, members][nbytes] = seconds
+    messages = collectives.pop((MESSAGE, 2), {})
+    return Profile(
+        collectives={what: tuple(sorted(by_size.items())) for what, by_size in collectives.items()},
+        messages=tuple(sorted(messages.items())),
+        load_s=centre.get(LOAD, 0.0),
+        update_s=centre.get(UPDATE, 0.0),
+        serve_s=centre.get(SERVE, 0.0),
+        samples={f"{cost[0]} of {cost[1]}": sum(len(launch.get(cost, ())) for launch in found) for cost in every},
+    )
+
+
+def average(cost: Cost, times: Sequence[float]) -> float:
+    """The mean; of messages without the tails, where a tick of the kernel now and then is not the message's cost."""
+    return float(trim_mean(times, TRIM) if cost[0] == MESSAGE else np.mean(times))
+
+
+def served(spans: Sequence[Span]) -> list[float]:
+    """What a server did for each message, from having it to waiting for the next."""
+    receives = [span for span in spans if span.activity == "receive"]
+    return [after.start_s - before.end_s for before, after in itertools.pairwise(receives)]
 
 
 def label(operation: str, part: Any, step: Step) -> str:
@@ -238,23 +262,15 @@ def unlabel(key: str) -> tuple[str, int]:
     return operation, int(nbytes)
 
 
-def points(by_size: dict[int, list[float]], centre: Callable[[list[float]], Any]) -> Points:
-    return tuple(sorted((size, float(centre(times))) for size, times in by_size.items()))
-
-
-def mean(times: list[float]) -> float:
-    return float(np.mean(times)) if times else 0.0
-
-
 def rests(spans: list[Span]) -> list[float]:
-    """Per step, what a worker did that is neither gradient nor exchange nor update: loading, and the time between operations."""
+    """Per step, what a worker did beside gradient, exchange and update: loading, and the time between operations."""
     main = sorted((span for span in spans if span.lane == "main"), key=lambda span: span.start_s)
     steps: dict[int, list[Span]] = defaultdict(list)
     for span in main:
         steps[span.step].append(span)
     numbers = sorted(steps)
     found = []
-    for step, following in zip(numbers, numbers[1:], strict=False):
+    for step, following in itertools.pairwise(numbers):
         length = steps[following][0].start_s - steps[step][0].start_s
         known = sum(s.end_s - s.start_s for s in steps[step] if s.activity not in ("load", "send"))
         found.append(length - known)

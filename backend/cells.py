@@ -41,7 +41,7 @@ class Cells:
         return before
 
     def _map(self, cell: Cell, value: Any) -> tuple[np.ndarray[Any, Any], Callable[[np.ndarray[Any, Any]], Any]] | None:
-        """Maps the cell's file, made by the first writer: a flag "written", then the numbers. Readers before that get None."""
+        """Maps the cell's file, made by the first writer: a flag "written", then the numbers; None before that."""
         if cell in self._mapped:
             return self._mapped[cell]
         path, form = self._folder / f"{cell.name}.cell", self._folder / f"{cell.name}.form"

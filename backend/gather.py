@@ -39,10 +39,12 @@ class Failure:
         return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
 
     def error(self) -> PacelineError:
-        """The error to raise in the launcher: the rank's own if it is one of ours, else one that quotes the traceback."""
+        """The error for the launcher to raise: the rank's own if it is one of ours, else one with the traceback."""
         if issubclass(self.kind, PacelineError) and not self.follows:
             return self.kind(self.message)
-        return RunFailed(f"rank {self.rank} ({self.role}) failed: {self.kind.__name__}: {self.message}\n{self.traceback}")
+        return RunFailed(
+            f"rank {self.rank} ({self.role}) failed: {self.kind.__name__}: {self.message}\n{self.traceback}"
+        )
 
 
 def gather(job: Job, folder: Path, *, start_s: float) -> Trace:

@@ -2,12 +2,12 @@
 
 Rules of this file:
 
-* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of the
-  run, except scores of snapshots where an accuracy is to end it.
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of
+  the run, except scores of snapshots where an accuracy is to end it.
 * It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
   moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
-* Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind, and
-  what had been recorded until then is kept.
+* Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
+  and what had been recorded until then is kept.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from paceline.algorithms.errors import (
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
+from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
-from paceline.backend.interpreter import Pace
 from paceline.backend.recorder import Tail
 from paceline.backend.worker import EXIT_FAILED, Place, work
 from paceline.records.trace import Schedule, Trace
@@ -83,7 +83,9 @@ def run_job(launch: Launch) -> Trace:
         RankFailed: a rank died or failed; it names the rank and carries the record up to then.
         DeadlockError, ProgramError: the programs are wrong; named by rank, program line and step.
     """
-    torch.set_num_threads(launch.threads)  # before the fork: a child must not inherit a pool of threads that is not there
+    torch.set_num_threads(
+        launch.threads
+    )  # before the fork: a child must not inherit a pool of threads that is not there
     team, keeper_role = launch.job.team, launch.job.method.keeper
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     board = Board(len(team), [me.rank for me in team if me.role == keeper_role])

@@ -1,4 +1,4 @@
-"""One rank's record on its way to disk: appended in pieces as the run goes, so that a killed rank loses half a second at most."""
+"""One rank's record on its way to disk, appended in pieces: a killed rank loses half a second of it at most."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ Progress = Callable[[str, float], None]
 def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
-    With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's modelled
-    time; the runs are labelled as paced.
+    With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
+    modelled time; the runs are labelled as paced.
 
     Args:
         scenario: a loaded scenario.
@@ -66,7 +66,9 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
         return None
 
     def tell(step: int, elapsed_s: float) -> None:
-        shares = [share for share in (_share(step, plan.job.limit), _share(elapsed_s, plan.job.budget.seconds)) if share]
+        shares = [
+            share for share in (_share(step, plan.job.limit), _share(elapsed_s, plan.job.budget.seconds)) if share
+        ]
         progress(f"{plan.name}, step {step}", (number + min(1.0, max(shares, default=0.0))) / of)
 
     return tell

@@ -2,12 +2,12 @@
 
 Rules of this file, each a trap of gloo that was met:
 
-* A gloo send is a rendezvous. One thread per rank keeps a receive from anyone posted at all times and feeds an inbox, so
-  that a `Send` completes whatever the receiver's program is doing, and a time-out of the inbox harms nobody.
-* A receive buffer that is too small aborts the process, one that is too large is filled in part without a word: buffers have
-  one agreed capacity and messages carry their length.
-* Collectives match by order, not by name: one process group per group of ranks and stream, and the order is checked first.
-* Groups are made by name through the store, not by `new_group`, so that only members take part and no global order is needed.
+* A gloo send is a rendezvous. One thread per rank keeps a receive from anyone posted at all times and feeds an inbox,
+  so that a `Send` completes whatever the receiver's program is doing, and a time-out of the inbox harms nobody.
+* A receive buffer that is too small aborts the process, one that is too large is filled in part without a word: buffers
+  have one agreed capacity and messages carry their length.
+* Collectives match by order, not by name: one process group per group of ranks and stream; `Board.enter` checks first.
+* Groups are made by name through the store, not by `new_group`: only members take part, in no global order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from paceline.backend import wire
 
 LOOK_S = 0.05
 """how often a waiting thread looks whether a peer has died"""
-TORCH_OPS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}  # gloo has no mean: the sum is divided afterwards
+TORCH_OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+}  # gloo has no mean: the sum is divided afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,12 @@ class Cancelled(PacelineError):
 class Claim:
     """A receive that has neither its message nor been given up, as long as it is open."""
 
+    inbox: Inbox
     open: bool = True
+
+    def give_up(self) -> bool:
+        """Closes it; False if it has its message already."""
+        return self.inbox.close(self)
 
 
 class Inbox:
@@ -82,8 +90,8 @@ class Inbox:
                 return envelope
         return None
 
-    def give_up(self, claim: Claim) -> bool:
-        """Cancels a `get`; False if it has its message already."""
+    def close(self, claim: Claim) -> bool:
+        """Gives up a `get`; False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
             self._changed.notify_all()
@@ -124,7 +132,7 @@ class Transport:
             threading.Thread(target=self._listen, daemon=True, name="inbox").start()
 
     def _make(self, name: str, group: Group) -> Any:
-        options = dist.ProcessGroupGloo._Options()
+        options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stubs
         options._timeout = timedelta(hours=1)  # the launcher watches; gloo's own time-out would close healthy pairs too
         options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
         store = PrefixStore(f"{name}/{','.join(map(str, group))}", self._store)

@@ -1,7 +1,7 @@
 """Values as bytes: one flat buffer per message, vectors in it as raw numbers.
 
-Rules of this file: a message is one buffer, because each gloo message costs a rendezvous; its own length stands in front,
-because gloo does not tell the receiver how much has come. Encoding copies: that is the snapshot `Send` promises.
+Rules of this file: a message is one buffer, because each gloo message costs a rendezvous; its own length stands in
+front, because gloo does not tell the receiver how much has come. Encoding copies: that is the snapshot `Send` promises.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def encode(value: Any) -> torch.Tensor:
     parts: list[bytes | memoryview] = [skeleton.getvalue(), *(buffer.raw() for buffer in buffers)]
     lengths = b"".join(LENGTH.pack(len(part)) for part in parts[1:])
     total = HEAD.size + len(lengths) + sum(map(len, parts))
-    return torch.frombuffer(bytearray(b"".join([HEAD.pack(total, len(parts[0]), len(buffers)), lengths, *parts])), dtype=torch.uint8)
+    return torch.frombuffer(
+        bytearray(b"".join([HEAD.pack(total, len(parts[0]), len(buffers)), lengths, *parts])), dtype=torch.uint8
+    )
 
 
 def decode(data: Bytes) -> Any:

@@ -22,10 +22,12 @@ from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, nbytes
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
+from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, stream_of
-from paceline.backend.interpreter import Interpreter, Pace
+from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
+from paceline.backend.station import Station
 from paceline.backend.transport import Transport
 from paceline.records.trace import Schedule
 
@@ -54,7 +56,9 @@ def work(place: Place, me: Me) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
-    warnings.showwarning = lambda message, category, file, line, *_: recorder.add("warning", (str(message), category, file, line))
+    warnings.showwarning = lambda message, category, file, line, *_: recorder.add(
+        "warning", (str(message), category, file, line)
+    )
     status = EXIT_FAILED
     try:
         torch.set_num_threads(place.threads)
@@ -62,7 +66,18 @@ def work(place: Place, me: Me) -> NoReturn:
         status = 0
     except BaseException as error:
         place.board.say(me.rank, Doing.FAILED)
-        recorder.add("error", Failure(me.rank, me.role, type(error), str(error), traceback.format_exc(), time.monotonic(), isinstance(error, PeerFailed)))
+        recorder.add(
+            "error",
+            Failure(
+                me.rank,
+                me.role,
+                type(error),
+                str(error),
+                traceback.format_exc(),
+                time.monotonic(),
+                isinstance(error, PeerFailed),
+            ),
+        )
     finally:
         recorder.flush()
         os._exit(status)  # threads that wait in gloo cannot be ended otherwise
@@ -71,7 +86,9 @@ def work(place: Place, me: Me) -> NoReturn:
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
     board, job = place.board, place.job
-    store = dist.FileStore(str(place.folder / "store"), len(job.team))
+    store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+        str(place.folder / "store"), len(job.team)
+    )
     initial = job.learner.initial()
     transport = Transport(
         me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
@@ -79,23 +96,21 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     for group in dict.fromkeys((me.workers, me.node)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1:
             transport.group(group).barrier().wait()
+    station = Station(me, board, recorder, meet(board, me))
     interpreter = Interpreter(
-        me,
+        station,
         job,
-        board=board,
         transport=transport,
-        recorder=recorder,
         cells=Cells(node_folder(place.folder, me.node)),
-        clock=meet(board, me),
         pace=place.pace,
         schedule=place.schedule(),
     )
     state = interpreter.run()
-    recorder.add("end", interpreter.clock.now())
+    recorder.add("end", station.clock.now())
     recorder.add("state", state)
-    recorder.add("late", interpreter.late_s)
+    recorder.add("late", interpreter.device.late_s)
     if me.rank == job.keeper:
-        recorder.add("weights", interpreter.learned)
+        recorder.add("weights", interpreter.keeper.learned.vector)
     board.say(me.rank, Doing.ENDED)
     transport.flush()
     board.say(me.rank, Doing.DRAINED)

@@ -49,7 +49,7 @@ class Profile:
     samples: Mapping[str, int] = field(default_factory=dict)
 
     def collective_s(self, operation: str, members: int, nbytes: int) -> float:
-        """Seconds of a collective after its last entry; of the nearest number of members that was probed, scaled by it."""
+        """Seconds of a collective after its last entry; scaled from the nearest number of members that was probed."""
         if members < 2:
             return 0.0
         if (operation, members) in self.collectives:

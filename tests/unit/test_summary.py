@@ -46,7 +46,7 @@ def summary(
 
 
 def two_steps_of_two_workers() -> Trace:
-    """Rank 0 computes 0–2 and 4–6, rank 1 computes 0–3 and 4–7; each all-reduce of 80 bytes takes a second; nothing else."""
+    """Rank 0 computes 0–2 and 4–6, rank 1 0–3 and 4–7; each all-reduce of 80 bytes takes a second; nothing else."""
     spans, updates = [], []
     for step, began_s in enumerate((0.0, 4.0)):
         for rank, busy_s in enumerate((2.0, 3.0)):

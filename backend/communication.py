@@ -1,0 +1,65 @@
+"""Collectives and messages as a program asks for them: checked, announced on the board, recorded."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
+from paceline.algorithms.operations import Receive, Send
+from paceline.algorithms.values import Message, nbytes
+from paceline.backend.started import Pending
+from paceline.backend.station import Station, Thread
+from paceline.backend.transport import Claim, Envelope, Transport
+
+
+class Communication:
+    """A rank's dealings with the others."""
+
+    def __init__(self, station: Station, transport: Transport) -> None:
+        self.station, self.transport = station, transport
+
+    def issue(self, thread: Thread, op: Collective) -> Pending:
+        """Begins a collective, after checking on the board that the others have begun the same one there."""
+        station, place, step = self.station, thread.place, thread.step
+        if station.me.rank not in op.group:
+            raise ProgramError(f"{station.standing(thread)}: enters {describe(op)}, but is no member of {op.group}")
+        start, what = station.clock.now(), f"in {describe(op)}"
+        position = self.transport.position(op.group, thread.stream)
+        order = f"{op.group}{thread.stream}"
+        station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
+        station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
+        flying = self.transport.issue(op, thread.stream)
+        station.moving(thread)
+
+        @cache  # a handle may be waited for again
+        def finish() -> Any:
+            station.waiting(thread, what)
+            answer = flying.finish()
+            station.moving(thread)
+            sent = sent_bytes(op, station.me.rank)
+            key = f"{order}/{position} {op.key}"
+            station.span(thread, "collective", start, step=step, bytes=sent, key=key)
+            return answer
+
+        return Pending(flying.done, finish, what)
+
+    def send(self, thread: Thread, op: Send) -> None:
+        """Hands a message over."""
+        start = self.station.clock.now()
+        self.transport.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
+        self.station.span(thread, "send", start, bytes=nbytes(op.value))
+
+    def receive(self, thread: Thread, op: Receive) -> Message:
+        """The oldest message that fits, once it is there."""
+        start = self.station.clock.now()
+        if op.timeout_s is None:  # with a time-out it is no deadlock
+            source = "anyone" if op.source is None else f"rank {op.source}"
+            self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
+        claim = thread.claim or Claim(self.transport.inbox)
+        envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
+        self.station.moving(thread)
+        self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
+        self.station.recorder.add("heard", (self.station.me.rank, envelope.source))
+        return Message(envelope.source, envelope.value, envelope.tag)

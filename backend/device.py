@@ -1,0 +1,113 @@
+"""A rank's device: true gradients, held to a modelled time where the run is paced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, Protocol
+
+from paceline.algorithms.job import Learner
+from paceline.algorithms.values import Batch, GradientResult, Rank, Samples, Weights
+from paceline.backend.station import Station, Thread
+
+
+class Pace(Protocol):
+    """How long a device is to take; the simulator asks the same."""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        """Seconds of one gradient."""
+        ...
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Each layer's share of that time, forward and backward, first layer first; together they are 1."""
+        ...
+
+
+class Device:
+    """Computes one gradient at a time, whichever lane asks."""
+
+    def __init__(self, station: Station, learner: Learner, pace: Pace | None) -> None:
+        self.station, self.learner, self.pace = station, learner, pace
+        self.late_s = 0.0
+        """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
+        self._free = threading.Lock()
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """While a device computes, its rank does not count as waiting, whatever its program does."""
+        with self._free:
+            self.station.board.busy(self.station.me.rank, +1)
+            try:
+                yield
+            finally:
+                self.station.board.busy(self.station.me.rank, -1)
+
+    def _hold(self, due_s: float) -> None:
+        """Waits out the rest of the modelled time."""
+        self.late_s = max(self.late_s, self.station.clock.wait_until(due_s))
+
+    def load(self, thread: Thread, samples: Samples) -> Batch:
+        """The samples' data."""
+        start = self.station.clock.now()
+        data = self.learner.load(samples)
+        self.station.span(thread, "load", start, step=samples.index)
+        return Batch(samples, data)
+
+    def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
+        """The gradient, when its device would have it."""
+        step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
+        with self._computing():
+            start = self.station.clock.now()
+            vector, loss = self.learner.gradient(weights.vector, batch.data)
+            if self.pace is not None:
+                self._hold(start + self.pace.compute_s(rank, step, size))
+            self.station.span(thread, "compute", start, step=step)
+        return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
+
+    def layers(
+        self, thread: Thread, weights: Callable[[], Weights], batch: Batch, ready: Sequence[Future[GradientResult]]
+    ) -> None:
+        """Backward, layer by layer: each layer's gradient is handed out at its moment, last layer first.
+
+        Args:
+            thread: the lane in which this runs.
+            weights: answers the weights, once they are all there.
+            batch: what to compute on.
+            ready: one future per layer, last layer first; a failure is handed out in place of what is missing.
+        """
+        try:
+            self._layers(thread, weights(), batch, ready)
+        except BaseException as error:
+            for future in ready:
+                if not future.done():
+                    future.set_exception(error)
+
+    def _layers(self, thread: Thread, weights: Weights, batch: Batch, ready: Sequence[Future[GradientResult]]) -> None:
+        step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
+        waiting = iter(zip(self.station.me.layout.layers[::-1], self._due(step, size), ready, strict=True))
+        with self._computing():
+            start = begun = self.station.clock.now()
+
+            def hand_out(name: str, gradient: Any) -> None:
+                nonlocal begun
+                layer, due_s, future = next(waiting)
+                assert name == layer.name, f"backward is last layer first: {layer.name} is due, {name} came"
+                if due_s is not None:
+                    self._hold(start + due_s)
+                self.station.span(thread, "compute", begun, step=step, layer=name)
+                begun = self.station.clock.now()
+                loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
+                future.set_result(GradientResult(gradient, weights.version, loss, size, rank, step, begun - start))
+
+            self.learner.layer_gradients(weights.vector, batch.data, hand_out)
+
+    def _due(self, step: int, size: int) -> list[float] | list[None]:
+        """When a paced device has each layer's gradient, last layer first, in seconds from the start of the step."""
+        if self.pace is None:
+            return [None] * len(self.station.me.layout.layers)
+        forward, backward = self.pace.layer_shares()
+        whole_s = self.pace.compute_s(self.station.me.rank, step, size)
+        return [whole_s * (sum(forward) + share) for share in accumulate(reversed(backward))]

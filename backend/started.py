@@ -1,0 +1,88 @@
+"""What a rank's program has started and not yet heard of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from paceline.algorithms.errors import PeerFailed, ProgramError
+from paceline.algorithms.operations import Handle
+from paceline.backend.station import Station, Thread
+from paceline.backend.transport import Claim
+
+POLL_S = 0.0002
+"""how often a wait for some of several looks at them: gloo has no way to wait for any"""
+
+
+@dataclass(eq=False)
+class Pending:
+    """Something started: how to see whether it is done, and how to have its answer. `finish` may be called again."""
+
+    done: Callable[[], bool]
+    finish: Callable[[], Any]
+    what: str
+    claim: Claim | None = None
+    """of a receive: what a `Cancel` takes away"""
+
+
+class Started:
+    """Handles, and what stands behind them."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._numbers = count()
+        # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
+        self._pending: WeakKeyDictionary[Handle[Any], Pending] = WeakKeyDictionary()
+        self._unheard: dict[Pending, None] = {}
+        """of which the program has had neither answer nor failure"""
+
+    def keep(self, pending: Pending) -> Handle[Any]:
+        """A handle for it."""
+        handle: Handle[Any] = Handle(self._station.me.rank, next(self._numbers))
+        self._pending[handle] = pending
+        self._unheard[pending] = None
+        return handle
+
+    def _known(self, handle: Handle[Any]) -> Pending:
+        if handle not in self._pending:
+            raise ProgramError(f"rank {self._station.me.rank}: {handle} was started by nobody here")
+        return self._pending[handle]
+
+    def wait(self, thread: Thread, handles: Sequence[Handle[Any]], need: int) -> tuple[tuple[int, Any], ...]:
+        """Waits until `need` are done; answers (index, answer) of all that are by then."""
+        pendings = [self._known(handle) for handle in handles]
+        if need < len(pendings):
+            self._until_done(thread, pendings, need)
+        answers = []
+        for index, pending in enumerate(pendings):
+            if need == len(pendings) or pending.done():
+                self._station.waiting(thread, f"for {pending.what}")
+                self._unheard.pop(pending, None)
+                answers.append((index, pending.finish()))
+                self._station.moving(thread)
+        return tuple(answers)
+
+    def _until_done(self, thread: Thread, pendings: Sequence[Pending], need: int) -> None:
+        self._station.waiting(thread, f"for {need} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
+        while sum(pending.done() for pending in pendings) < need:
+            if (dead := self._station.board.lost) is not None:
+                raise PeerFailed(f"rank {dead} died")
+            time.sleep(POLL_S)
+        self._station.moving(thread)
+
+    def cancel(self, handle: Handle[Any]) -> bool:
+        """Gives up what was started; True if that was in time."""
+        pending = self._known(handle)
+        in_time = pending.claim.give_up() if pending.claim is not None else not pending.done()
+        if in_time:
+            self._unheard.pop(pending, None)
+        return in_time
+
+    def complete(self) -> None:
+        """Completes what is in flight when the program has ended."""
+        for pending in self._unheard:
+            pending.finish()

@@ -1,0 +1,64 @@
+"""One rank's own affairs: who it is, its clock, its record, and what it says on the board while it waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.method import Me
+from paceline.algorithms.program import Lane
+from paceline.backend.board import Board, Doing
+from paceline.backend.pace import Clock
+from paceline.backend.recorder import Recorder
+from paceline.backend.transport import Claim
+from paceline.records.trace import Activity, Span
+
+
+@dataclass
+class Thread:
+    """A lane of the rank's program, performed by one thread of its process."""
+
+    name: str
+    stream: str = ""
+    """names the lane's own order of collectives"""
+    lane: Lane | None = None
+    """of a routine; a single started operation has none"""
+    step: int = 0
+    claim: Claim | None = None
+    """of a single started receive: what a `Cancel` takes away"""
+
+    @property
+    def place(self) -> str:
+        """The program line at which it stands."""
+        return self.lane.where() if self.lane is not None else self.name
+
+
+@dataclass(frozen=True)
+class Station:
+    """What all parts of the interpreter share."""
+
+    me: Me
+    board: Board
+    recorder: Recorder
+    clock: Clock
+
+    def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:
+        """Records an activity of the thread that ends now."""
+        layer, at = more.pop("layer", None), thread.step if step is None else step
+        self.recorder.add(
+            "span", Span(self.me.rank, thread.name, activity, layer, at, start_s, self.clock.now(), **more)
+        )
+
+    def standing(self, thread: Thread) -> str:
+        """Who stands where, for messages."""
+        return f"rank {self.me.rank} ({self.me.role}) at {thread.place}, step {thread.step}"
+
+    def waiting(self, thread: Thread, what: str) -> None:
+        """Says on the board that the rank's program waits for others: what a deadlock report is made of."""
+        if thread.name == "main":
+            self.board.say(self.me.rank, Doing.BLOCKED, f"{self.standing(thread)}: waits {what}")
+
+    def moving(self, thread: Thread) -> None:
+        """Says that it goes on."""
+        if thread.name == "main":
+            self.board.say(self.me.rank, Doing.RUNNING)
