@@ -1,0 +1,118 @@
+"""Jobs, paces and looking at processes: what the tests of real runs share.
+
+Ranks are forked, so everything that they run stands at module level.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.algorithms.job import Budget, Job, Learner
+from paceline.algorithms.method import Method
+from paceline.algorithms.values import Rank
+from paceline.backend.launch import Launch, run_job
+from paceline.records.trace import Schedule, Trace
+
+NODES = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A pace that a test states: seconds of each rank's every step."""
+
+    seconds: Sequence[float] = (0.002, 0.002, 0.002, 0.002)
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.seconds[rank]
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
+
+
+UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
+
+
+def job_with(method: Method, learner: Learner, *, steps: int, batch: int = 16, seed: int = 3) -> Job:
+    """A job of four workers on two nodes, in which the keeper's role takes `steps` steps."""
+    job = Job.of(method, NODES, learner, batch=batch, budget=Budget(), seed=seed)
+    return Job.of(method, NODES, learner, batch=batch, budget=Budget(samples=steps * job.samples_per_step), seed=seed)
+
+
+def run_for_real(
+    job: Job,
+    *,
+    pace: Steps | None = UNLIKE,
+    patience_s: float = 10.0,
+    progress: Callable[[int, float], None] | None = None,
+    every: float = 1,
+) -> Trace:
+    """The job in real processes; every so many updates are kept."""
+    launch = Launch(job=job, schedule=lambda: Schedule(every=every), pace=pace, patience_s=patience_s, progress=progress)
+    return run_job(launch)
+
+
+# --- looking at processes --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """The ranks of a launcher, once all of them run."""
+
+    ranks: dict[int, psutil.Process]
+    folder: Path
+    """the run's own folder in the host's memory"""
+
+    def gone(self, within_s: float) -> bool:
+        """Whether every rank ends within so many seconds."""
+        return not psutil.wait_procs(list(self.ranks.values()), timeout=within_s)[1]
+
+
+def ranks_of(launcher: int) -> Started | None:
+    """The ranks that a launcher has running, told by the records they keep open; None before there are any."""
+    found: dict[int, psutil.Process] = {}
+    folder = None
+    for child in psutil.Process(launcher).children(recursive=True):
+        try:
+            streams = [Path(file.path) for file in child.open_files() if file.path.endswith(".stream")]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        for stream in streams:
+            found[int(stream.stem.removeprefix("rank"))] = child
+            folder = stream.parent
+    return None if folder is None else Started(found, folder)
+
+
+def wait_for_ranks(launcher: int, count: int, *, within_s: float = 60.0) -> Started:
+    """Waits until `count` ranks run and have written something, so that a record of them can be kept."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        started = ranks_of(launcher)
+        if started is not None and len(started.ranks) == count and _written(started):
+            return started
+        time.sleep(0.05)
+    raise AssertionError(f"found no {count} ranks at work within {within_s:g} s")
+
+
+def _written(started: Started) -> bool:
+    try:
+        return all((started.folder / f"rank{rank}.stream").stat().st_size > 0 for rank in started.ranks)
+    except OSError:
+        return False
+
+
+def no_children() -> bool:
+    """Whether this process has no child left, not even one that nobody has waited for."""
+    return not psutil.Process().children(recursive=True)
+
+
+def plain(vector: Any) -> Any:
+    """A vector as an array of float64."""
+    import numpy as np
+
+    return np.asarray(vector, dtype=np.float64)

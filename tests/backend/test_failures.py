@@ -1,0 +1,306 @@
+"""What goes wrong in a real run: it ends soon, says who and how, keeps the record, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.algorithms import find
+from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError, RunFailed
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Me, Method, Notion, Replica
+from paceline.algorithms.operations import AllReduce, Barrier, Gradient, Load, Next, Receive, Send, Start, Wait
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Rank, Step
+from paceline.backend.launch import RankFailed
+from tests.backend.jobs import no_children, ranks_of, run_for_real
+from tests.contract.cases import Case, vector
+from tests.support import job_of
+
+pytestmark = pytest.mark.backend
+
+HERE = r"tests/backend/test_failures\.py:\d+ in "
+LONG = 5000
+"""steps: some twenty seconds, so that whatever ends sooner was ended"""
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
+    monkeypatch.setattr("paceline.backend.launch.SHARED", tmp_path)
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+    assert no_children()
+
+
+class Killer:
+    """Kills a rank from the launcher's own loop, once the run has come so far."""
+
+    def __init__(self, rank: int, how: signal.Signals, after_s: float = 1.0) -> None:
+        self.rank, self.how, self.after_s = rank, how, after_s
+        self.done_s = 0.0
+        self.step = -1
+
+    def __call__(self, step: int, elapsed_s: float) -> None:
+        if elapsed_s < self.after_s or self.done_s:
+            return
+        started = ranks_of(os.getpid())
+        assert started is not None
+        self.done_s, self.step = time.monotonic(), step
+        started.ranks[self.rank].send_signal(self.how)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "role", "how"),
+    [
+        ("sync-sgd", 2, "worker", signal.SIGKILL),
+        ("sync-sgd", 0, "worker", signal.SIGTERM),
+        ("sync-easgd3", 1, "worker", signal.SIGKILL),
+        ("layerwise-sgd", 3, "worker", signal.SIGKILL),
+        ("agd", 0, "worker", signal.SIGKILL),
+        ("async-sgd", 1, "worker", signal.SIGKILL),
+        ("async-sgd", 4, "server", signal.SIGKILL),
+        ("easgd", 4, "server", signal.SIGABRT),
+    ],
+)
+def test_a_killed_rank_ends_the_run_and_is_named(name: str, rank: int, role: str, how: signal.Signals) -> None:
+    killer = Killer(rank, how)
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(find(name)(), 4, steps=LONG), progress=killer)
+    assert time.monotonic() - killer.done_s < 7.0
+    assert re.fullmatch(rf"rank {rank} \({role}\) died at step \d+: killed by {how.name}", str(caught.value))
+    trace = caught.value.trace
+    assert trace is not None
+    assert {span.rank for span in trace.spans if span.activity == "compute"} == {0, 1, 2, 3}
+    assert killer.step * 0.3 < max(update.version_applied for update in trace.updates) < LONG
+    assert trace.weights is not None
+    assert 0.4 < trace.wall_s < 5.0
+
+
+def test_the_others_keep_their_record_up_to_the_death() -> None:
+    """Survivors write all they have; of the dead rank at most its last half second is lost."""
+    killer = Killer(1, signal.SIGKILL, after_s=1.2)
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(find("sync-sgd")(), 3, steps=LONG), progress=killer)
+    assert caught.value.trace is not None
+    last = dict.fromkeys(range(3), 0.0)
+    for span in caught.value.trace.spans:
+        last[span.rank] = max(last[span.rank], span.end_s)
+    assert last[0] > 1.15 and last[2] > 1.15
+    assert last[1] > 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divides(Case):
+    """One rank's program fails in its third step, while the others wait for it."""
+
+    culprit: int = 1
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if step.number == 2 and me.rank == self.culprit:
+            raise ZeroDivisionError("by the program itself")
+        yield from AllReduce(value=vector(1.0), group=me.workers, key=f"gradient {step.number}")
+
+
+def test_a_program_that_raises_leaves_its_traceback() -> None:
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(Divides(), 3, steps=9))
+    text = str(caught.value)
+    assert text.startswith("rank 1 (worker) failed: ZeroDivisionError: by the program itself\nTraceback ")
+    assert re.search(r'test_failures\.py", line \d+, in body', text)
+    assert "rank 0" not in text
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoesOn(Case):
+    """A program hears of its peer's death as an exception at the operation that needed it, and may go on without."""
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        step = yield from Next(state)
+        assert step is not None
+        batch = yield from Load(step.samples)
+        yield from Gradient(state.weights, batch)
+        if me.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            yield from Receive(Rank(1))
+        except PeerFailed as failure:
+            return Replica(1, state.weights, str(failure))
+        return state
+
+    def body(self, me: Me, step: Step, state: Replica) -> Any:
+        raise NotImplementedError
+
+
+def test_a_dead_peer_is_an_exception_in_the_program() -> None:
+    with pytest.raises(RankFailed, match=r"rank 1 \(worker\) died at step 0: killed by SIGKILL") as caught:
+        run_for_real(job_of(GoesOn(), 2, steps=1))
+    assert caught.value.trace is not None
+    assert caught.value.trace.states[Rank(0)].memory == "rank 1 died"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exits(Case):
+    """A rank that ends without a word, as one does that runs into a library's exit."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 0 and step.number == 1:
+            os._exit(7)
+        yield from Barrier(group=me.workers, key=f"step {step.number}")
+
+
+def test_an_exit_without_a_word_is_told_with_its_status() -> None:
+    with pytest.raises(RankFailed, match=r"rank 0 \(worker\) died at step 1: exit status 7"):
+        run_for_real(job_of(Exits(), 2, steps=4))
+
+
+# --- programs that are wrong -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class NobodySends(Method):
+    """The server waits for a worker's message that never comes; the workers wait for the server, or for each other."""
+
+    name = "nobody-sends"
+    notion = Notion.STEPS
+    source = "a test"
+    guarantees = frozenset()
+    has_server = True
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            if step.number == 3:
+                if me.rank == 0:
+                    yield from Receive(Rank(2), tag="answer")
+                yield from Wait((yield from Start(Barrier(group=me.workers, key="stuck"))))
+            yield from Send(Rank(2), vector(1.0))
+            yield from Receive(Rank(2))
+            state = Replica(step.number + 1, state.weights)
+        return state
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            for worker in me.workers:
+                message = yield from Receive(worker)
+                yield from Send(worker, message.value)
+            state = Replica(step.number + 1, state.weights)
+        return state
+
+
+def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(DeadlockError) as caught:
+        run_for_real(job_of(NobodySends(), 2, steps=50), patience_s=0.5)
+    assert time.monotonic() - began_s < 10.0
+    first, *lines = str(caught.value).splitlines()
+    assert first == "deadlock: nobody has moved for 0.5 s"
+    expected = [
+        rf"  rank 0 \(worker\) at {HERE}worker, step 3: waits to receive from rank 2 with tag 'answer'",
+        rf"  rank 1 \(worker\) at {HERE}worker, step 3: waits .*Barrier 'stuck' over ranks 0,1",
+        rf"  rank 2 \(server\) at {HERE}server, step 3: waits to receive from rank 0",
+    ]
+    for line, pattern in zip(lines, expected, strict=True):
+        assert re.fullmatch(pattern, line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Case):
+    """A gradient takes longer than the patience; the other rank waits for it in a collective. No deadlock."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 0:
+            batch = yield from Load(step.samples)
+            yield from Gradient(state.weights, batch)
+        yield from Barrier(group=me.workers, key="after the gradient")
+
+
+def test_waiting_for_a_long_gradient_is_no_deadlock() -> None:
+    from tests.backend.jobs import Steps
+
+    trace = run_for_real(job_of(Slow(), 2, steps=1), patience_s=0.2, pace=Steps((1.0, 1.0)))
+    assert trace.wall_s > 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Case):
+    """Rank 1 issues the same two collectives in the other order; gloo would add up what does not belong together."""
+
+    size: int = 1
+    """elements of the second one"""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        keys = [("left", 1), ("right", self.size)]
+        for key, size in keys if me.rank == 0 else reversed(keys):
+            yield from AllReduce(value=vector(*[1.0] * size), group=me.workers, key=key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwappedStarts(Case):
+    """The same with collectives that are started."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        handles = []
+        for key in ("left", "right") if me.rank == 0 else ("right", "left"):
+            handles.append((yield from Start(AllReduce(value=vector(1.0), group=me.workers, key=key))))
+        for handle in handles:
+            yield from Wait(handle)
+
+
+@pytest.mark.parametrize("case", [Swapped(), Swapped(size=7), SwappedStarts()], ids=["alike", "unlike", "started"])
+def test_mismatched_collectives_name_both_sides(case: Case) -> None:
+    with pytest.raises(ProgramError) as caught:
+        run_for_real(job_of(case, 2, steps=1))
+    size = case.size if isinstance(case, Swapped) else 1
+    left, right = "AllReduce 'left' mean of 8 bytes", f"AllReduce 'right' mean of {8 * size} bytes"
+    sides = re.fullmatch(
+        rf"mismatched collectives: rank (\d) at {HERE}body enters (.*), where rank (\d) at {HERE}body entered (.*); "
+        "all members must issue the same collectives in the same order",
+        str(caught.value),
+    )
+    assert sides is not None, caught.value
+    said = {int(sides[1]): sides[2], int(sides[3]): sides[4]}
+    assert said == {0: left, 1: right}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stranger(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        yield from Send(Rank(9), None)
+
+
+def test_sending_to_a_rank_that_is_not_there_is_said() -> None:
+    with pytest.raises((ProgramError, RunFailed), match=r"rank 0 .*rank 9; there are ranks 0 to 1"):
+        run_for_real(job_of(Stranger(), 2, steps=1))
+
+
+# --- interrupted -----------------------------------------------------------------------------------------------------
+
+
+def interrupt(step: int, elapsed_s: float) -> None:
+    if elapsed_s > 0.3:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_passes_through_and_leaves_nothing() -> None:
+    job: Job = job_of(find("async-sgd")(), 4, steps=LONG)
+    with pytest.raises(KeyboardInterrupt):
+        run_for_real(job, progress=interrupt)
+
+
