@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Sgd
-from paceline.algorithms.values import Contribution, Rank, Weights
+from paceline.algorithms.values import Contribution, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,6 @@ class Agd(Method):
     """d, in steps; provenance: ours, the delays of the paper were not found"""
     rate: float = 0.1
     momentum: float = 0.0
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        return [f"delay: {self.delay} is no number of steps; give 0 or more"] if self.delay < 0 else []
 
     def begin(self, me: Me, vector: Any) -> Delayed:
         return Delayed(0, Weights(vector, 0))

@@ -7,9 +7,10 @@ ranks; everything that changes is in the states.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.program import Routine
@@ -54,6 +55,16 @@ class Me:
     layout: Layout
 
 
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "rate": (lambda rate: 0 < rate < inf, "a number above 0"),
+    "momentum": (lambda momentum: 0 <= momentum < 1, "a number from 0 to below 1"),
+    "moving_rate": (lambda rate: 0 < rate < inf, "a number above 0"),
+    "elastic": (lambda rate: 0 <= rate < inf, "a number of 0 or more"),
+    "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
+}
+"""what a hyper-parameter of this name must be, in every method that has it"""
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """The state of most programs: the steps completed, weights, and what the rule remembers."""
@@ -88,8 +99,15 @@ class Method(ABC):
         return Guarantee.DETERMINISTIC in self.guarantees
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        """What is wrong with these hyper-parameters for workers placed on these nodes; empty if nothing."""
-        return []
+        """What is wrong with these hyper-parameters for workers placed on these nodes; empty if nothing.
+
+        Each as ``name: what is wrong, what would be right``. A method with more to say adds to what this one finds.
+        """
+        return [
+            f"{name}: found {value!r}, expected {what}"
+            for name, (fits, what) in RANGES.items()
+            if (value := getattr(self, name, None)) is not None and not fits(value)
+        ]
 
     def begin(self, me: Me, vector: Any) -> Any:
         """The state in which the rank's program is first entered; `vector` holds the initial weights."""

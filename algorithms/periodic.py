@@ -44,7 +44,7 @@ class HbsSgd(Method):
     momentum: float = 0.0
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = []
+        found = super().problems(nodes)
         workers = sum(map(len, nodes))
         if self.k1 < 1:
             found.append(f"k1: {self.k1} is no number of steps; give 1 or more")

@@ -20,6 +20,8 @@ class Keeper:
         self._ledger = Ledger(job.method.notion)
         self._schedule = schedule
         self._samples = 0
+        self._learned_s = 0.0
+        """when they were applied"""
         self._shown = -1
         """the version of the last snapshot"""
         self._keeps = station.me.rank == job.keeper
@@ -48,7 +50,7 @@ class Keeper:
         if self._keeps:
             self._samples += sum(row.samples for row in rows) * (1 if self.job.method.has_server else self.job.workers)
             if op.advance:
-                self.learned = Weights(op.weights.vector, version)
+                self.learned, self._learned_s = Weights(op.weights.vector, version), now
                 if self._schedule.due(updates=version, samples=self._samples, time_s=now):
                     self.show()
         return version
@@ -57,5 +59,5 @@ class Keeper:
         """Keeps the weights for evaluation after the run; no copy, since programs change no vector in place."""
         if self._keeps and self._shown != self.learned.version:
             self._shown = self.learned.version
-            shot = Snapshot(self.station.clock.now(), self._shown, self._samples, self.learned.vector)
+            shot = Snapshot(self._learned_s, self._shown, self._samples, self.learned.vector)
             self.station.recorder.add("snapshot", shot)

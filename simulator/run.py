@@ -25,6 +25,7 @@ from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork, Network, NoCost, StarNetwork
 from paceline.topologies import NO_SPREAD
 from paceline.topologies.profile import Profile
+from paceline.workloads.threads import torch_threads
 
 Report = Callable[[str, float], None]
 """told what is being done, and how much of everything is done, 0 … 1"""
@@ -90,16 +91,17 @@ def simulate(
         timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
         wires = _network(plan, network) if message_cost else NoCost()
-        trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
-        run = Run.of(
-            trace,
-            job=plan.job,
-            kind="simulated",
-            scenario=plan.scenario.dump(),
-            name=scenario.name,
-            algorithm=plan.name,
-            target=plan.target,
-        )
+        with torch_threads(scenario.train.threads):  # as in the real run, whose bits are to be the same
+            trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
+            run = Run.of(
+                trace,
+                job=plan.job,
+                kind="simulated",
+                scenario=plan.scenario.dump(),
+                name=scenario.name,
+                algorithm=plan.name,
+                target=plan.target,
+            )
         runs.append(run if out is None else save(run, out))
     return runs
 
