@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,16 @@ from paceline.workloads import build
 
 pytestmark = pytest.mark.backend
 UPDATES = 120
+ELSEWHERE = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+from paceline.algorithms.values import Rank
+from paceline.checking.replay import Recording, replay
+from tests.backend.test_replay import asynchronous
+heard = [(Rank(receiver), Rank(source)) for receiver, source in json.load(sys.stdin)]
+sys.stdout.write(replay(asynchronous(), Recording.of(heard)).weights.numpy().tobytes().hex())
+"""
 
 
 class Unlike:
@@ -30,11 +44,15 @@ class Unlike:
         return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
 
 
-@pytest.fixture(scope="module")
-def job() -> Job:
+def asynchronous() -> Job:
     learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
     nodes = [[Rank(rank)] for rank in range(4)]
     return Job.of(find("async-sgd")(), nodes, learner, batch=32, budget=Budget(samples=32 * UPDATES), seed=3)
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return asynchronous()
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +86,11 @@ def test_a_shorter_job_is_not_the_recorded_one(job: Job, recorded: Trace) -> Non
     shorter = Job(job.method, job.team, job.learner, job.batch, Budget(samples=32 * (UPDATES - 10)), job.seed)
     with pytest.raises(ReplayError):
         replay(shorter, Recording.of(recorded.heard))
+
+
+def test_a_replay_in_another_process_ends_there_too(recorded: Trace) -> None:
+    heard = json.dumps([(int(receiver), int(source)) for receiver, source in recorded.heard])
+    command, root = [sys.executable, "-c", ELSEWHERE], Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, input=heard, capture_output=True, text=True, timeout=60, cwd=root, check=False)
+    assert done.returncode == 0, done.stderr
+    assert bytes.fromhex(done.stdout) == recorded.weights.numpy().tobytes()
