@@ -141,13 +141,15 @@ def probe(scenario: Scenario, *, progress: Progress | None = None) -> Profile:
     if plan.job.workers > 1:
         probes.append((ProbeCollectives(sizes=sizes), COLLECTIVE_STEPS))
     found: list[Costs] = []
-    for launch in range(LAUNCHES):
-        later = None if pace is None else Later(pace, 10_000 * (launch + 1))
+    for turn in range(1, LAUNCHES + 1):
+        later = None if pace is None else Later(pace, 10_000 * turn)
         for method, steps in probes:
             if progress is not None:
                 progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
             job = _job(plan.job, plan.cluster.placement, method, steps)
-            found.append(costs(job, run_job(Launch(job=job, schedule=_never, pace=later, threads=_threads(scenario)))))
+            found.append(
+                costs(job, run_job(Launch(job=job, schedule=_never, pace=later, threads=_threads(scenario))), later)
+            )
     return pooled(found)
 
 
@@ -158,10 +160,6 @@ def _job(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int)
 
 def _never() -> Schedule:
     return Schedule(every=float("inf"))
-
-
-def _threads(scenario: Scenario) -> int:
-    return scenario.train.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ Costs = dict[Cost, list[float]]
 LOAD, UPDATE, SERVE, MESSAGE = ("load", 1, 0), ("update", 1, 0), ("serve", 1, 0), "message"
 
 
-def costs(job: Job, trace: Trace) -> Costs:
+def costs(job: Job, trace: Trace, pace: Pace | None) -> Costs:
     """The seconds of everything that a probe timed."""
     found: Costs = defaultdict(list)
     for me in job.team:
@@ -195,7 +193,7 @@ def costs(job: Job, trace: Trace) -> Costs:
             found[SERVE] += served(spans)
         else:
             found[UPDATE] += [span.end_s - span.start_s for span in spans if span.activity == "update"]
-            found[LOAD] += rests(spans)
+            found[LOAD] += rests(spans, job.batch, pace)
         for span in spans:
             # only where the receiver was waiting: else the time in its inbox would count as the message's
             if span.activity == "receive" and span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
@@ -262,16 +260,23 @@ def unlabel(key: str) -> tuple[str, int]:
     return operation, int(nbytes)
 
 
-def rests(spans: list[Span]) -> list[float]:
-    """Per step, what a worker did beside gradient, exchange and update: loading, and the time between operations."""
-    main = sorted((span for span in spans if span.lane == "main"), key=lambda span: span.start_s)
+def rests(spans: list[Span], batch: int, pace: Pace | None) -> list[float]:
+    """Per step, what a worker did beside gradient, exchange and update: loading, and the time between operations.
+
+    By how much a paced gradient missed its time is in it too: the model knows only the time it should have taken.
+    """
+
+    def known_s(span: Span) -> float:
+        if span.activity in ("load", "send"):
+            return 0.0
+        if span.activity == "compute" and pace is not None:
+            return pace.compute_s(span.rank, span.step, batch)
+        return span.end_s - span.start_s
+
     steps: dict[int, list[Span]] = defaultdict(list)
-    for span in main:
+    for span in sorted(spans, key=lambda span: span.start_s):
         steps[span.step].append(span)
-    numbers = sorted(steps)
-    found = []
-    for step, following in itertools.pairwise(numbers):
-        length = steps[following][0].start_s - steps[step][0].start_s
-        known = sum(s.end_s - s.start_s for s in steps[step] if s.activity not in ("load", "send"))
-        found.append(length - known)
-    return found
+    return [
+        steps[following][0].start_s - steps[step][0].start_s - sum(map(known_s, steps[step]))
+        for step, following in itertools.pairwise(sorted(steps))
+    ]
