@@ -147,9 +147,8 @@ def probe(scenario: Scenario, *, progress: Progress | None = None) -> Profile:
             if progress is not None:
                 progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
             job = _job(plan.job, plan.cluster.placement, method, steps)
-            found.append(
-                costs(job, run_job(Launch(job=job, schedule=_never, pace=later, threads=_threads(scenario))), later)
-            )
+            launch = Launch(job=job, schedule=_never, pace=later, threads=scenario.train.threads)
+            found.append(costs(job, run_job(launch), later))
     return pooled(found)
 
 

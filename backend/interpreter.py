@@ -54,7 +54,7 @@ class Interpreter:
         """Drives the rank's program to its end; answers its last state. What is in flight is completed."""
         me = self.station.me
         self.keeper.show()
-        state = self.job.method.begin(me, self.keeper.learned.vector)
+        state = self.job.method.begin(me, self.keeper.learned.latest.vector)
         answer = self.drive(Thread("main", lane=Lane(self.job.method.enter(me, state))))
         self.started.complete()
         self.keeper.show()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.operations import Applied, State
-from paceline.algorithms.values import Step, Weights
+from paceline.algorithms.values import Step
 from paceline.backend.station import Station, Thread
+from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot
 
 
@@ -15,15 +16,8 @@ class Keeper:
 
     def __init__(self, station: Station, job: Job, schedule: Schedule) -> None:
         self.station, self.job = station, job
-        self.learned = Weights(job.learner.initial(), 0)
-        """as last applied, with the version that they now have"""
+        self.learned = Learned(job, schedule)
         self._ledger = Ledger(job.method.notion)
-        self._schedule = schedule
-        self._samples = 0
-        self._learned_s = 0.0
-        """when they were applied"""
-        self._shown = -1
-        """the version of the last snapshot"""
         self._keeps = station.me.rank == job.keeper
 
     def next(self, thread: Thread, state: State) -> Step | None:
@@ -48,16 +42,15 @@ class Keeper:
         for row in rows:
             self.station.recorder.add("update", row)
         if self._keeps:
-            self._samples += sum(row.samples for row in rows) * (1 if self.job.method.has_server else self.job.workers)
-            if op.advance:
-                self.learned, self._learned_s = Weights(op.weights.vector, version), now
-                if self._schedule.due(updates=version, samples=self._samples, time_s=now):
-                    self.show()
+            self._record(self.learned.applied(op, version, rows, now))
         return version
 
     def show(self) -> None:
-        """Keeps the weights for evaluation after the run; no copy, since programs change no vector in place."""
-        if self._keeps and self._shown != self.learned.version:
-            self._shown = self.learned.version
-            shot = Snapshot(self._learned_s, self._shown, self._samples, self.learned.vector)
+        """Records the weights as they are at the start or the end of the run."""
+        if self._keeps:
+            self._record(self.learned.show())
+
+    def _record(self, shot: Snapshot | None) -> None:
+        """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
+        if shot is not None:
             self.station.recorder.add("snapshot", shot)

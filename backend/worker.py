@@ -110,7 +110,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
     if me.rank == job.keeper:
-        recorder.add("weights", interpreter.keeper.learned.vector)
+        recorder.add("weights", interpreter.keeper.learned.latest.vector)
     board.say(me.rank, Doing.ENDED)
     transport.flush()
     board.say(me.rank, Doing.DRAINED)

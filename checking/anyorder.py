@@ -48,7 +48,8 @@ from paceline.checking.tasks import (
     alone,
     backward,
 )
-from paceline.records.trace import Snapshot
+from paceline.records.learned import Learned
+from paceline.records.trace import Schedule
 
 
 class AnyOrder(Driver):
@@ -72,7 +73,7 @@ class AnyOrder(Driver):
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         super().__init__(job, deliver_at_once=deliver_at_once, start=start)
         self._streams: Counter[tuple[Rank, str]] = Counter()
-        self._samples = 0
+        self._learned = Learned(job, Schedule(every=1))
 
     def _can_go(self, task: Task) -> bool:
         match task.op:
@@ -162,11 +163,10 @@ class AnyOrder(Driver):
         version, rows = self._ledgers[task.me.rank].enter(op, self.now_s)
         self.trace.updates.extend(rows)
         if task.me.rank == self.job.keeper:
-            alike = self.job.workers if task.me.role == "worker" else 1  # what a worker applies, all apply
-            self._samples += alike * sum(row.samples for row in rows)
-            if op.advance:
-                self.trace.weights = op.weights.vector
-                self.trace.snapshots.append(Snapshot(self.now_s, version, self._samples, op.weights.vector))
+            shot = self._learned.applied(op, version, rows, self.now_s)
+            if shot is not None:
+                self.trace.weights = shot.vector
+                self.trace.snapshots.append(shot)
         return version
 
     # ------------------------------------------------------------------------------------------------ messages

@@ -4,7 +4,6 @@ Rules of this file:
 
 * Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
 * Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far.
-* The weights being learned are those that carry a version of their own: a local step without one does not change them.
 * Evaluation costs no virtual time. It happens afterwards, except where an accuracy decides when the run stops.
 """
 
@@ -12,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
+from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.strands import Station, Strand
 
@@ -27,14 +28,13 @@ class Keeper:
     """The run's stop rule, and its copy of the weights being learned."""
 
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
-        self.job, self.schedule, self.trace, self.progress = job, schedule, trace, progress
+        self.job, self.trace, self.progress = job, trace, progress
+        self.learned = Learned(job, schedule)
         self.role, self.rank = job.method.keeper, job.keeper
         self._stop_at: float = math.inf if job.limit is None else job.limit
         self._granted = 0
         """steps that the keeper's role has been let into: the number of the next one"""
-        self._samples = 0
-        self._latest = Snapshot(0.0, 0, 0, job.learner.initial())
-        self._keep(self._latest)
+        self._keep(self.learned.show())
 
     def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
         """The step, or None for a stop."""
@@ -47,7 +47,7 @@ class Keeper:
                 return None
             self._granted = max(self._granted, state.step + 1)
             if self.progress is not None and me.rank == self.rank:
-                self.progress(self._samples, now_s)
+                self.progress(self.learned.latest.samples, now_s)
         return Step(state.step, self.job.samples(me, state.step))
 
     def stop(self) -> None:
@@ -59,25 +59,21 @@ class Keeper:
         version, rows = station.ledger.enter(op, now_s)
         self.trace.updates.extend(rows)
         if station.me.rank == self.rank:
-            own = sum(row.samples for row in rows)
-            self._samples += own if self.job.method.has_server else own * self.job.workers
-            if op.advance:
-                self._latest = Snapshot(now_s, version, self._samples, op.weights.vector)
-                if self.schedule.due(updates=version, samples=self._samples, time_s=now_s):
-                    self._keep(self._latest)
+            self._keep(self.learned.applied(op, version, rows, now_s))
         return version
 
     def close(self) -> None:
         """Keeps the last weights, which are always evaluated."""
-        if self.trace.snapshots[-1].version != self._latest.version:
-            self._keep(self._latest)
-        self.trace.weights = self._latest.vector
+        self._keep(self.learned.show())
+        self.trace.weights = self.learned.latest.vector
 
-    def _keep(self, shot: Snapshot) -> None:
+    def _keep(self, shot: Snapshot | None) -> None:
+        if shot is None:
+            return
         target = self.job.budget.accuracy
         if target is not None:
             score = self.job.learner.evaluate(shot.vector)
-            shot = Snapshot(shot.time_s, shot.version, shot.samples, shot.vector, score)
+            shot = replace(shot, score=score)
             if score.accuracy is not None and score.accuracy >= target:
                 self.stop()
         self.trace.snapshots.append(shot)
