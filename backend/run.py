@@ -16,7 +16,9 @@ Progress = Callable[[str, float], None]
 """told what is running, and how much of everything is done, 0 … 1"""
 
 
-def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
+def train(
+    scenario: Scenario, *, progress: Progress | None = None, keep: Callable[[Run], Run] = lambda run: run
+) -> list[Run]:
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
     With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
@@ -25,6 +27,7 @@ def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
     Args:
         scenario: a loaded scenario.
         progress: told what is running, and how much of everything is done.
+        keep: called with each run as it ends, to store it before the next begins; answers it as stored.
 
     Returns:
         One measured run per algorithm and seed, evaluated after its end on the snapshots it left.
@@ -42,11 +45,11 @@ def train(scenario: Scenario, *, progress: Progress | None = None) -> list[Run]:
             trace.notes["other_load"] = other.share
         except RankFailed as failure:
             if failure.trace is not None:
-                runs.append(_run(plan, failure.trace, paced))
+                runs.append(keep(_run(plan, failure.trace, paced)))
             raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
         except RunFailed as failure:
             raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
-        runs.append(_run(plan, trace, paced))
+        runs.append(keep(_run(plan, trace, paced)))
     return runs
 
 

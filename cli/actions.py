@@ -63,7 +63,7 @@ def simulate(ask: Ask, output: Output) -> None:
     from paceline.simulator.run import simulate as run
 
     with output.progress() as stage:
-        runs = run(scenario, progress=stage("simulating"))
+        runs = run(scenario, progress=stage("simulating"), keep=lambda run: store.save(run, ask.out))
     _answer_runs(scenario.name, runs, ask, output)
 
 
@@ -74,21 +74,20 @@ def train(ask: Ask, output: Output) -> None:
 
     try:
         with output.progress() as stage, OtherLoad() as other:
-            runs = run(scenario, progress=stage("training"))
+            runs = run(scenario, progress=stage("training"), keep=lambda run: store.save(run, ask.out))
     except RunsFailed as failure:
-        _keep(failure, ask, output)
+        _say_kept(failure, output)
         raise
     _answer_runs(scenario.name, runs, ask, output)
     output.note(say_load(other.share))
 
 
-def _keep(failure: RunsFailed, ask: Ask, output: Output) -> None:
+def _say_kept(failure: RunsFailed, output: Output) -> None:
     for run in failure.runs:
-        output.note(f"kept what was recorded: {store.save(run, ask.out).path}")
+        output.note(f"kept what was recorded: {run.path}")
 
 
 def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
-    runs = [store.save(run, ask.out) for run in runs]
     output.answer({"scenario": name, "runs": [describe(run) for run in runs]}, [runs_table(runs)])
     if not output.as_json:
         _say_where(runs, ask, output)
@@ -124,7 +123,7 @@ def compare(ask: Ask, output: Output) -> None:
         with output.progress() as stage:
             comparison = run(scenario, stage=stage, keep=_keeper(kept, ask.out))
     except RunsFailed as failure:
-        _keep(failure, ask, output)
+        _say_kept(failure, output)
         raise
     answer = comparison.answer()
     folder = store.place(ask.out, f"{store.slug(scenario.name)}-comparison")

@@ -146,14 +146,13 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     network = probe(scenario, progress=stage("probing this machine"))
-    simulated = [keep(run) for run in simulate(scenario, network=network, progress=stage("predicting"))]
+    simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=told)
     even = simulate(scenario, network=network, spread=False, progress=stage("predicting without spread"))
     wrong = dict(zip(WRONG_MODELS, (free, even), strict=True))
     with OtherLoad() as other:
-        runs = train(scenario, progress=stage("measuring"))
-    measured = [keep(run) for run in runs]
+        measured = train(scenario, progress=stage("measuring"), keep=keep)
     return assemble(scenario.name, simulated=simulated, measured=measured, wrong=wrong, other_load=other.share)
 
 

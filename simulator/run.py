@@ -18,7 +18,6 @@ from typing import Any
 from paceline.algorithms.operations import Work
 from paceline.algorithms.values import Rank
 from paceline.records import Run
-from paceline.records.store import save
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.simulator.interpreter import simulate_job
@@ -60,7 +59,7 @@ def simulate(
     spread: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
-    out: Path | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
 ) -> list[Run]:
     """Predicts every algorithm and seed of a scenario.
 
@@ -70,7 +69,7 @@ def simulate(
         spread: whether steps vary as the scenario says; without, each takes its device's mean.
         message_cost: whether messages and collectives take time.
         progress: told the algorithm and the share of all runs that is done.
-        out: a folder to store the runs in.
+        keep: called with each run as it ends, to store it; answers it as stored.
 
     Raises:
         ScenarioError: with every mistake of the scenario.
@@ -102,7 +101,7 @@ def simulate(
                 algorithm=plan.name,
                 target=plan.target,
             )
-        runs.append(run if out is None else save(run, out))
+        runs.append(keep(run))
     return runs
 
 

@@ -37,10 +37,11 @@ class Engines(SimpleNamespace):
 def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     def simulated(scenario: Any, **options: Any) -> list[Run]:
         step_s = 1.0 if options.get("message_cost", True) else 0.9
-        return [run(plan.name, step_s=step_s, seed=plan.seed) for plan in scenario.plans()]
+        keep = options.get("keep", lambda run: run)
+        return [keep(run(plan.name, step_s=step_s, seed=plan.seed)) for plan in scenario.plans()]
 
-    def measured(scenario: Any, **_: Any) -> list[Run]:
-        return [run(plan.name, "measured", step_s=1.01, seed=plan.seed) for plan in scenario.plans()]
+    def measured(scenario: Any, keep: Engine, **_: Any) -> list[Run]:
+        return [keep(run(plan.name, "measured", step_s=1.01, seed=plan.seed)) for plan in scenario.plans()]
 
     made = Engines(simulate=simulated, train=measured, probe=lambda *_, **__: "this machine's profile")
     for module, name in (
@@ -159,8 +160,8 @@ def without_accuracy(whole: Run) -> Run:
 
 
 def test_a_failed_run_exits_with_1_and_is_kept(engines: Engines, tmp_path: Path) -> None:
-    def dies(*_: Any, **__: Any) -> list[Run]:
-        raise RunsFailed("rank 2 (worker) died at step 7: killed by SIGKILL", [run("sync-sgd", "measured")])
+    def dies(*_: Any, keep: Engine, **__: Any) -> list[Run]:
+        raise RunsFailed("rank 2 (worker) died at step 7: killed by SIGKILL", [keep(run("sync-sgd", "measured"))])
 
     engines.train = dies
     result = call("train", "quickstart", "--out", tmp_path, "--json")

@@ -18,7 +18,7 @@ from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.delayed import Agd
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.server import AsyncSgd
-from paceline.records.store import read_run
+from paceline.records.store import read_run, save
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.simulator.interpreter import simulate_job
@@ -163,7 +163,7 @@ def scenario_of(*algorithms: str, changes: Sequence[str] = ()) -> Scenario:
 def test_a_scenario_gives_one_run_per_algorithm_and_seed(tmp_path: Path) -> None:
     told: list[tuple[str, float]] = []
     scenario = scenario_of("sync-sgd", "agd", changes=["seeds=2"])
-    runs = simulate(scenario, progress=lambda *now: told.append(now), out=tmp_path)
+    runs = simulate(scenario, progress=lambda *now: told.append(now), keep=lambda run: save(run, tmp_path))
     assert [(run.algorithm, run.seed, run.kind) for run in runs] == [
         (name, seed, "simulated") for name in ("sync-sgd", "agd") for seed in (1, 2)
     ]
