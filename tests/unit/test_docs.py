@@ -1,0 +1,262 @@
+"""What README.md and docs/ say is what the code says: tables, defaults, links, commands and examples."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.method import RANGES, Guarantee, Notion
+from paceline.algorithms.operations import OPERATIONS
+from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
+from paceline.records.store import describe
+from paceline.records.summary import SMOOTHING, Staleness, Summary
+from paceline.records.tables import SCHEMAS, assemble
+from paceline.records.trace import Schedule
+from paceline.scenarios import load
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
+from tests.made_up import run
+from tests.support import FixedTiming, job_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+# --- reading Markdown ------------------------------------------------------------------------------------------------
+
+
+def page_of(name: str) -> str:
+    return (ROOT / "docs/methods" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(text) if kind == language]
+
+
+def table(text: str, header: str) -> list[list[str]]:
+    """The rows of the table whose header line begins so, as cells without the backquotes around them."""
+    lines = text[text.index(f"\n| {header}") :].strip().splitlines()[2:]
+    rows = lines[: next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))]
+    return [[cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def first_column(header: str) -> list[str]:
+    return [row[0] for row in table(GUIDE, header)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# --- methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_method_has_a_page_and_every_page_a_method() -> None:
+    assert {page.stem for page in (ROOT / "docs/methods").glob("*.md")} == set(METHODS)
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[([\w-]+)\]\(methods/\1\.md\)", index, re.MULTILINE) == list(METHODS)
+
+
+@EVERY_METHOD
+def test_the_rule_is_the_docstrings(name: str) -> None:
+    rule = (METHODS[name].__doc__ or "").split("\n\n")[1].strip()
+    (shown,) = blocks(page_of(name), "text")
+    assert [line.strip() for line in shown.splitlines()] == [line.strip() for line in rule.splitlines()]
+
+
+@EVERY_METHOD
+def test_the_notion_is_the_methods(name: str) -> None:
+    facts = dict(table(page_of(name), "| |"))
+    assert facts["staleness"].startswith(METHODS[name].notion.value)
+
+
+@EVERY_METHOD
+def test_the_guarantees_are_the_methods(name: str) -> None:
+    section = page_of(name).partition("## Guarantees\n")[2].partition("\n## ")[0]
+    said = dict(re.findall(r"^- `([\w-]+)`: (.+)$", section, re.MULTILINE))
+    assert said == {slug(guarantee): guarantee.value for guarantee in METHODS[name].guarantees}
+
+
+def slug(guarantee: Guarantee) -> str:
+    return guarantee.name.lower().replace("_", "-")
+
+
+@EVERY_METHOD
+def test_the_hyperparameters_are_the_methods(name: str) -> None:
+    """Names, order, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
+    rows = table(page_of(name), "name | default")
+    known = fields(METHODS[name])
+    assert MISSING not in [field.default for field in known]
+    said = {row[0]: yaml.safe_load(row[1]) for row in rows}
+    assert said == {field.name: field.default for field in known}
+    assert {row[0]: row[2] for row in rows if row[0] in RANGES} == {
+        field.name: RANGES[field.name][1] for field in known if field.name in RANGES
+    }
+    assert all(cell for row in rows for cell in row)
+
+
+@EVERY_METHOD
+def test_the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
+    """What eight further steps of four workers on two nodes add to a simulated run, whatever its ends cost."""
+    method = METHODS[name]()
+    workers = 1 if method.alone else 4
+    sent = []
+    for steps in (8, 16):
+        job = job_of(method, steps=steps * (workers if method.has_server else 1), nodes=[[0, 1], [2, 3]])
+        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
+        sent.append(int(assemble(trace, population=64).spans["bytes"].sum()))
+    formula = re.search(r"^\| bytes sent per step \| `([^`]+)`", page_of(name), re.MULTILINE)
+    assert formula is not None
+    values = {"P": workers, "S": 2, "n": job.learner.initial().nbytes, "k1": 2, "k2": 8}
+    assert eval(formula[1], {"__builtins__": {}}, values) == (sent[1] - sent[0]) / 8
+
+
+# --- the guide -------------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_has_every_operation() -> None:
+    assert first_column("operation | answer") == [operation.__name__ for operation in OPERATIONS]
+
+
+def test_the_guide_has_every_notion() -> None:
+    assert dict(table(GUIDE, "notion | counts")) == {notion.name: notion.value for notion in Notion}
+
+
+def test_the_guide_has_everything_that_a_run_holds() -> None:
+    assert first_column("key of run.json") == list(describe(run("sync-sgd")))
+    assert first_column("key of the summary") == list(Summary.__annotations__)
+    columns = {row[0]: re.findall(r"\w+", row[1]) for row in table(GUIDE, "table | columns")}
+    assert columns == {name: schema.names for name, schema in SCHEMAS.items()}
+    (staleness,) = (row[1] for row in table(GUIDE, "key of the summary") if row[0] == "staleness")
+    assert re.findall(r"`(\w+)`", "`" + staleness) == list(Staleness.__annotations__)
+    assert f"last {SMOOTHING}\nevaluations" in GUIDE
+
+
+def test_the_guide_has_every_exit_status() -> None:
+    assert [int(status) for status in first_column("status | means")] == [
+        0,
+        EXIT_FAILED,
+        EXIT_INPUT,
+        EXIT_INTERRUPTED,
+    ]
+
+
+@pytest.fixture
+def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's own method in a file of its own, where it can be imported."""
+    (source,) = (block for block in blocks(GUIDE, "python") if block.startswith("# k_avg.py\n"))
+    (tmp_path / "k_avg.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "k_avg", raising=False)
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.backend)], ids=["virtual", "real"])
+def test_the_guides_sessions_run(beside_its_file: None, real: bool) -> None:
+    """In order, in one session; the last block starts real processes and is left out of the virtual one."""
+    *virtual, last = blocks(GUIDE, "pycon")
+    assert "run_job(launch)" in last
+    text = "".join([*virtual, *([last] if real else [])])
+    session = doctest.DocTestParser().get_doctest(text, {}, "guide", "docs/guide.md", 0)
+    result = doctest.DocTestRunner().run(session)
+    assert result.attempted > 15
+    assert result.failed == 0
+
+
+def test_the_guide_shows_sync_sgd_as_it_is() -> None:
+    (shown,) = (block for block in blocks(GUIDE, "python") if block.startswith("@program\n"))
+    source = (ROOT / "algorithms/baseline.py").read_text(encoding="utf-8").partition("class SyncSgd")[2]
+    assert shown.strip() in "\n".join(line.removeprefix("    ") for line in source.splitlines())
+
+
+# --- README ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_scenario_in_the_readme_is_quickstart() -> None:
+    (shown,) = blocks(PAGES[0].read_text(encoding="utf-8"), "yaml")
+    assert load(shown).dump() == load("quickstart").dump()
+
+
+def test_the_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = blocks(PAGES[0].read_text(encoding="utf-8"), "python")
+    exec(shown, {})
+    assert re.findall(r"^([a-z]\S+) 0\.\d", capsys.readouterr().out, re.MULTILINE) == ["sync-sgd", "agd"]
+
+
+# --- links and commands ----------------------------------------------------------------------------------------------
+
+
+@EVERY_PAGE
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert target.is_relative_to(ROOT)
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}; no such heading"
+
+
+def commands(text: str) -> list[str]:
+    """Every `paceline …` with arguments, in code or on a line of its own; alternatives as one command each."""
+    quoted = [found.replace("\n", " ") for found in re.findall(r"`(paceline [^`]+)`", text)]
+    lines = re.findall(r"^(?:    |\$ )(paceline [^#\n]+)", text, re.MULTILINE)
+    every = []
+    for command in [*quoted, *lines]:
+        head, *others = command.strip().split("\\|")
+        every += [head, *(f"{head.rpartition(' ')[0]} {other}" for other in others)]
+    return every
+
+
+def documented() -> Sequence[str]:
+    return sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+
+
+NOT_YET = {"paceline check"}
+"""commands that the pages name as coming later; each must then really not be there"""
+
+
+@pytest.mark.parametrize("command", documented())
+def test_quoted_commands_are_understood(command: str) -> None:
+    group: Any = typer.main.get_command(app)
+    _, name, *arguments = shlex.split(command)
+    if command in NOT_YET:
+        assert name not in group.commands
+        return
+    group.commands[name].make_context(name, arguments or _least(name))  # parses and checks; runs nothing
+
+
+def _least(name: str) -> list[str]:
+    """What a command needs, where the text names the command alone."""
+    return {"list": ["algorithms"], "schema": []}.get(name, ["SCENARIO"])
+
+
+def test_commands_are_found_in_the_text() -> None:
+    text = "`paceline list a\\|b` and\n\n    paceline simulate x --json   # why\n"
+    assert commands(text) == ["paceline list a", "paceline list b", "paceline simulate x --json"]
+    assert {"paceline compare SCENARIO", "paceline list topologies"} <= set(documented())
+
+
+@EVERY_PAGE
+def test_quoted_make_targets_are_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    for words in re.findall(r"(?:`|^    )make ([a-z ]+?)(?:`|  +#)", text, re.MULTILINE):
+        assert set(words.split()) <= targets
