@@ -17,9 +17,11 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,22 +96,40 @@ def run_job(launch: Launch) -> Trace:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-        for me in team:
-            if (pid := os.fork()) == 0:
-                work(place, me)
-            children[pid] = me.rank
+        with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+            for me in team:
+                if (pid := os.fork()) == 0:
+                    work(place, me)
+                children[pid] = me.rank
         failure = Watch(launch, board, children, folder).run()
         trace = gather(launch.job, folder, start_s=board.start_s)
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        shutil.rmtree(folder, ignore_errors=True)
+        with uninterrupted():  # a second Ctrl-C does not end the cleaning up
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            shutil.rmtree(folder, ignore_errors=True)
     if failure is None:
         return trace
     raise RankFailed(str(failure), trace) if isinstance(failure, RunFailed) else failure
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A Ctrl-C during the block comes into force at its end."""
+    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
+        yield
+        return
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
 
 
 class Watch:

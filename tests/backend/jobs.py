@@ -53,8 +53,8 @@ def run_for_real(
     every: float = 1,
 ) -> Trace:
     """The job in real processes; every so many updates are kept."""
-    launch = Launch(job=job, schedule=lambda: Schedule(every=every), pace=pace, patience_s=patience_s, progress=progress)
-    return run_job(launch)
+    schedule = Schedule(every=every)
+    return run_job(Launch(job=job, schedule=lambda: schedule, pace=pace, patience_s=patience_s, progress=progress))
 
 
 # --- looking at processes --------------------------------------------------------------------------------------------
@@ -91,12 +91,12 @@ def ranks_of(launcher: int) -> Started | None:
 def wait_for_ranks(launcher: int, count: int, *, within_s: float = 60.0) -> Started:
     """Waits until `count` ranks run and have written something, so that a record of them can be kept."""
     until = time.monotonic() + within_s
-    while time.monotonic() < until:
+    while time.monotonic() < until and psutil.Process(launcher).status() != psutil.STATUS_ZOMBIE:
         started = ranks_of(launcher)
         if started is not None and len(started.ranks) == count and _written(started):
             return started
         time.sleep(0.05)
-    raise AssertionError(f"found no {count} ranks at work within {within_s:g} s")
+    raise AssertionError(f"found no {count} ranks at work: after {within_s:g} s, or when the launcher had ended")
 
 
 def _written(started: Started) -> bool:

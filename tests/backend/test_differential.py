@@ -31,9 +31,9 @@ pytestmark = pytest.mark.backend
 STEPS = 22  # no multiple of k2
 BUILT: dict[str, Method] = {"hbs-sgd": HbsSgd(k1=1, k2=3), "agd": Agd(delay=2)}  # elsewhere the defaults
 DETERMINISTIC = [name for name, method in METHODS.items() if BUILT.get(name, method()).deterministic]
-# gloo adds up in an order of its own, so the last digits may differ: a rounding or two of each step's sum. In float64 that
-# stays far below 1e-12 of the weights' scale (4e-16 at the most was seen); in float32 one rounding per step is granted
-# (2.6e-6; 1.8e-7 was seen).
+# gloo adds up in an order of its own, so the last digits may differ: a rounding or two of each step's sum. In float64
+# that stays far below 1e-12 of the weights' scale (4e-16 at the most was seen); in float32 one rounding per step is
+# granted (2.6e-6; 1.8e-7 was seen).
 TOLERANCE = {"float64": 1e-12, "float32": STEPS * float(np.finfo(np.float32).eps)}
 PROBLEMS = [("quadratic", "float64"), ("digits-mlp", "float64"), ("digits-mlp", "float32")]
 
@@ -76,7 +76,9 @@ class Noting:
 
 def simulated(job: Job) -> Trace:
     timing = FixedTiming(compute=lambda rank, step: 1.0 + (rank + step) % 3 / 7)
-    network = MeasuredNetwork(lambda _kind, members, size: 0.5 + 1e-3 * members, lambda size: 0.25 + 1e-4 * size)
+    network = MeasuredNetwork(
+        lambda _kind, members, size: 0.5 + 1e-3 * members + 1e-4 * size, lambda size: 0.25 + 1e-4 * size
+    )
     return simulate_job(job, timing, network, Schedule(every=5))
 
 
@@ -102,16 +104,15 @@ class Outcome:
 
 def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
     """All of the updates but their time."""
-    return sorted(
-        (u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates
-    )
+    return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
 
 
 @pytest.fixture(scope="module", params=PROBLEMS, ids="-".join)
 def problem(request: pytest.FixtureRequest) -> tuple[Learner, str]:
     model, precision = request.param
-    learning, data = ("train", "digits") if model == "digits-mlp" else ("quadratic", None)
-    return build(model, data=data, learning=learning, seed=3, precision=precision), precision
+    if model == "digits-mlp":
+        return build(model, data="digits", learning="train", seed=3, precision=precision), precision
+    return build(model, data=None, learning="quadratic", seed=3), precision
 
 
 @pytest.fixture(scope="module", params=DETERMINISTIC)

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError, RunFailed
+from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Method, Notion, Replica
 from paceline.algorithms.operations import AllReduce, Barrier, Gradient, Load, Next, Receive, Send, Start, Wait
@@ -302,5 +302,3 @@ def test_an_interrupt_passes_through_and_leaves_nothing() -> None:
     job: Job = job_of(find("async-sgd")(), 4, steps=LONG)
     with pytest.raises(KeyboardInterrupt):
         run_for_real(job, progress=interrupt)
-
-

@@ -1,0 +1,96 @@
+"""How real runs end: everybody at the same step, nothing left under way, and the record whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.delayed import Agd
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Method
+from paceline.algorithms.periodic import HbsSgd
+from paceline.records.trace import Trace
+from tests.backend.jobs import run_for_real
+from tests.support import job_of
+
+pytestmark = pytest.mark.backend
+
+NODES = [[0, 1], [2, 3]]
+BUILT: dict[str, Method] = {"hbs-sgd": HbsSgd(k1=2, k2=4), "agd": Agd(delay=2)}
+METHODS_BUILT = {name: BUILT.get(name) or method() for name, method in METHODS.items()}
+ENDLESS = 100_000
+BY_SECONDS: dict[str, Any] = {"seconds": 0.5}
+BY_ACCURACY: dict[str, Any] = {"accuracy": 0.4}
+"""the worker's losses have a common minimum of accuracy below 1 for rank 0's own, so this is passed in mid-run"""
+
+
+def endless(method: Method, **budget: float) -> Job:
+    return job_of(method, nodes=NODES, steps=ENDLESS, **budget)
+
+
+def check_whole(job: Job, trace: Trace) -> None:
+    """All ranks have ended by their programs, and what was sent was heard."""
+    assert set(trace.states) == {me.rank for me in job.team}
+    sent = Counter(span.rank for span in trace.spans if span.activity == "send")
+    assert Counter(source for _, source in trace.heard) == sent
+    assert trace.snapshots[-1].version >= max(update.version_applied for update in trace.updates)
+    np.testing.assert_array_equal(trace.snapshots[-1].vector, trace.weights)
+    assert trace.wall_s >= max(span.end_s for span in trace.spans)
+
+
+def check_ends(job: Job, trace: Trace) -> None:
+    """All keepers stopped at one step; every gradient up to there is in the record."""
+    keepers = [me.rank for me in job.team if me.role == job.method.keeper]
+    (steps,) = {trace.states[rank].step for rank in keepers}
+    assert 10 < steps < ENDLESS
+    if job.method.has_server:
+        assert len(trace.updates) == steps
+    else:
+        delay = job.method.delay if isinstance(job.method, Agd) else 0
+        applied = Counter(update.rank for update in trace.updates)
+        assert applied == dict.fromkeys(job.team[0].workers.ranks, steps - delay)
+
+
+@pytest.mark.parametrize("name", METHODS_BUILT)
+def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
+    job = endless(METHODS_BUILT[name], **BY_SECONDS)
+    trace = run_for_real(job)
+    check_ends(job, trace)
+    check_whole(job, trace)
+    assert 0.5 <= trace.wall_s < 1.5  # a step of all four in turn takes 17 ms; the rest is for a loaded machine
+
+
+@pytest.mark.parametrize("name", METHODS_BUILT)
+def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
+    job = endless(METHODS_BUILT[name], **BY_ACCURACY)
+    trace = run_for_real(job)
+    check_ends(job, trace)
+    check_whole(job, trace)
+    accuracies = [job.learner.evaluate(shot.vector).accuracy or 0.0 for shot in trace.snapshots]
+    assert accuracies[0] < BY_ACCURACY["accuracy"] <= max(accuracies)
+
+
+def test_a_server_says_goodbye_to_every_worker() -> None:
+    """The last thing that each worker hears is the server; none is left waiting for it."""
+    job = endless(METHODS["async-sgd"](), **BY_SECONDS)
+    trace = run_for_real(job)
+    replies = Counter(receiver for receiver, _ in trace.heard if receiver != job.keeper)
+    pushes = Counter(source for receiver, source in trace.heard if receiver == job.keeper)
+    applied = Counter(update.rank for update in trace.updates)
+    assert replies == pushes
+    assert pushes - applied == dict.fromkeys(job.team[0].workers.ranks, 1)
+
+
+def test_a_budget_of_seconds_that_is_spent_already_trains_nothing() -> None:
+    trace = run_for_real(endless(METHODS["sync-sgd"](), seconds=0.0))
+    assert trace.updates == []
+    assert len(trace.snapshots) == 1
+
+
+def test_an_accuracy_that_is_never_reached_does_not_end_the_run() -> None:
+    trace = run_for_real(job_of(METHODS["sync-sgd"](), nodes=NODES, steps=12, accuracy=2.0))
+    assert len(trace.updates) == 12 * 4

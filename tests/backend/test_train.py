@@ -1,0 +1,143 @@
+"""`train`: a scenario run for real, with the same tables and the same summary as a simulated one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from paceline.backend.run import train
+from paceline.records import Run, store
+from paceline.records.summary import StepTime, Summary
+from paceline.records.tables import ACTIVITIES, SCHEMAS
+from paceline.scenarios import load
+from paceline.simulator.run import simulate
+
+pytestmark = pytest.mark.backend
+
+SCENARIO = """
+name: tiny
+algorithms: [{name: sync-sgd, rate: 0.1}, async-sgd, {name: agd, delay: 1}]
+workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+cluster:
+  nodes:
+    - {device: {name: fast, overhead: 2 ms, per_sample: 0.125 ms}, per_node: 2}
+    - {device: {name: slow, overhead: 4 ms, per_sample: 0.25 ms}}
+  network: {link: eth-10g}
+  spread: {law: lognorm, sigma: 0.2}
+train: {pace: device, stretch: 2}
+evaluate: {every: 96 samples}
+target: {accuracy: 0.3}
+stop: {samples: 480}
+seed: 5
+"""
+COMPUTE_S = {0: 0.003, 1: 0.003, 2: 0.006}
+
+
+def runs_of(*changes: str) -> list[Run]:
+    return train(load(SCENARIO, list(changes)))
+
+
+@pytest.fixture(scope="module")
+def trained() -> list[Run]:
+    return runs_of()
+
+
+def test_there_is_one_run_for_every_algorithm_and_seed(trained: list[Run]) -> None:
+    assert [(run.algorithm, run.seed, run.kind) for run in trained] == [
+        (name, 5, "measured") for name in ("sync-sgd", "async-sgd", "agd")
+    ]
+    seeds = runs_of("seeds=2", "algorithms=[sync-sgd]", "stop.samples=48")
+    assert [(run.algorithm, run.seed) for run in seeds] == [("sync-sgd", 5), ("sync-sgd", 6)]
+
+
+def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list[Run]) -> None:
+    predicted = simulate(load(SCENARIO))
+    for run, other in zip(trained, predicted, strict=True):
+        summary: Any = run.summary
+        assert summary.keys() == other.summary.keys() == Summary.__annotations__.keys()
+        assert summary["step_s"].keys() == StepTime.__annotations__.keys()
+        assert summary["share"].keys() == set(ACTIVITIES)
+        assert sum(summary["share"].values()) == pytest.approx(1.0)
+        for name, schema in SCHEMAS.items():
+            assert list(getattr(run.tables, name)) == schema.names
+
+
+def test_the_figures_are_those_of_the_run(trained: list[Run]) -> None:
+    for run in trained:
+        summary = run.summary
+        # synchronous ones end together after 480 samples; the server drops what each of three workers has under way
+        assert summary["samples"] == 480 - 24 * (run.algorithm == "agd")
+        assert 60 <= summary["steps"] <= 63
+        assert summary["wall_s"] > 0.12
+        assert summary["bytes_sent"] > 0
+        assert summary["final_loss"] is not None and summary["final_loss"] < 2.4
+        assert not summary["diverged"]
+    delays = [run.summary["staleness"]["histogram"] for run in trained]
+    assert delays[0] == [[0, 60]] and delays[2] == [[1, 57]]
+
+
+def test_a_paced_run_says_so_and_keeps_to_its_stretched_devices(trained: list[Run]) -> None:
+    for run in trained:
+        assert run.summary["paced"] and not run.summary["emulated_network"]
+        compute = run.tables.spans.query("activity == 'compute'")
+        for rank, device_s in COMPUTE_S.items():
+            mine = compute[compute["rank"] == rank]
+            factors = ((mine["end_s"] - mine["start_s"]) / (2 * device_s)).to_numpy()
+            assert 0.8 < median(factors) < 1.35
+            assert factors.max() - factors.min() > 0.2, "the spread is paced too"
+
+
+def test_paced_steps_are_those_of_the_prediction(trained: list[Run]) -> None:
+    """Rank by rank, step by step: never shorter than the plan's, and rarely longer by more than half a millisecond."""
+    plans = load(SCENARIO).plans(paced=True)
+    for run, plan in zip(trained, plans, strict=True):
+        compute = run.tables.spans.query("activity == 'compute'")
+        beyond = [row.end_s - row.start_s - plan.compute_s(row.rank, row.step, 8) for row in compute.itertuples()]
+        assert min(beyond) >= -1e-9
+        assert median(beyond) < 0.5e-3
+
+
+def test_an_unpaced_run_says_so() -> None:
+    for run in runs_of("train.pace=none", "train.stretch=1"):
+        assert not run.summary["paced"]
+        assert run.summary["samples"] >= 456
+        median_s = run.summary["step_s"]["p50"]
+        assert median_s is not None and median_s < 0.02
+
+
+def test_what_differs_between_runs_is_in_the_machine_part_alone(trained: list[Run], tmp_path: Path) -> None:
+    folder = store.save(trained[0], tmp_path).path
+    assert folder is not None
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "evaluations.parquet",
+        "run.json",
+        "spans.parquet",
+        "updates.parquet",
+        "weights.safetensors",
+    ]
+    record = json.loads((folder / "run.json").read_text())
+    assert 0.0 <= record["machine"]["other_load"] <= 1.0
+    assert {"processor", "cores", "memory_bytes", "started_monotonic_s", "pace_late_s"} <= record["machine"].keys()
+    del record["machine"]
+    for fact in ("other_load", "started_monotonic_s", "pace_late_s", "processor"):
+        assert fact not in json.dumps(record)
+
+
+def test_the_weights_are_those_of_the_last_evaluation(trained: list[Run]) -> None:
+    for run, plan in zip(trained, load(SCENARIO).plans(paced=True), strict=True):
+        score = plan.job.learner.evaluate(run.weights)
+        assert score.loss == run.summary["final_loss"]
+        assert score.accuracy == run.summary["final_accuracy"]
+
+
+def test_progress_is_told_and_grows() -> None:
+    told: list[tuple[str, float]] = []
+    train(load(SCENARIO, ["algorithms=[sync-sgd, async-sgd]"]), progress=lambda what, done: told.append((what, done)))
+    shares = [done for _, done in told]
+    assert shares == sorted(shares)
+    assert shares[0] >= 0.0 and shares[-1] <= 1.0
+    assert {what.split(",")[0] for what, _ in told} == {"sync-sgd", "async-sgd"}
