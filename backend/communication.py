@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
@@ -58,7 +58,11 @@ class Communication:
             source = "anyone" if op.source is None else f"rank {op.source}"
             self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
         claim = thread.claim or Claim(self.transport.inbox)
-        envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
+        try:
+            envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
+        except TimedOut:
+            self.station.recorder.add("heard", (self.station.me.rank, None))
+            raise
         self.station.moving(thread)
         self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
         self.station.recorder.add("heard", (self.station.me.rank, envelope.source))

@@ -63,7 +63,7 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "heard":
                     trace.heard.append(value)
                 case "now":
-                    trace.notes.setdefault("now", []).append((int(me.rank), value))
+                    trace.now_s.setdefault(me.rank, []).append(value)
                 case "state":
                     trace.states[me.rank] = value
                 case "weights":

@@ -187,11 +187,10 @@ class AnyOrder(Driver):
         assert letter is not None, "a lane that receives is ready only if there is a letter"
         task.ready_s = letter.sent_s
         self._hear(task, letter.message.source)
-        self.trace.heard.append((task.me.rank, letter.message.source))
         return self._mail.take(task.me.rank, letter)
 
     def _read_clock(self, task: Task) -> float:
-        self.told_s.setdefault(task.me.rank, []).append(self.now_s)
+        self.trace.now_s.setdefault(task.me.rank, []).append(self.now_s)
         return self.now_s
 
     # ------------------------------------------------------------------------------------------------ lanes

@@ -57,9 +57,6 @@ class Driver(ABC):
         self.deliver_at_once, self.start = deliver_at_once, start
         self.trace = Trace()
         self.log: list[Entry] = []
-        self.heard: list[tuple[Rank, Rank | None]] = []
-        """as in the trace, and None for time-outs: with `told_s`, what a replay needs"""
-        self.told_s: dict[Rank, list[float]] = {}
         """what each rank's `Now` was answered"""
         self._tasks: list[Task] = []
         self._promises: dict[Handle[Any], Promise] = {}
@@ -78,7 +75,7 @@ class Driver(ABC):
 
     def _hear(self, task: Task, source: Rank | None) -> None:
         """Notes who was heard; None if nobody was in time."""
-        self.heard.append((task.me.rank, source))
+        self.trace.heard.append((task.me.rank, source))
 
     @property
     def now_s(self) -> float:

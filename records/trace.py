@@ -65,8 +65,10 @@ class Trace:
     """each rank's state at its end (simulated and any-order runs)"""
     weights: Any = None
     """the weights being learned, at the end"""
-    heard: list[tuple[Rank, Rank]] = field(default_factory=list)
-    """(receiver, source) of every message received, in order per receiver: what a replay needs"""
+    heard: list[tuple[Rank, Rank | None]] = field(default_factory=list)
+    """(receiver, source) of every receive, in order per receiver, None where it timed out: what a replay follows"""
+    now_s: dict[Rank, list[float]] = field(default_factory=dict)
+    """what each rank's `Now` was answered: a replay answers the same"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that belong into run.json only"""
 

@@ -181,6 +181,7 @@ class Simulation:
             case ops.Cancel(handle):
                 return self._cancel(strand, handle)
             case ops.Now():
+                self.trace.now_s.setdefault(strand.me.rank, []).append(self.env.now)
                 return self.env.now
             case ops.Access():
                 return self._cells.access(strand, op)

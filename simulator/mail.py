@@ -78,6 +78,7 @@ class Mail:
             strand.blocked = lambda: f"waits to receive from {whom}"
             letter = yield from self._await(rank, request, op.timeout_s)
             if letter is None:
+                self._trace.heard.append((rank, None))
                 raise TimedOut(f"{strand.standing()}: no message from {whom} within {op.timeout_s} s")
         step, now = strand.step, self._env.now
         self._trace.spans.append(

@@ -146,7 +146,7 @@ def test_the_guide_has_everything_that_a_run_holds() -> None:
     assert columns == {name: schema.names for name, schema in SCHEMAS.items()}
     (staleness,) = (row[1] for row in table(GUIDE, "key of the summary") if row[0] == "staleness")
     assert re.findall(r"`(\w+)`", "`" + staleness) == list(Staleness.__annotations__)
-    assert f"last {SMOOTHING}\nevaluations" in GUIDE
+    assert f"last {SMOOTHING} evaluations" in " ".join(GUIDE.split())
 
 
 def test_the_guide_has_every_exit_status() -> None:

@@ -57,9 +57,9 @@ class ByTheClock(Case):
 @pytest.mark.parametrize("seed", range(10))
 def test_times_and_time_outs_are_replayed(seed: int) -> None:
     job = job_of(ByTheClock(), 3, steps=1)
-    run = AnyOrder(job)
-    told = run.run(Shuffled(seed)).states[ZERO].memory
-    again = replay(job, Recording.of(run.heard, run.told_s))
+    recorded = AnyOrder(job).run(Shuffled(seed))
+    told = recorded.states[ZERO].memory
+    again = replay(job, Recording.of(recorded.heard, recorded.now_s))
     assert again.states[ZERO].memory == told
 
 
