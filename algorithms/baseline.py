@@ -57,7 +57,7 @@ class SyncSgd(Method):
 
     name = "sync-sgd"
     notion = Notion.STEPS
-    source = "papers.md 8.1; the synchronous baseline of all five papers"
+    source = "the synchronous baseline of all five papers"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     rate: float = 0.1

@@ -51,7 +51,7 @@ class Agd(Method):
 
     name = "agd"
     notion = Notion.STEPS
-    source = "PNNL, 'Leveraging Asynchronicity in Gradient Descent' (OpenReview rkFd2P5gl); papers.md 8.13"
+    source = "PNNL, 'Leveraging Asynchronicity in Gradient Descent' (OpenReview rkFd2P5gl)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.EXACT_DELAY, Guarantee.REPLICAS_EQUAL})
 
     delay: int = 1

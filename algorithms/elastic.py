@@ -64,7 +64,7 @@ class Easgd(Elastic):
 
     name = "easgd"
     notion = Notion.EXCHANGE_LAG
-    source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD); papers.md 8.10"
+    source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD)"
     guarantees = frozenset(
         {Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES}
     )
@@ -124,7 +124,7 @@ class SyncEasgd3(Elastic):
 
     name = "sync-easgd3"
     notion = Notion.EXCHANGE_LAG
-    source = "You, Buluç, Demmel, SC'17, Sync EASGD3 (equations (1) and (2), Algorithm 4's placement); papers.md 8.10"
+    source = "You, Buluç, Demmel, SC'17, Sync EASGD3 (equations (1) and (2), Algorithm 4's placement)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
 
     def begin(self, me: Me, vector: Any) -> Elastically:

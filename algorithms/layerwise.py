@@ -29,7 +29,7 @@ class LayerwiseSgd(Method):
 
     name = "layerwise-sgd"
     notion = Notion.STEPS
-    source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel); papers.md 8.12, LW-strict"
+    source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel), waiting before the update"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     rate: float = 0.1

@@ -134,7 +134,7 @@ def outcome(room: Room) -> Mapping[Rank, Any]:
 def sent_bytes(op: Collective, rank: Rank) -> int:
     """Bytes that one member sends: a ring for all-reduce and all-gather, from or to the root for the rest.
 
-    torch.distributed does not say what it sent; so every kind of run counts by the same closed forms (oracles.md O1).
+    torch.distributed does not say what it sent; so every kind of run counts by the same closed forms.
 
     >>> import numpy as np
     >>> sent_bytes(AllReduce(value=np.zeros(100), group=Group((Rank(0), Rank(1))), key=""), Rank(0))

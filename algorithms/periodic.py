@@ -31,7 +31,7 @@ class HbsSgd(Method):
 
     name = "hbs-sgd"
     notion = Notion.LOCAL_AGE
-    source = "Cong and Bhardwaj, ICMLA'17, by the rule of Hier-AVG (Zhou and Cong, arXiv 1903.05133); papers.md 8.4"
+    source = "Cong and Bhardwaj, ICMLA'17, by the rule of Hier-AVG (Zhou and Cong, arXiv 1903.05133)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET})
 
     k1: int = 2

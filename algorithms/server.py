@@ -45,7 +45,7 @@ class AsyncSgd(Method):
 
     name = "async-sgd"
     notion = Notion.VERSION_LAG
-    source = "papers.md 8.5; Dean et al. 2012; You, Buluç, Demmel, SC'17"
+    source = "Dean et al. 2012 (Downpour with period 1); You, Buluç, Demmel, SC'17 (Async SGD)"
     guarantees = frozenset({Guarantee.CONSERVES_MESSAGES})
     has_server: ClassVar[bool] = True
 

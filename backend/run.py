@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from paceline.algorithms.errors import RunFailed
 from paceline.backend.launch import Launch, RankFailed, run_job
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
+from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
 from paceline.scenarios.schema import Scenario
 
@@ -17,7 +20,10 @@ Progress = Callable[[str, float], None]
 
 
 def train(
-    scenario: Scenario, *, progress: Progress | None = None, keep: Callable[[Run], Run] = lambda run: run
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    progress: Progress | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
 ) -> list[Run]:
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
@@ -25,16 +31,18 @@ def train(
     modelled time; the runs are labelled as paced.
 
     Args:
-        scenario: a loaded scenario.
+        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         progress: told what is running, and how much of everything is done.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
 
     Returns:
-        One measured run per algorithm and seed, evaluated after its end on the snapshots it left.
+        One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
+        costs no measured time.
 
     Raises:
         RunsFailed: a rank died or failed; it carries the runs before and what was recorded until then.
     """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)

@@ -77,7 +77,9 @@ Algorithms = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
 Seeds = Annotated[
     int | None,
-    typer.Option(min=1, help="So many seeds, counted up from the first; figures then come with 95 % intervals."),
+    typer.Option(
+        min=1, help="So many seeds, counted up from the first; `compare` then gives figures with 95 % intervals."
+    ),
 ]
 Out = Annotated[
     Path,
@@ -99,7 +101,9 @@ Pace = Annotated[
 ]
 Network = Annotated[
     NetworkName | None,
-    typer.Option(help="What the real messages cross: this machine, or an emulated network.", show_default=False),
+    typer.Option(
+        help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
+    ),
 ]
 RUNS = Path("runs")
 

@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* The keys are those that DESIGN.md section 6 promises; a figure that cannot be said is None.
+* The keys are those that docs/guide.md lists; a figure that cannot be said is None.
 * A rank's second belongs to exactly one activity. Where several lanes are busy at once, the first of `ACTIVITIES`
   counts: communication hidden behind a gradient costs nothing. A second in which nothing was recorded is waiting.
 """

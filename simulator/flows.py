@@ -36,8 +36,8 @@ class Flow:
 def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]) -> list[float]:
     """The max-min fair rate of each flow, given the ports that it passes and what they carry.
 
-    All rates rise together until a port is full; the flows through it keep theirs, the others go on (oracles.md O1,
-    progressive filling).
+    All rates rise together until a port is full; the flows through it keep theirs, the others go on
+    (progressive filling).
 
     >>> fair_rates([("a", "b"), ("a",), ("b",)], {"a": 1.0, "b": 2.0})
     [0.5, 0.5, 1.5]

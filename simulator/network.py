@@ -55,7 +55,7 @@ class Network(Protocol):
 
 
 class Channels:
-    """Serial channels, one for each group and stream: first come, first served (papers.md 8.12)."""
+    """Serial channels, one for each group and stream: first come, first served."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env

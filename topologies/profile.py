@@ -1,6 +1,6 @@
 """What a quick probe of a machine found: the costs that a prediction of this very machine is made with.
 
-Nothing in a profile is fitted to a run that it is to predict. Times are means over pooled probes.
+Nothing in a profile is fitted to a run that it is to predict. Times are medians over launches of each launch's mean.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Profile:
         load_s: loading a batch, and everything else that a worker does in a step beside its gradient.
         update_s: an update at a worker.
         serve_s: what a server does for a message, from having it to waiting for the next.
-        samples: how many operations each figure is the mean of.
+        samples: how many operations each figure comes from.
     """
 
     collectives: Mapping[tuple[str, int], Points] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The closed forms of collectives against their patterns played message by message, data included (oracles O1)."""
+"""The closed forms of collectives against their patterns played message by message, data and all (O1)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_halving_doubling(p: int) -> None:
     assert slowest(ranks) == close(collectives.halving_doubling_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
-def test_halving_doubling_of_six_is_the_oracles_number_not_the_comments() -> None:
+def test_halving_doubling_of_six_ranks_counts_the_next_power_of_two_below() -> None:
     """O1, C5: 'p=6: exact 3.512 ms against 3.679 ms from the comment' differ in n β by 2 (5/6 − 3/4)."""
     exact = collectives.halving_doubling_s(6, 1e6, 0.0, 1e-9)
     comment = (2 * 5 / 6 + 2) * 1e6 * 1e-9

@@ -1,4 +1,4 @@
-"""Simulated runs against the closed forms of messages and collectives (oracles.md O1, papers.md 9.10 number 54)."""
+"""Simulated runs against the closed forms of messages and collectives (docs/invariants.md, O1 and number 54)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated runs against the laws of waiting, staleness and overlap (oracles.md O2–O4, papers.md 9.4, 9.6, 9.10)."""
+"""Simulated runs against the laws of waiting, staleness and overlap (docs/invariants.md)."""
 
 from __future__ import annotations
 

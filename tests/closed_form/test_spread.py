@@ -1,4 +1,4 @@
-"""The largest of N unit-mean factors against the table of order statistics (oracles O2, S4)."""
+"""The largest of N unit-mean factors against the table of order statistics (docs/invariants.md, O2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants of delayed gradients (numbers 39 and 40 of the paper digest)."""
+"""Invariants of delayed gradients (numbers 39 and 40 of docs/invariants.md)."""
 
 from __future__ import annotations
 

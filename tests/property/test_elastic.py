@@ -1,4 +1,4 @@
-"""Invariants of elastic averaging (numbers as in the paper digest, section 9.2), in fractions where they are exact.
+"""Invariants of elastic averaging (numbers as in docs/invariants.md), in fractions where they are exact.
 
 Number 10 and the mutations that it must kill are in `test_elastic_sum`.
 """

@@ -164,6 +164,6 @@ def test_the_sum_is_conserved(method: Callable[..., Any]) -> None:
     "mutant", [ReplyAfterUpdate, CentreSeesMovedWorker, StaleReply, SynchronousCentreSeesMovedWorkers]
 )
 def test_the_mutation_is_killed(mutant: Callable[..., Any]) -> None:
-    """Number 10 fails, as it must, on each of the mutations that the digest names."""
+    """Number 10 fails, as it must, on each of the mutations that docs/invariants.md names."""
     with pytest.raises(AssertionError, match="the sum has moved"):
         check_the_sum(mutant)

@@ -1,4 +1,4 @@
-"""Invariants of parameter servers (numbers as in the paper digest, sections 9.3 and 9.4), in every order of moves.
+"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves.
 
 Number 25 is in closed_form/test_simulator_waiting.
 """

@@ -1,4 +1,4 @@
-"""Invariants of simulated runs (numbers 53, 54, 56 and 57 of the paper digest), for every method on random clusters."""
+"""Invariants of simulated runs (docs/invariants.md, numbers 53 to 57), for every method on random clusters."""
 
 from __future__ import annotations
 

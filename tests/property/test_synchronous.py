@@ -1,4 +1,4 @@
-"""Invariants of the synchronous family (numbers as in the paper digest, section 9.1), in every order of moves.
+"""Invariants of the synchronous family (numbers as in docs/invariants.md), in every order of moves.
 
 Where values are compared exactly, that is because reductions go in rank order whoever comes first.
 """

@@ -104,7 +104,7 @@ def test_progress_is_told_samples_and_time() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=st.integers(0, 2**16))
 def test_simulator_wide_invariants(name: str, seed: int) -> None:
-    """Papers.md 9.10, number 53, on random speeds."""
+    """Number 53 of docs/invariants.md, on random speeds."""
     times = np.random.default_rng(seed).exponential(1.0, (5, 64))
     timing = FixedTiming(compute=lambda rank, step: float(times[rank, step]), work=0.01, load=0.02)
 

@@ -160,7 +160,7 @@ def test_quadratic_noise_has_the_variance_it_says() -> None:
 
 
 def test_quadratic_follows_the_exact_mean_and_variance() -> None:
-    """m' = (1 − g) m, V' = (1 − g)² V + η² c / b (oracles O5, Q1), over 2000 seeds."""
+    """m' = (1 − g) m, V' = (1 − g)² V + η² c / b (docs/invariants.md, O5), over 2000 seeds."""
     rate, batch, steps, runs = 0.5, 4, 10, 2000
     options = QuadraticOptions(dimensions=2, layers=1, spectrum=1.0, noise=1.0)
     ends = []
