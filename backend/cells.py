@@ -47,8 +47,8 @@ class Cells:
         path, form = self._folder / f"{cell.name}.cell", self._folder / f"{cell.name}.form"
         if value is None and not form.exists():
             return None
-        with (self._folder / "cells.lock").open("wb") as guard:
-            fcntl.lockf(guard, fcntl.LOCK_EX)
+        with (self._folder / "guard").open("wb") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)  # lockf would let the lanes of one process pass each other
             if not form.exists():
                 array = np.asarray(value)
                 np.zeros(array.size + 1, array.dtype).tofile(path)

@@ -16,7 +16,7 @@ from paceline.algorithms.operations import Cell
 from paceline.backend.cells import Cells
 
 CELL = Cell("shared")
-TURNS = 300
+TURNS = 1500  # so many that processes and lanes do come between each other
 
 
 def add_under_lock(folder: Path, lanes: int = 1) -> None:
@@ -93,3 +93,27 @@ def test_cells_of_other_names_and_nodes_are_others(tmp_path: Path) -> None:
     here.access(CELL, "swap", np.array([1.0]))
     assert there.access(CELL, "read", None) is None
     assert here.access(Cell("another"), "read", None) is None
+
+
+def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) -> None:
+    """Each of them may be the one that makes the cell; neither writes into a file that the other then replaces."""
+    cells, together = Cells(tmp_path), threading.Barrier(4)
+    failures: list[Exception] = []
+
+    def lane() -> None:
+        try:
+            for number in range(100):
+                together.wait(timeout=10)
+                cells.access(Cell(f"{number}"), "swap", np.full(3, 7.0))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=lane) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    other = Cells(tmp_path)
+    for number in range(100):
+        assert other.access(Cell(f"{number}"), "read", None).tolist() == [7.0, 7.0, 7.0]

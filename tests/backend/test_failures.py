@@ -21,7 +21,7 @@ from paceline.algorithms.operations import AllReduce, Barrier, Gradient, Load, N
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Rank, Step
 from paceline.backend.launch import RankFailed
-from tests.backend.jobs import no_children, ranks_of, run_for_real
+from tests.backend.jobs import Steps, no_children, ranks_of, run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import job_of
 
@@ -229,8 +229,6 @@ class Slow(Case):
 
 
 def test_waiting_for_a_long_gradient_is_no_deadlock() -> None:
-    from tests.backend.jobs import Steps
-
     trace = run_for_real(job_of(Slow(), 2, steps=1), patience_s=0.2, pace=Steps((1.0, 1.0)))
     assert trace.wall_s > 1.0
 

@@ -89,7 +89,7 @@ def test_a_shorter_job_is_not_the_recorded_one(job: Job, recorded: Trace) -> Non
 
 
 def test_a_replay_in_another_process_ends_there_too(recorded: Trace) -> None:
-    heard = json.dumps([(int(receiver), int(source)) for receiver, source in recorded.heard])
+    heard = json.dumps(recorded.heard)
     command, root = [sys.executable, "-c", ELSEWHERE], Path(__file__).resolve().parents[2]
     done = subprocess.run(command, input=heard, capture_output=True, text=True, timeout=60, cwd=root, check=False)
     assert done.returncode == 0, done.stderr

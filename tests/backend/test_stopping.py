@@ -23,12 +23,12 @@ NODES = [[0, 1], [2, 3]]
 BUILT: dict[str, Method] = {"hbs-sgd": HbsSgd(k1=2, k2=4), "agd": Agd(delay=2)}
 METHODS_BUILT = {name: BUILT.get(name) or method() for name, method in METHODS.items()}
 ENDLESS = 100_000
-BY_SECONDS: dict[str, Any] = {"seconds": 0.5}
+BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
 BY_ACCURACY: dict[str, Any] = {"accuracy": 0.4}
 """the worker's losses have a common minimum of accuracy below 1 for rank 0's own, so this is passed in mid-run"""
 
 
-def endless(method: Method, **budget: float) -> Job:
+def endless(method: Method, **budget: Any) -> Job:
     return job_of(method, nodes=NODES, steps=ENDLESS, **budget)
 
 
@@ -61,7 +61,7 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     trace = run_for_real(job)
     check_ends(job, trace)
     check_whole(job, trace)
-    assert 0.5 <= trace.wall_s < 1.5  # a step of all four in turn takes 17 ms; the rest is for a loaded machine
+    assert 0.3 <= trace.wall_s < 1.3  # a step of all four in turn takes 17 ms; the rest is for a loaded machine
 
 
 @pytest.mark.parametrize("name", METHODS_BUILT)
@@ -82,7 +82,8 @@ def test_a_server_says_goodbye_to_every_worker() -> None:
     pushes = Counter(source for receiver, source in trace.heard if receiver == job.keeper)
     applied = Counter(update.rank for update in trace.updates)
     assert replies == pushes
-    assert pushes - applied == dict.fromkeys(job.team[0].workers.ranks, 1)
+    for rank in job.team[0].workers.ranks:
+        assert pushes[rank] == applied[rank] + 1
 
 
 def test_a_budget_of_seconds_that_is_spent_already_trains_nothing() -> None:

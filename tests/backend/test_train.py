@@ -96,7 +96,10 @@ def test_paced_steps_are_those_of_the_prediction(trained: list[Run]) -> None:
     plans = load(SCENARIO).plans(paced=True)
     for run, plan in zip(trained, plans, strict=True):
         compute = run.tables.spans.query("activity == 'compute'")
-        beyond = [row.end_s - row.start_s - plan.compute_s(row.rank, row.step, 8) for row in compute.itertuples()]
+        lasted = (compute["end_s"] - compute["start_s"]).tolist()
+        steps = zip(compute["rank"].tolist(), compute["step"].tolist(), strict=True)
+        due = [plan.compute_s(rank, step, 8) for rank, step in steps]
+        beyond = [took - planned for took, planned in zip(lasted, due, strict=True)]
         assert min(beyond) >= -1e-9
         assert median(beyond) < 0.5e-3
 
