@@ -23,7 +23,7 @@ from paceline.algorithms.values import Rank, Step
 from paceline.backend.launch import RankFailed
 from tests.backend.jobs import Steps, no_children, ranks_of, run_for_real
 from tests.contract.cases import Case, vector
-from tests.support import job_of
+from tests.support import Bowl, job_of
 
 pytestmark = pytest.mark.backend
 
@@ -300,3 +300,42 @@ def test_an_interrupt_passes_through_and_leaves_nothing() -> None:
     job: Job = job_of(find("async-sgd")(), 4, steps=LONG)
     with pytest.raises(KeyboardInterrupt):
         run_for_real(job, progress=interrupt)
+
+
+# --- before the start ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fragile(Bowl):
+    """A learner with which nobody but the first rank to come lives to see the start."""
+
+    folder: Path = Path()
+    raises: bool = False
+
+    def initial(self) -> Any:
+        (self.folder / f"came{os.getpid()}").touch()
+        if os.getpid() != LAUNCHER and len(list(self.folder.glob("came*"))) >= 2:
+            if self.raises:
+                raise MemoryError("no room for the weights")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().initial()
+
+
+LAUNCHER = os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("raises", "message"),
+    [
+        (True, r"rank \d \(worker\) failed: MemoryError: no room"),
+        (False, r"rank \d \(worker\) died .*: killed by SIGKILL"),
+    ],
+)
+def test_a_rank_that_dies_before_the_start_ends_the_run(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, raises: bool, message: str
+) -> None:
+    """The others wait for it to be ready; they are given up after the grace."""
+    monkeypatch.setattr("paceline.backend.launch.GRACE_S", 0.5)
+    learner = Fragile(folder=tmp_path_factory.mktemp("came"), raises=raises)
+    with pytest.raises(RankFailed, match=message):
+        run_for_real(job_of(find("async-sgd")(), 3, steps=5, learner=learner))
