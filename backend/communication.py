@@ -47,6 +47,10 @@ class Communication:
 
     def send(self, thread: Thread, op: Send) -> None:
         """Hands a message over."""
+        if op.to not in self.station.me.everyone:  # gloo would wait for it for ever
+            raise ProgramError(
+                f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.everyone}"
+            )
         start = self.station.clock.now()
         self.transport.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
         self.station.span(thread, "send", start, bytes=nbytes(op.value))

@@ -91,7 +91,7 @@ def run_job(launch: Launch) -> Trace:
     team, keeper_role = launch.job.team, launch.job.method.keeper
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     board = Board(len(team), [me.rank for me in team if me.role == keeper_role])
-    place = Place(launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
+    place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
     children: dict[int, Rank] = {}
     try:
         sys.stdout.flush()
@@ -118,18 +118,20 @@ def run_job(launch: Launch) -> Trace:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C during the block comes into force at its end."""
+    """A Ctrl-C or a request to terminate during the block comes into force at its end."""
     if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
         yield
         return
     heard: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: heard.append(number)) for number in both]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(both, before, strict=True):
+            signal.signal(number, handler)
     if heard:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(heard[0])
 
 
 class Watch:

@@ -43,6 +43,8 @@ ENVELOPE_BYTES = 4096
 class Place:
     """What a rank's process is given through the fork."""
 
+    launcher: int
+    """its process id"""
     job: Job
     pace: Pace | None
     schedule: Callable[[], Schedule]
@@ -54,7 +56,10 @@ class Place:
 def work(place: Place, me: Me) -> NoReturn:
     """Performs the rank's program, leaves its record, and ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
+    if os.getppid() != place.launcher:  # which has died before the line above
+        os._exit(EXIT_FAILED)
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
     warnings.showwarning = lambda message, category, file, line, *_: recorder.add(
         "warning", (str(message), category, file, line)

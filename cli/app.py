@@ -9,6 +9,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+import signal
+import threading
 import traceback
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +31,9 @@ class Guarded(TyperGroup):
     """Turns what went wrong into a message on standard error and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            # a batch system's or `timeout`'s end is a Ctrl-C: nothing is left running, nothing half-written
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,5 +1,8 @@
 """Who gets how much of a link, and when messages arrive."""
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 import simpy
 from hypothesis import given
@@ -19,7 +22,7 @@ def arrivals(network: StarNetwork | MeasuredNetwork | NoCost, *messages: tuple[i
     network.attach(env)
     times: dict[int, float] = {}
 
-    def follow(index: int, message: tuple[int, int, int]) -> simpy.events.ProcessGenerator:
+    def follow(index: int, message: tuple[int, int, int]) -> Generator[simpy.Event, Any, None]:
         yield network.message(Rank(message[0]), Rank(message[1]), message[2])
         times[index] = env.now
 
