@@ -38,13 +38,11 @@ from paceline.backend import wire
 
 LOOK_S = 0.05
 """how often a waiting thread looks whether a peer has died"""
-TORCH_OPS: dict[str, Any] = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-}  # gloo has no mean: the sum is divided afterwards
+TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
+"""gloo has no mean: the sum is divided afterwards"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
     """A message as it travels."""
 

@@ -1,0 +1,81 @@
+"""`compare` as a whole: probed, predicted, measured, side by side. Whether the figures agree is for benchmarks/fidelity.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import paceline
+from paceline.backend.calibrate import probe
+from paceline.cli.app import app
+from paceline.records.store import read_run
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+SCENARIO = """
+name: side-by-side
+algorithms: [sync-sgd, async-sgd, easgd]
+workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+cluster:
+  nodes:
+    - {device: {name: fast, overhead: 5 ms, per_sample: 0.1 ms}, per_node: 2}
+    - {device: {name: slow, overhead: 10 ms, per_sample: 0.2 ms}}
+  network: {link: eth-10g}
+  spread: {law: lognorm, sigma: 0.2}
+evaluate: {every: 96 samples}
+target: {accuracy: 0.3}
+stop: {samples: 480}
+seed: 5
+"""
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    folder = tmp_path_factory.mktemp("comparison")
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    result = CliRunner().invoke(app, ["compare", str(folder / "scenario.yaml"), "--json", "--out", str(folder / "out")])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout), folder / "out"
+
+
+def test_the_answer_has_every_algorithm_on_both_sides(answered: tuple[Any, Path]) -> None:
+    answer, _ = answered
+    assert answer["scenario"] == "side-by-side" and answer["predicts"] == "this machine"
+    assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd", "easgd"]
+    for line in answer["algorithms"]:
+        assert (line["simulated"]["kind"], line["measured"]["kind"]) == ("simulated", "measured")
+        assert line["measured"]["paced"] is True
+        assert line["simulated"]["updates"] == line["measured"]["updates"]
+        assert set(line["wrong_models"]) == {"no_message_cost", "no_spread"}
+        step_s, real_s = (line[side]["step_s"]["mean"] for side in ("simulated", "measured"))
+        assert line["error"]["step_s"]["mean"] == pytest.approx((step_s - real_s) / real_s)
+    assert 0.0 <= answer["other_load"] <= 1.0
+
+
+def test_deterministic_methods_have_exactly_the_predicted_staleness(answered: tuple[Any, Path]) -> None:
+    lines = {line["name"]: line for line in answered[0]["algorithms"]}
+    for name in ("sync-sgd", "easgd"):
+        assert lines[name]["error"]["staleness_tv"] == 0.0
+        assert lines[name]["simulated"]["staleness"] == lines[name]["measured"]["staleness"]
+
+
+def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path]) -> None:
+    _, out = answered
+    runs = [read_run(path) for path in sorted(out.iterdir()) if (path / "run.json").exists()]
+    assert sorted((run.algorithm, run.kind) for run in runs) == sorted(
+        (name, kind) for name in ("sync-sgd", "async-sgd", "easgd") for kind in ("simulated", "measured")
+    )
+    assert (out / "side-by-side-comparison-1" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
+    profile = probe(paceline.load(SCENARIO, algorithms=["sync-sgd"]))
+    nbytes = 4810 * 4
+    assert 0.0 < profile.message_s(nbytes) < 1.0
+    for operation in ("AllReduce", "Broadcast", "Reduce"):
+        assert 0.0 < profile.collective_s(operation, 3, nbytes) < 1.0
+    assert 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
