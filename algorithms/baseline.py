@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -15,12 +15,11 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialSgd(Method):
+class SequentialSgd(Descent):
     """SGD on one worker: what every other method is compared with.
 
     x ← x − η g(x)
@@ -32,12 +31,9 @@ class SequentialSgd(Method):
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
     alone: ClassVar[bool] = True
 
-    rate: float = 0.1
-    momentum: float = 0.0
-
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = Sgd(self.rate, self.momentum)
+        rule = self.rule
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -49,7 +45,7 @@ class SequentialSgd(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncSgd(Method):
+class SyncSgd(Descent):
     """Every gradient of every worker is averaged before anyone takes the step: one worker with P times the batch.
 
     x ← x − η (1/P) Σ_i g_i(x)
@@ -60,12 +56,9 @@ class SyncSgd(Method):
     source = "the synchronous baseline of all five papers"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
-    rate: float = 0.1
-    momentum: float = 0.0
-
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = Sgd(self.rate, self.momentum)
+        rule = self.rule
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

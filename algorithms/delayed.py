@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion
+from paceline.algorithms.method import Descent, Guarantee, Me, Notion
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -18,7 +18,6 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Contribution, Weights
 
 
@@ -41,7 +40,7 @@ class Delayed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agd(Method):
+class Agd(Descent):
     """Asynchronous gradient descent with an exact delay d: the mean gradient of step t − d is applied after step t.
 
     x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
@@ -56,15 +55,13 @@ class Agd(Method):
 
     delay: int = 1
     """d, in steps; provenance: ours, the delays of the paper were not found"""
-    rate: float = 0.1
-    momentum: float = 0.0
 
     def begin(self, me: Me, vector: Any) -> Delayed:
-        return Delayed(0, Weights(vector, 0))
+        return Delayed(0, Weights(vector, 0), memory=self.rule.init(vector))
 
     @program
     def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
-        rule = Sgd(self.rate, self.momentum)
+        rule = self.rule
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

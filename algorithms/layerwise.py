@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -16,12 +16,11 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Weights, join
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerwiseSgd(Method):
+class LayerwiseSgd(Descent):
     """Synchronous SGD with layer-wise overlap: backward goes last layer first, and so do the exchanges.
 
     x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, all before the next forward pass; in value, `sync-sgd`.
@@ -32,12 +31,9 @@ class LayerwiseSgd(Method):
     source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel), waiting before the update"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
-    rate: float = 0.1
-
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = Sgd(self.rate)
-        layers = me.layout.layers
+        rule, layers = self.rule, me.layout.layers
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             parts = yield from LayerGradients(state.weights, batch)
@@ -46,12 +42,15 @@ class LayerwiseSgd(Method):
                 gradient = yield from Wait(part)
                 key = f"gradient {step.number} {layer.name}"
                 means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key))))
-            updated = []
+            updated, memories = [], []
             for layer, mean in zip(reversed(layers), means, strict=True):
                 reduced = yield from Wait(mean)
                 yield from Work("update", reduced.nbytes)
-                updated.append(rule.update(state.weights.vector[layer.part], reduced, None)[0])
-            vector = join(updated[::-1])
+                before = None if state.memory is None else state.memory[layer.part]
+                vector, memory = rule.update(state.weights.vector[layer.part], reduced, before)
+                updated.append(vector)
+                memories.append(memory)
+            vector, memory = join(updated[::-1]), None if state.memory is None else join(memories[::-1])
             version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version))
+            state = Replica(step.number + 1, Weights(vector, version), memory)
         return state

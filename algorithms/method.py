@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.program import Routine
+from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Group, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
@@ -124,6 +125,24 @@ class Method(ABC):
     def server(self, me: Me, state: Any) -> Routine[Any]:
         """What the server does, in a method that has one."""
         raise NotImplementedError(f"{self.name} says has_server = True and defines no server")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent(Method):
+    """A method whose steps are those of SGD: what its rate and momentum mean."""
+
+    rate: float = 0.1
+    """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it"""
+    momentum: float = 0.0
+    """μ of heavy ball, kept by each replica for itself; 0 is plain SGD"""
+
+    @property
+    def rule(self) -> Sgd:
+        """How a gradient becomes a step."""
+        return Sgd(self.rate, self.momentum)
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        return Replica(0, Weights(vector, 0), self.rule.init(vector))
 
 
 def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[Me, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -16,12 +16,11 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class HbsSgd(Method):
+class HbsSgd(Descent):
     """Hierarchical bulk-synchronous SGD: local steps, an average in the group every K1, of everyone every K2.
 
     after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
@@ -40,8 +39,6 @@ class HbsSgd(Method):
     """steps between averages of everyone, a multiple of k1; provenance: ours"""
     group: int | Literal["node"] = "node"
     """the workers of a node, or so many consecutive workers"""
-    rate: float = 0.1
-    momentum: float = 0.0
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -66,7 +63,7 @@ class HbsSgd(Method):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule, near = Sgd(self.rate, self.momentum), self.group_of(me)
+        rule, near = self.rule, self.group_of(me)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

@@ -17,22 +17,24 @@ class Sgd:
         momentum: μ, without unit; 0 is plain SGD and keeps no memory.
 
     >>> import numpy as np
-    >>> rule = Sgd(rate=0.5)
-    >>> x, memory = rule.update(np.array([1.0]), np.array([1.0]), rule.init())
-    >>> float(x[0])
-    0.5
+    >>> x, rule = np.array([1.0]), Sgd(rate=0.5, momentum=0.5)
+    >>> memory = rule.init(x)
+    >>> for _ in range(2):
+    ...     x, memory = rule.update(x, np.array([1.0]), memory)
+    >>> float(x[0])  # −0.5, then −0.25 − 0.5
+    -0.25
     """
 
     rate: float
     momentum: float = 0.0
 
-    def init(self) -> Any:
-        """The memory before the first step."""
-        return None
+    def init(self, vector: Any) -> Any:
+        """The memory before the first step from `vector`: the velocity, or None without momentum."""
+        return 0.0 * vector if self.momentum else None
 
     def update(self, vector: Any, gradient: Any, memory: Any) -> tuple[Any, Any]:
         """The new vector and the new memory."""
-        if not self.momentum:
+        if memory is None:
             return vector - self.rate * gradient, None
-        velocity = -self.rate * gradient if memory is None else self.momentum * memory - self.rate * gradient
+        velocity = self.momentum * memory - self.rate * gradient
         return vector + velocity, velocity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
 from paceline.algorithms.operations import (
     Applied,
     Gradient,
@@ -16,7 +16,6 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.rules import Sgd
 from paceline.algorithms.values import Contribution, Rank, Weights
 
 
@@ -34,7 +33,7 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncSgd(Method):
+class AsyncSgd(Descent):
     """Each worker's gradient is applied when it arrives, first come first served; the worker gets the new weights back.
 
     server, on push g from i:  x ← x − η g;  version ← version + 1;  reply x
@@ -49,9 +48,6 @@ class AsyncSgd(Method):
     guarantees = frozenset({Guarantee.CONSERVES_MESSAGES})
     has_server: ClassVar[bool] = True
 
-    rate: float = 0.1
-    momentum: float = 0.0
-
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
         server = server_of(me)
@@ -62,12 +58,12 @@ class AsyncSgd(Method):
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):
                 return state
-            state = Replica(step.number + 1, reply)
+            state = Replica(step.number + 1, reply, state.memory)
         return state
 
     @program
     def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = Sgd(self.rate, self.momentum)
+        rule = self.rule
         while step := (yield from Next(state)):
             message = yield from Receive()
             push: Push = message.value

@@ -1,4 +1,4 @@
-"""`compare` as a whole: probed, predicted, measured, side by side. Whether the figures agree is for benchmarks/fidelity.py."""
+"""`compare` as a whole: probed, predicted, measured, side by side. How close, benchmarks/fidelity.py says."""
 
 from __future__ import annotations
 

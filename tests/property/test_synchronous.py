@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
+from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.periodic import HbsSgd
@@ -99,9 +101,14 @@ def test_the_spread_before_an_average_is_not_0() -> None:
     assert (near[0] != near[1]).any()
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
 @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 4), size=st.sampled_from([2, 6]))
-def test_layer_by_layer_is_the_same_in_value(data: st.DataObject, workers: int, steps: int, size: int) -> None:
+def test_layer_by_layer_is_the_same_in_value(
+    momentum: float, data: st.DataObject, workers: int, steps: int, size: int
+) -> None:
     """Number 36, bit for bit: each element is summed in the same order either way."""
-    layered = AnyOrder(job_of(find("layerwise-sgd")(), workers, steps=steps, learner=Bowl(size=size)))
-    flat = AnyOrder(job_of(find("sync-sgd")(), workers, steps=steps, learner=Bowl(size=size)))
+    layered, flat = (
+        AnyOrder(job_of(method(momentum=momentum), workers, steps=steps, learner=Bowl(size=size)))
+        for method in (LayerwiseSgd, SyncSgd)
+    )
     np.testing.assert_array_equal(layered.run(drawn(data)).weights, flat.run().weights)
