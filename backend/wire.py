@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from paceline.algorithms.values import Null
+
 HEAD = struct.Struct("<qqq")
 """total bytes, skeleton bytes, number of vectors"""
 Bytes = npt.NDArray[np.uint8]
@@ -22,16 +24,25 @@ LENGTH = struct.Struct("<q")
 
 
 class _Pickler(pickle.Pickler):
-    """Takes tensors out of the pickle as NumPy buffers; NumPy itself already does so with protocol 5."""
+    """Takes tensors out of the pickle as NumPy buffers; NumPy itself already does so with protocol 5.
+
+    A `Null` travels as so many zero bytes: a run that only asks how long things take must not send less.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return _tensor, (value.detach().contiguous().numpy(),)
+        if isinstance(value, Null):
+            return _null, (value.count, value.item_bytes, np.zeros(value.nbytes, np.uint8))
         return NotImplemented
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(array)
+
+
+def _null(count: int, item_bytes: int, _: Bytes) -> Null:
+    return Null(count, item_bytes)
 
 
 def encode(value: Any) -> torch.Tensor:
