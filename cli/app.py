@@ -100,7 +100,7 @@ Pace = Annotated[
     typer.Option(
         "--pace/--no-pace",
         help="Hold each step to the scenario's device time, or run as fast as this machine goes; "
-        "without either, as the scenario says.",
+        "without either, as the scenario says. Only paced runs can be compared so far.",
         show_default=False,
     ),
 ]

@@ -68,6 +68,8 @@ class Flows:
         self._env, self._capacity = env, capacity
         self._flows: list[Flow] = []
         self._since_s = env.now
+        self.carried_bytes: dict[Port, float] = dict.fromkeys(capacity, 0.0)
+        """what has gone through each port so far, as rates times durations"""
         self._plan = 0
         """counts the changes of rates; a timer of an earlier plan means nothing any more"""
 
@@ -86,7 +88,10 @@ class Flows:
         passed = self._env.now - self._since_s
         self._since_s = self._env.now
         for flow in self._flows:
-            flow.remaining_bytes = max(0.0, flow.remaining_bytes - flow.bytes_per_s * passed)
+            moved = min(flow.remaining_bytes, flow.bytes_per_s * passed)
+            flow.remaining_bytes -= moved
+            for port in flow.ports:
+                self.carried_bytes[port] += moved
 
     def _set_rates(self) -> None:
         """New rates, and a timer for those that end first under them."""

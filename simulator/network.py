@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 import simpy
@@ -130,6 +130,11 @@ class StarNetwork:
         self._env, self._channels, self._flows = env, Channels(env), Flows(env, self._capacity)
         self._last: dict[tuple[Rank, Rank], simpy.Event] = {}
         """the last transfer of each pair"""
+
+    @property
+    def carried_bytes(self) -> Mapping[Port, float]:
+        """What messages have moved through each port of each node so far."""
+        return self._flows.carried_bytes
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         here, there = self._cluster.node_of(source), self._cluster.node_of(to)

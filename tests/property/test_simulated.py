@@ -128,3 +128,23 @@ def test_a_simulated_order_replayed_ends_in_the_same_weights(
     np.testing.assert_array_equal(again.weights, in_time.weights)
     assert [u.rank for u in again.updates] == [u.rank for u in in_time.updates]
     assert [u.staleness for u in again.updates] == [u.staleness for u in in_time.updates]
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.has_server])
+@given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
+def test_every_link_carries_what_was_sent_over_it(
+    name: str, counts: list[int], compute: list[float], latency_s: float
+) -> None:
+    """Number 53: a port's rate over time adds up to the messages through it, to the rounding of that sum."""
+    job = job_on(counts, name)
+    network = StarNetwork(star(*counts, latency_s=latency_s))
+    trace = simulate_job(job, FixedTiming(compute=times(compute)), network, Schedule(every=2))
+    due = dict.fromkeys(network.carried_bytes, 0)
+    for node, ranks in enumerate(job.team[rank].node for rank in np.cumsum([0, *counts[:-1]])):
+        away = node != 0  # the server sits on node 0
+        spans = [span for span in trace.spans if span.rank in ranks]
+        for activity, ports in (("send", (f"up {node}", "down 0")), ("receive", ("up 0", f"down {node}"))):
+            nbytes = sum(span.bytes for span in spans if span.activity == activity)
+            for port in ports if away else ("local 0",):
+                due[port] += nbytes
+    assert network.carried_bytes == pytest.approx(due, rel=1e-9, abs=1e-6)
