@@ -40,6 +40,7 @@ from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.recorder import Tail
 from paceline.backend.worker import EXIT_FAILED, Place, work
+from paceline.records.learned import Goal
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
@@ -143,6 +144,7 @@ class Watch:
         self.failure: PacelineError | None = None
         self.deadline = float("inf")
         self.moves, self.moved_s = -1, time.monotonic()
+        self.goal = Goal(launch.job.budget.accuracy)
         self.tail = Tail(stream_of(folder, self.keeper))
 
     def run(self) -> PacelineError | None:
@@ -193,15 +195,12 @@ class Watch:
             self.deadline = 0.0
 
     def look_at_accuracy(self) -> None:
-        """Ends the run when a snapshot's accuracy has reached the budget's."""
-        goal = self.launch.job.budget.accuracy
-        if goal is None or self.board.stopping:
+        """Ends the run when the snapshots' accuracy has reached the budget's."""
+        if self.goal.accuracy is None or self.board.stopping:
             return
         for kind, value in self.tail.read():
-            if kind == "snapshot":
-                accuracy = self.launch.job.learner.evaluate(value.vector).accuracy
-                if accuracy is not None and accuracy >= goal:
-                    self.board.stop()
+            if kind == "snapshot" and self.goal.reached(self.launch.job.learner.evaluate(value.vector)):
+                self.board.stop()
 
 
 __all__ = ["DeadlockError", "Launch", "ProgramError", "RankFailed", "run_job"]

@@ -4,10 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.algorithms.job import Job
+from paceline.algorithms.job import Job, Score
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.operations import Applied
+from paceline.records.metrics import smoothed
+from paceline.records.summary import SMOOTHING
 from paceline.records.trace import Schedule, Snapshot
+
+
+class Goal:
+    """The accuracy that ends a run. It is the smoothed one, which the time to accuracy is read from.
+
+    A single evaluation passes earlier than its mean with those before: a run that ended there would never have reached
+    the accuracy for which it ended.
+
+    Args:
+        accuracy: what the mean of the last evaluations has to reach; None if no accuracy ends the run.
+
+    >>> goal = Goal(0.5)
+    >>> [goal.reached(Score(1.0, accuracy)) for accuracy in (0.2, 0.6, 0.6, 0.6)]
+    [False, False, False, True]
+    """
+
+    def __init__(self, accuracy: float | None) -> None:
+        self.accuracy = accuracy
+        self._seen: list[float] = []
+
+    def reached(self, score: Score) -> bool:
+        """Takes note of the next evaluation; answers whether the run is to end."""
+        if self.accuracy is None or score.accuracy is None:
+            return False
+        self._seen.append(score.accuracy)
+        return bool(smoothed(self._seen[-SMOOTHING:], SMOOTHING)[-1] >= self.accuracy)
 
 
 class Learned:

@@ -62,7 +62,7 @@ class EvaluatePart(Part):
 
 
 class StopPart(Part):
-    accuracy: fields.Accuracy | None = Field(default=None, description="end when an evaluation reaches this accuracy")
+    accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
     epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
     updates: fields.Count | None = Field(default=None, description="end after so many steps of the weights' keeper")
     samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")

@@ -16,7 +16,7 @@ from dataclasses import replace
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
-from paceline.records.learned import Learned
+from paceline.records.learned import Goal, Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.strands import Station, Strand
 
@@ -30,6 +30,7 @@ class Keeper:
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
         self.job, self.trace, self.progress = job, trace, progress
         self.learned = Learned(job, schedule)
+        self.goal = Goal(job.budget.accuracy)
         self.role, self.rank = job.method.keeper, job.keeper
         self._stop_at: float = math.inf if job.limit is None else job.limit
         self._granted = 0
@@ -70,10 +71,9 @@ class Keeper:
     def _keep(self, shot: Snapshot | None) -> None:
         if shot is None:
             return
-        target = self.job.budget.accuracy
-        if target is not None:
+        if self.goal.accuracy is not None:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
-            if score.accuracy is not None and score.accuracy >= target:
+            if self.goal.reached(score):
                 self.stop()
         self.trace.snapshots.append(shot)

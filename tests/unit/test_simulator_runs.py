@@ -18,7 +18,9 @@ from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.delayed import Agd
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.server import AsyncSgd
+from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
+from paceline.records.summary import SMOOTHING
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.simulator.interpreter import simulate_job
@@ -64,13 +66,20 @@ def test_ranks_behind_go_as_far_as_the_foremost_had_got() -> None:
     assert steps_by_rank(trace) == {0: 5, 1: 5}
 
 
-def test_an_accuracy_ends_the_run_at_the_evaluation_that_reaches_it() -> None:
+def test_a_smoothed_accuracy_ends_the_run_at_the_evaluation_that_reaches_it() -> None:
     job = job_of(SyncSgd(), 2, steps=100, accuracy=0.2)
     trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(2))
     accuracies = [shot.score.accuracy for shot in trace.snapshots if shot.score is not None]
-    assert accuracies[-1] is not None and accuracies[-1] >= 0.2
-    assert all(accuracy is not None and accuracy < 0.2 for accuracy in accuracies[:-1])
+    curve = smoothed([accuracy or 0.0 for accuracy in accuracies], SMOOTHING)
+    assert curve[-1] >= 0.2 and all(curve[:-1] < 0.2)
     assert len(accuracies) == len(trace.snapshots) > 2
+
+
+def test_a_run_that_ends_for_its_accuracy_has_a_time_to_it() -> None:
+    changes = ["stop.accuracy=0.6", "target=null", "evaluate.every=128 samples"]
+    (run,) = simulate(load("quickstart", changes, algorithms=["sync-sgd"]))
+    assert run.tables.evaluations["epoch"].iloc[-1] < 2  # of 14: it did end for its accuracy
+    assert run.summary["time_to_accuracy_s"] is not None
 
 
 def test_a_server_counts_single_gradients_and_says_goodbye_to_all() -> None:
