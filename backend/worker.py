@@ -68,6 +68,7 @@ def work(place: Place, me: Me) -> NoReturn:
     try:
         torch.set_num_threads(place.threads)
         perform(place, me, recorder)
+        recorder.flush()
         status = 0
     except BaseException as error:
         place.board.say(me.rank, Doing.FAILED)
@@ -84,8 +85,10 @@ def work(place: Place, me: Me) -> NoReturn:
             ),
         )
     finally:
-        recorder.flush()
-        os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+        try:
+            recorder.flush()
+        finally:  # not even a record that cannot be written lets this process out into the launcher's code
+            os._exit(status)  # threads that wait in gloo cannot be ended otherwise
 
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:

@@ -165,6 +165,22 @@ def test_an_exit_without_a_word_is_told_with_its_status() -> None:
         run_for_real(job_of(Exits(), 2, steps=4))
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeepsFunction(Case):
+    """Its state cannot be written down."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        yield from Barrier(group=me.workers, key=f"step {step.number}")
+        return lambda: None
+
+
+def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
+    """And the rank's process ends: it must not go on in the launcher's code."""
+    with pytest.raises(RankFailed, match=r"rank 0 \(worker\) failed: .*[Pp]ickl.*lambda"):
+        run_for_real(job_of(KeepsFunction(), 1, steps=1))
+
+
 # --- programs that are wrong -----------------------------------------------------------------------------------------
 
 
