@@ -40,6 +40,8 @@ LOOK_S = 0.05
 """how often a waiting thread looks whether a peer has died"""
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
 """gloo has no mean: the sum is divided afterwards"""
+STAND_INS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
+"""what the elements of a `Null` travel as, by their bytes"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,4 +260,4 @@ def tensor_of(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
         return value.detach().clone(), lambda tensor: tensor
     if hasattr(value, "__array__"):
         return torch.tensor(value), lambda tensor: tensor.numpy()
-    return torch.zeros(value.count, dtype=torch.uint8 if value.item_bytes == 1 else torch.float32), lambda _: value
+    return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value

@@ -17,6 +17,7 @@ from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Contribution, GradientResult, Null, Rank, Step, Weights
 from paceline.backend import wire
+from paceline.backend.transport import tensor_of
 from tests.backend.jobs import run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import job_of
@@ -160,3 +161,11 @@ def test_a_null_vector_travels_in_its_full_size() -> None:
     data = wire.encode(vector)
     assert len(data) >= vector.nbytes
     assert wire.decode(data.numpy()) == vector
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])
+def test_a_null_vector_takes_part_in_collectives_in_its_full_size(item_bytes: int) -> None:
+    vector = Null(1000, item_bytes)
+    tensor, back = tensor_of(vector)
+    assert tensor.nbytes == vector.nbytes
+    assert back(tensor) == vector
