@@ -84,6 +84,10 @@ class Board:
             row["text"] = text.encode()[:TEXT]
         row["doing"] = doing
 
+    def move(self, rank: Rank) -> None:
+        """Notes that something the rank's program has started goes on."""
+        self.rows["moves"][rank] += 1
+
     def doing(self, rank: int) -> Doing:
         return Doing(int(self.rows["doing"][rank]))
 
@@ -92,7 +96,7 @@ class Board:
         return bytes(self.rows["text"][rank]).decode(errors="replace")
 
     def busy(self, rank: Rank, by: int) -> None:
-        """Notes that the rank's device begins (+1) or ends (−1) to compute, whatever its program waits for."""
+        """Notes that the rank begins (+1) or ends (−1) to do what needs nobody else, whatever its program waits for."""
         self.rows["busy"][rank] += by
 
     @property
@@ -132,15 +136,17 @@ class Board:
         bucket, slot = zlib.crc32(stream.encode()) % BUCKETS, position % SLOTS
         name = zlib.crc32(stream.encode()) | len(stream) << 32
         mine = self.rows["collectives"][rank, bucket, slot : slot + 1]
-        mine["stream"], mine["text"] = name, f"{what}\0{place}".replace("\0", "\1").encode()[:TEXT]
+        said = what.encode()
+        mine["stream"], mine["text"] = name, b"\1".join((said, place.encode()))[:TEXT]
         mine["position"] = position
         for other in members:
             theirs = self.rows["collectives"][other, bucket, slot]
             if other == rank or theirs["position"] != position or theirs["stream"] != name:
                 continue
-            their_what, _, their_place = bytes(theirs["text"]).decode(errors="replace").partition("\1")
-            if their_what != what[:TEXT]:
+            theirs_said, _, their_place = bytes(theirs["text"]).partition(b"\1")
+            if theirs_said != said[:TEXT]:
                 raise ProgramError(
                     f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
-                    f"{their_place} entered {their_what}; all members must issue the same collectives in the same order"
+                    f"{their_place.decode(errors='replace')} entered {theirs_said.decode(errors='replace')}; "
+                    "all members must issue the same collectives in the same order"
                 )

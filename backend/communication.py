@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -58,13 +59,14 @@ class Communication:
     def receive(self, thread: Thread, op: Receive) -> Message:
         """The oldest message that fits, once it is there."""
         start = self.station.clock.now()
-        if op.timeout_s is None:  # with a time-out it is no deadlock
-            source = "anyone" if op.source is None else f"rank {op.source}"
-            self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
+        source = "anyone" if op.source is None else f"rank {op.source}"
+        self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
         claim = thread.claim or Claim(self.transport.inbox)
         try:
-            envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
+            with self.station.busy() if op.timeout_s is not None else nullcontext():  # a time-out is no deadlock
+                envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
         except TimedOut:
+            self.station.moving(thread)
             self.station.recorder.add("heard", (self.station.me.rank, None))
             raise
         self.station.moving(thread)

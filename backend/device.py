@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -35,16 +34,6 @@ class Device:
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()
 
-    @contextmanager
-    def _computing(self) -> Iterator[None]:
-        """While a device computes, its rank does not count as waiting, whatever its program does."""
-        with self._free:
-            self.station.board.busy(self.station.me.rank, +1)
-            try:
-                yield
-            finally:
-                self.station.board.busy(self.station.me.rank, -1)
-
     def _hold(self, due_s: float) -> None:
         """Waits out the rest of the modelled time."""
         self.late_s = max(self.late_s, self.station.clock.wait_until(due_s))
@@ -59,7 +48,7 @@ class Device:
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
         """The gradient, when its device would have it."""
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
-        with self._computing():
+        with self._free, self.station.busy():
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             if self.pace is not None:
@@ -88,7 +77,7 @@ class Device:
     def _layers(self, thread: Thread, weights: Weights, batch: Batch, ready: Sequence[Future[GradientResult]]) -> None:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         waiting = iter(zip(self.station.me.layout.layers[::-1], self._due(step, size), ready, strict=True))
-        with self._computing():
+        with self._free, self.station.busy():
             start = begun = self.station.clock.now()
 
             def hand_out(name: str, gradient: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.algorithms.method import Me
@@ -41,6 +44,7 @@ class Station:
     board: Board
     recorder: Recorder
     clock: Clock
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:
         """Records an activity of the thread that ends now."""
@@ -62,3 +66,18 @@ class Station:
         """Says that it goes on."""
         if thread.name == "main":
             self.board.say(self.me.rank, Doing.RUNNING)
+        else:
+            self.board.move(self.me.rank)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While it lasts the rank does not count as waiting, whatever its program waits for."""
+        self._count(+1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, by: int) -> None:
+        with self._counting:  # lanes begin and end at once
+            self.board.busy(self.me.rank, by)

@@ -1,0 +1,36 @@
+"""The board: who has entered which collective there."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.algorithms.errors import ProgramError
+from paceline.algorithms.values import Rank
+from paceline.backend.board import TEXT, Board
+
+BOTH = [Rank(0), Rank(1)]
+
+
+def board_of_two(what: str) -> Board:
+    """Rank 0 has entered its first collective."""
+    board = Board(2, BOTH)
+    board.enter(Rank(0), BOTH, "everyone", 0, what, "here.py:1")
+    return board
+
+
+@pytest.mark.parametrize("what", ["AllReduce 'a'", "η", "η" * TEXT, "a" + "η" * TEXT], ids=len)
+def test_members_that_enter_the_same_collective_may_go_on(what: str) -> None:
+    """However long its name is: the board has room for its beginning alone, in bytes."""
+    board_of_two(what).enter(Rank(1), BOTH, "everyone", 0, what, "there.py:2")
+
+
+def test_members_that_enter_different_ones_are_told_both() -> None:
+    message = r"rank 1 at there\.py:2 enters Barrier 'b', where rank 0 at here\.py:1 entered AllReduce 'η'"
+    with pytest.raises(ProgramError, match=message):
+        board_of_two("AllReduce 'η'").enter(Rank(1), BOTH, "everyone", 0, "Barrier 'b'", "there.py:2")
+
+
+def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> None:
+    board = board_of_two("AllReduce 'a'")
+    board.enter(Rank(1), BOTH, "everyone", 1, "Barrier 'b'", "there.py:2")
+    board.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
