@@ -206,6 +206,11 @@ class WaitFor(Op["tuple[tuple[int, R], ...]"], Generic[R]):
     handles: Sequence[Handle[R]]
     need: Literal["all", "any"] | int = "all"
 
+    @property
+    def least(self) -> int:
+        """How many handles must be done; interpreters refuse more than there are."""
+        return self.need if isinstance(self.need, int) else {"all": len(self.handles), "any": 1}[self.need]
+
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Op[bool]):

@@ -67,7 +67,11 @@ class Cells:
         lanes.acquire()
         fcntl.lockf(file, fcntl.LOCK_EX)
 
-    def unlock(self, cell: Cell) -> None:
+    def unlock(self, cell: Cell) -> bool:
+        """Gives the lock back; False if nobody in this process holds it."""
+        if cell not in self._locks or not self._locks[cell][0].locked():
+            return False
         lanes, file = self._locks[cell]
         fcntl.lockf(file, fcntl.LOCK_UN)
         lanes.release()
+        return True

@@ -55,8 +55,9 @@ class Interpreter:
         me = self.station.me
         self.keeper.show()
         state = self.job.method.begin(me, self.keeper.learned.latest.vector)
-        answer = self.drive(Thread("main", lane=Lane(self.job.method.enter(me, state))))
-        self.started.complete()
+        main = Thread("main", lane=Lane(self.job.method.enter(me, state)))
+        answer = self.drive(main)
+        self.started.complete(main)
         self.keeper.show()
         return answer
 
@@ -100,9 +101,8 @@ class Interpreter:
                 return self._start(thread, what)
             case ops.Wait(handle):
                 return self.started.wait(thread, [handle], 1)[0][1]
-            case ops.WaitFor(handles, need):
-                least = {"all": len(handles), "any": 1}[need] if isinstance(need, str) else need
-                return self.started.wait(thread, handles, least)
+            case ops.WaitFor(handles):
+                return self.started.wait(thread, handles, op.least)
             case ops.Cancel(handle):
                 return self.started.cancel(handle)
             case ops.Now():
@@ -115,7 +115,11 @@ class Interpreter:
                 self.cells.lock(cell)
                 return self.station.moving(thread)
             case ops.Unlock(cell):
-                return self.cells.unlock(cell)
+                if not self.cells.unlock(cell):
+                    raise ProgramError(
+                        f"{self.station.standing(thread)}: unlocks cell {cell.name!r}, which nobody here holds"
+                    )
+                return None
             case ops.Applied():
                 return self.keeper.applied(op)
             case _:
@@ -125,6 +129,10 @@ class Interpreter:
     # --- what is started ------------------------------------------------------------------------------------------
 
     def _start(self, thread: Thread, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+        if not isinstance(what, Op | Routine):
+            raise ProgramError(
+                f"{self.station.standing(thread)}: starts {what!r}; only an operation or a program can be started"
+            )
         if isinstance(what, COLLECTIVES):
             return self.started.keep(self.communication.issue(thread, what))
         child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step)
@@ -143,9 +151,11 @@ class Interpreter:
             except BaseException as error:
                 future.set_exception(error)
 
-        threading.Thread(target=body, daemon=True, name=child.name).start()
         words = describe(what) if isinstance(what, Op) else repr(what)
-        return self.started.keep(Pending(future.done, future.result, words, child.claim))
+        # kept before it begins: it stands in front of what it starts itself
+        handle = self.started.keep(Pending(future.done, future.result, words, child.claim))
+        threading.Thread(target=body, daemon=True, name=child.name).start()
+        return handle
 
     def _layers(
         self, thread: Thread, weights: Weights | tuple[Handle[Weights], ...], batch: Batch

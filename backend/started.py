@@ -27,6 +27,7 @@ class Pending:
     what: str
     claim: Claim | None = None
     """of a receive: what a `Cancel` takes away"""
+    cancelled: bool = False
 
 
 class Started:
@@ -52,23 +53,29 @@ class Started:
             raise ProgramError(f"rank {self._station.me.rank}: {handle} was started by nobody here")
         return self._pending[handle]
 
-    def wait(self, thread: Thread, handles: Sequence[Handle[Any]], need: int) -> tuple[tuple[int, Any], ...]:
-        """Waits until `need` are done; answers (index, answer) of all that are by then."""
+    def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
+        """Waits until `least` are done; answers (index, answer) of all that are by then."""
         pendings = [self._known(handle) for handle in handles]
-        if need < len(pendings):
-            self._until_done(thread, pendings, need)
+        if not 0 <= least <= len(pendings):
+            wrong = f"waits for {least} of {len(pendings)} handles; give no more"
+            raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
+        if least < len(pendings):
+            self._until_done(thread, pendings, least)
         answers = []
         for index, pending in enumerate(pendings):
-            if need == len(pendings) or pending.done():
+            if pending.cancelled:
+                wrong = f"{pending.what} was cancelled; there is no answer to wait for"
+                raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
+            if least == len(pendings) or pending.done():
                 self._station.waiting(thread, f"for {pending.what}")
                 self._unheard.pop(pending, None)
                 answers.append((index, pending.finish()))
                 self._station.moving(thread)
         return tuple(answers)
 
-    def _until_done(self, thread: Thread, pendings: Sequence[Pending], need: int) -> None:
-        self._station.waiting(thread, f"for {need} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
-        while sum(pending.done() for pending in pendings) < need:
+    def _until_done(self, thread: Thread, pendings: Sequence[Pending], least: int) -> None:
+        self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
+        while sum(pending.cancelled or pending.done() for pending in pendings) < least:
             if (dead := self._station.board.lost) is not None:
                 raise PeerFailed(f"rank {dead} died")
             time.sleep(POLL_S)
@@ -77,12 +84,16 @@ class Started:
     def cancel(self, handle: Handle[Any]) -> bool:
         """Gives up what was started; True if that was in time."""
         pending = self._known(handle)
-        in_time = pending.claim.give_up() if pending.claim is not None else not pending.done()
-        if in_time:
+        if pending.cancelled:
+            return False
+        pending.cancelled = pending.claim.give_up() if pending.claim is not None else not pending.done()
+        if pending.cancelled:
             self._unheard.pop(pending, None)
-        return in_time
+        return pending.cancelled
 
-    def complete(self) -> None:
-        """Completes what is in flight when the program has ended."""
-        for pending in self._unheard:
-            pending.finish()
+    def complete(self, thread: Thread) -> None:
+        """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait."""
+        while unheard := list(self._unheard):
+            self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
+            unheard[0].finish()
+            self._unheard.pop(unheard[0], None)

@@ -83,10 +83,9 @@ class AnyOrder(Driver):
                 return self._letter(task, task.op) is not None
             case Wait(handle):
                 return self._promise(task, handle).settled
-            case WaitFor(handles, need):
-                enough = len(handles) if need == "all" else 1 if need == "any" else need
+            case WaitFor(handles):
                 settled = sum(self._promise(task, handle).settled for handle in handles)
-                return settled >= min(enough, len(handles))  # more than there are: an error, when it is performed
+                return settled >= min(task.op.least, len(handles))  # more than there are: an error, when performed
             case Lock(cell):
                 return self._cells.holder(task.me.node, cell) is None
             case _:
@@ -116,8 +115,8 @@ class AnyOrder(Driver):
                 return self._begin_lane(task, what)
             case Wait(handle):
                 return self._settle(task, handle)
-            case WaitFor(handles, need):
-                self._check_need(handles, need)
+            case WaitFor(handles):
+                self._check_least(op)
                 return tuple(
                     (i, self._settle(task, handle))
                     for i, handle in enumerate(handles)
@@ -236,13 +235,13 @@ class AnyOrder(Driver):
             raise promise.failure
         return promise.answer
 
-    def _check_need(self, handles: Any, need: Any) -> None:
-        if isinstance(need, int) and not 0 <= need <= len(handles):
-            raise ProgramError(f"waits for {need} of {len(handles)} handles")
+    def _check_least(self, op: WaitFor[Any]) -> None:
+        if not 0 <= op.least <= len(op.handles):
+            raise ProgramError(f"waits for {op.least} of {len(op.handles)} handles; give no more")
 
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
         promise = self._promise(task, handle)
-        if promise.done:
+        if promise.settled:
             return False
         promise.cancelled = True
         if promise.task is not None:

@@ -76,9 +76,7 @@ class Replay(AnyOrder):
         return trace
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
-        if isinstance(op, Access | Lock | Cancel) or (
-            isinstance(op, WaitFor) and op.need not in ("all", len(op.handles))
-        ):
+        if isinstance(op, Access | Lock | Cancel) or (isinstance(op, WaitFor) and op.least != len(op.handles)):
             raise ReplayError(f"asks for {type(op).__name__}, whose answer depends on what the record does not hold")
         return super()._perform(task, op)
 

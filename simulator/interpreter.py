@@ -176,8 +176,8 @@ class Simulation:
                 return self._start(strand, what)
             case ops.Wait(handle):
                 return (yield from self._wait(strand, [handle], 1))[0][1]
-            case ops.WaitFor(handles, need):
-                return (yield from self._wait(strand, handles, need))
+            case ops.WaitFor(handles):
+                return (yield from self._wait(strand, handles, op.least))
             case ops.Cancel(handle):
                 return self._cancel(strand, handle)
             case ops.Now():
@@ -192,13 +192,14 @@ class Simulation:
             case ops.Applied():
                 return self._keeper.applied(strand.station, op, self.env.now)
             case _:
-                unknown = f"asked for {describe(op)}, an operation that this simulator does not know"
-                raise ProgramError(f"{strand.standing()}: {unknown}")
+                raise ProgramError(f"{strand.standing()}: asked for {describe(op)}, which the simulator does not know")
 
     # --- what is started ------------------------------------------------------------------------------------------
 
     def _start(self, strand: Strand, what: Op[Any] | Routine[Any]) -> Handle[Any]:
         """Begins an operation or a sub-program beside the strand."""
+        if not isinstance(what, Op | Routine):
+            raise ProgramError(f"{strand.standing()}: starts {what!r}; only an operation or a program can be started")
         if isinstance(what, Routine):
             strand.children += 1
             lane = Lane(what)
@@ -257,13 +258,12 @@ class Simulation:
             raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
         return task
 
-    def _wait(self, strand: Strand, handles: Sequence[Handle[Any]], need: str | int) -> Steps:
-        """Waits until `need` of them have ended; answers all that have by then, with their places in `handles`."""
+    def _wait(self, strand: Strand, handles: Sequence[Handle[Any]], least: int) -> Steps:
+        """Waits until `least` of them have ended; answers all that have by then, with their places in `handles`."""
         tasks = [self._task(strand, handle) for handle in handles]
-        count = need if isinstance(need, int) else {"all": len(tasks), "any": 1}[need]
-        if not 0 <= count <= len(tasks):
-            raise ProgramError(f"{strand.standing()}: waits for {count} of {len(tasks)} handles; give no more")
-        missing = count - sum(task.ended for task in tasks)
+        if not 0 <= least <= len(tasks):
+            raise ProgramError(f"{strand.standing()}: waits for {least} of {len(tasks)} handles; give no more")
+        missing = least - sum(task.ended for task in tasks)
         if missing > 0:
             turn = self.env.event()
 

@@ -54,6 +54,19 @@ def test_nothing_is_lost_under_the_lock(tmp_path: Path, processes: int, lanes: i
     assert Cells(tmp_path).access(CELL, "read", None).tolist() == [processes * lanes * TURNS] * 3
 
 
+def lock_once(folder: Path, _: int) -> None:
+    cells, another = Cells(folder), Cells(folder)
+    assert not cells.unlock(CELL)
+    cells.lock(CELL)
+    assert not another.unlock(CELL)
+    assert [cells.unlock(CELL), cells.unlock(CELL)] == [True, False]
+
+
+@pytest.mark.backend
+def test_unlocking_says_whether_the_lock_was_held(tmp_path: Path) -> None:
+    in_processes(lock_once, tmp_path, 1, 1)
+
+
 def test_a_cell_is_none_before_its_first_writing(tmp_path: Path) -> None:
     one, other = Cells(tmp_path), Cells(tmp_path)
     assert one.access(CELL, "read", None) is None

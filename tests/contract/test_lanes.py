@@ -207,3 +207,48 @@ class Counting(Case):
 
 def test_a_lock_lets_one_in_at_a_time(interpreter: Interpreter) -> None:
     assert answers(interpreter, Counting(), nodes=[[0, 1]]) == [20.0, 20.0]
+
+
+@program
+def receives_thrice() -> Program[None]:
+    first = yield from Start(Receive(ZERO))
+    yield from Wait(first)
+    for _ in range(2):
+        yield from Start(Receive(ZERO))  # nobody waits for these two
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftToItself(Case):
+    """The program ends while what it has started still starts and waits; that is completed."""
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Any]:
+        yield from Start(receives_thrice())
+        for _ in range(3):
+            yield from Send(ZERO, None)
+        return state
+
+    def body(self, me: Me, step: Step, state: Replica) -> Any:
+        raise NotImplementedError
+
+
+def test_what_a_program_has_started_is_completed_after_its_end(interpreter: Interpreter) -> None:
+    assert len(interpreter(job_of(LeftToItself(), 1, steps=1)).heard) == 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateTimeOut(Case):
+    """The program waits for a time-out, longer than a real run waits with deadlocked ranks in these tests."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[str]:
+        handle = yield from Start(Receive(timeout_s=1.5))
+        try:
+            yield from Wait(handle)
+        except TimedOut:
+            return "timed out"
+        return "heard"
+
+
+def test_waiting_for_a_time_out_is_no_deadlock(interpreter: Interpreter) -> None:
+    assert answers(interpreter, LateTimeOut(), workers=1) == ["timed out"]

@@ -10,7 +10,20 @@ import pytest
 
 from paceline.algorithms.errors import DeadlockError, ProgramError, RunFailed
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce, Barrier, Now, Op, Receive, Send
+from paceline.algorithms.operations import (
+    AllReduce,
+    Barrier,
+    Cancel,
+    Cell,
+    Now,
+    Op,
+    Receive,
+    Send,
+    Start,
+    Unlock,
+    Wait,
+    WaitFor,
+)
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Rank, Step
 from tests.contract.cases import Case, Interpreter, vector
@@ -125,3 +138,51 @@ def test_an_exception_of_the_program_ends_the_run(interpreter: Interpreter) -> N
     # a process of its own cannot raise in ours: it leaves its traceback
     with pytest.raises((ZeroDivisionError, RunFailed), match="by the program itself"):
         interpreter(job_of(Broken(), 1, steps=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartsNothing(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        yield from Start("a word")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitsForTooMany(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        handle = yield from Start(Now())
+        yield from WaitFor([handle], 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitsForWhatItCancelled(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        handle = yield from Start(Receive())
+        assert [(yield from Cancel(handle)), (yield from Cancel(handle))] == [True, False]
+        yield from Wait(handle)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlocksWhatItDoesNotHold(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        yield from Unlock(Cell("c"))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
+        (WaitsForTooMany(), "waits for 2 of 1 handles; give no more"),
+        (WaitsForWhatItCancelled(), "cancelled"),
+        (UnlocksWhatItDoesNotHold(), "unlocks cell 'c'"),
+    ],
+    ids=lambda case: type(case).__name__ if isinstance(case, Case) else "",
+)
+def test_nonsense_is_a_program_error_that_names_rank_line_and_step(
+    interpreter: Interpreter, case: Case, words: str
+) -> None:
+    with pytest.raises(ProgramError, match=rf"rank 0 \(worker\).* at {HERE}, step 0: .*{words}"):
+        interpreter(job_of(case, 1, steps=1))
