@@ -57,7 +57,6 @@ class Driver(ABC):
         self.deliver_at_once, self.start = deliver_at_once, start
         self.trace = Trace()
         self.log: list[Entry] = []
-        """what each rank's `Now` was answered"""
         self._tasks: list[Task] = []
         self._promises: dict[Handle[Any], Promise] = {}
         self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()

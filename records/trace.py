@@ -62,7 +62,7 @@ class Trace:
     wall_s: float = 0.0
     """the run's own clock at its end"""
     states: dict[Rank, Any] = field(default_factory=dict)
-    """each rank's state at its end (simulated and any-order runs)"""
+    """each rank's state at its end, for those that got there"""
     weights: Any = None
     """the weights being learned, at the end"""
     heard: list[tuple[Rank, Rank | None]] = field(default_factory=list)
