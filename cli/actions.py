@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import InputError
-from paceline.cli.output import Output
+from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
 from paceline.reports.conclusion import conclusion, say_load
@@ -45,7 +44,18 @@ class Ask:
             changes.append(f"train.pace={'device' if self.pace else 'none'}")
         if self.network is not None:
             changes.append(f"train.network={self.network}")
-        return load(self.scenario, changes, algorithms=self.names())
+        scenario = load(self.scenario, changes, algorithms=self.names())
+        self.make_out()
+        return scenario
+
+    def make_out(self) -> None:
+        """Makes the folder for records before anything runs that could not be recorded."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryDirectory(prefix=".", dir=self.out).cleanup()
+        except OSError as error:
+            found = f"found {str(self.out)!r}, where nothing can be written ({error.strerror})"
+            raise InputError(f"--out: {found}; expected a folder for records") from error
 
     def names(self) -> list[str] | None:
         """The algorithms asked for."""
@@ -150,4 +160,4 @@ def schema() -> None:
     """The JSON Schema of a scenario."""
     from paceline.scenarios import schema as of_scenarios
 
-    sys.stdout.write(json.dumps(of_scenarios(), indent=2, ensure_ascii=False) + "\n")
+    write_json(of_scenarios())

@@ -9,7 +9,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+import errno
+import io
 import signal
+import sys
 import threading
 import traceback
 from importlib import metadata
@@ -39,7 +42,9 @@ class Guarded(TyperGroup):
         except KeyboardInterrupt:
             _say("interrupted; nothing is left running")
             ctx.exit(EXIT_INTERRUPTED)
-        except PacelineError as error:
+        except (PacelineError, OSError) as error:  # a full disk is nobody's bug
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # who reads has heard enough: typer ends quietly
             if ctx.meta.get("verbose"):
                 _say(traceback.format_exc().rstrip())
             _say(f"error: {error}")
@@ -282,4 +287,6 @@ def _output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: boo
 
 def main() -> None:
     """The entry point of the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a table is no reason to fail where a dash cannot be shown
     cast("Any", app)()

@@ -32,7 +32,7 @@ class Output:
     def answer(self, document: dict[str, Any], shown: Sequence[RenderableType]) -> None:
         """The command's answer: as one JSON document, or as a person likes to read it."""
         if self.as_json:
-            sys.stdout.write(to_json(document) + "\n")
+            write_json(document)
             return
         for part in shown:
             self.out.print(part, markup=False, highlight=False) if isinstance(part, str) else self.out.print(part)
@@ -58,3 +58,9 @@ class Output:
                 return lambda now, done: bars.update(task, completed=done, now=now)
 
             yield begin
+
+
+def write_json(document: dict[str, Any]) -> None:
+    """One JSON document to standard output, whatever that can show; a full disk is noticed here, not at exit."""
+    sys.stdout.write(to_json(document, sys.stdout.encoding or "utf-8") + "\n")
+    sys.stdout.flush()

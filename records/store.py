@@ -157,9 +157,18 @@ def as_array(vector: Any) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def to_json(value: Any) -> str:
-    """A JSON document; raises `ValueError` rather than write NaN, which no JSON reader has to understand."""
-    return json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False)
+def to_json(value: Any, encoding: str = "utf-8") -> str:
+    """A JSON document that `encoding` can hold; raises `ValueError` rather than write NaN, which JSON does not have.
+
+    >>> to_json("4 × P100"), to_json("4 × P100", "ascii")
+    ('"4 × P100"', '"4 \\\\u00d7 P100"')
+    """
+    text = json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=2, default=_plain)
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -214,7 +215,10 @@ def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
         pytest.param(["dance"], "dance", id="unknown command"),
     ],
 )
-def test_wrong_input_exits_with_2(engines: Engines, arguments: list[str], words: str) -> None:
+def test_wrong_input_exits_with_2(
+    engines: Engines, arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = call(*arguments)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -277,6 +281,47 @@ def test_exit_statuses_of_the_process(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.parametrize("command", ["simulate", "train", "compare"])
+def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
+    engines: Engines, command: str, tmp_path: Path
+) -> None:
+    engines.simulate = engines.train = engines.probe = lambda *_, **__: pytest.fail("ran")
+    (tmp_path / "file").touch()
+    result = call(command, "quickstart", "--out", tmp_path / "file" / "runs")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: --out: found '{tmp_path}/file/runs', where nothing can be written")
+
+
+def test_a_disk_that_fills_up_is_told_without_a_traceback(engines: Engines, tmp_path: Path) -> None:
+    def full(*_: Any, **__: Any) -> list[Run]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    engines.simulate = full
+    result = call("simulate", "quickstart", "--out", tmp_path)
+    assert (result.exit_code, result.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("words", [["schema"], ["list", "algorithms", "--json"], ["list", "models"]])
+def test_output_does_not_depend_on_what_the_terminal_can_show(words: list[str]) -> None:
+    """JSON escapes what ASCII lacks, so that it says the same; a table has a question mark there."""
+    answers = [
+        subprocess.run(
+            [*COMMAND, *words], env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True
+        ).stdout.decode(encoding)
+        for encoding in ("ascii", "utf-8")
+    ]
+    if words[-1] != "models":
+        assert json.loads(answers[0]) == json.loads(answers[1]) != {}
+
+
+def test_a_reader_that_has_heard_enough_is_no_mistake(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run([*COMMAND, "schema"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (1, "")
+
+
 def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
     code = """
 import sys, time, types
@@ -291,7 +336,7 @@ from paceline.cli import main
 main()
 """
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
