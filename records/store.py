@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load as from_safetensors
+from safetensors.numpy import save as to_safetensors
 
 from paceline.algorithms.errors import InputError
 from paceline.records.run import Run
@@ -53,10 +54,11 @@ def write_run(folder: Path, run: Run) -> Run:
     with new_folder(folder) as building:
         for name, schema in SCHEMAS.items():
             table = pa.Table.from_pandas(getattr(run.tables, name), schema=schema, preserve_index=False)
-            pq.write_table(table.replace_schema_metadata(None), building / f"{name}.parquet")
+            with (building / f"{name}.parquet").open("wb") as file:  # of a name, Arrow would make a URI if it could
+                pq.write_table(table.replace_schema_metadata(None), file)
         vector = as_array(run.weights)
         if vector is not None:
-            save_file({"weights": vector}, building / "weights.safetensors")
+            (building / "weights.safetensors").write_bytes(to_safetensors({"weights": vector}))
         (building / "run.json").write_text(to_json(describe(run)) + "\n", encoding="utf-8")
     return dataclasses.replace(run, path=folder)
 
@@ -70,7 +72,7 @@ def read_run(folder: Path) -> Run:
                 f"{folder}: schema_version {version} is of a later Paceline; this one reads {SCHEMA_VERSION}"
             )
         frames = {
-            name: pq.read_table(folder / f"{name}.parquet", schema=schema).to_pandas()
+            name: pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()), schema=schema).to_pandas()
             for name, schema in SCHEMAS.items()
         }
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -86,7 +88,7 @@ def read_run(folder: Path) -> Run:
         seed=record["seed"],
         summary=record["summary"],
         tables=Tables(**frames),
-        weights=load_file(weights)["weights"] if weights.exists() else None,
+        weights=from_safetensors(weights.read_bytes())["weights"] if weights.exists() else None,
         machine=record["machine"],
         versions=record["versions"],
         path=folder,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,15 @@ def test_round_trip(tmp_path: Path, vector: object) -> None:
     assert found == dataclasses.replace(written, tables=found.tables, weights=found.weights)
 
 
+@pytest.mark.parametrize("name", ["a:b", "s3:runs", "file:runs", "mit Länge", os.fsdecode(b"\xff")], ids=ascii)
+def test_any_folder_name_will_do(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative, because only then could it be taken for a URI; the last is no UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    written = save(a_run(np.arange(3.0)), Path(name))
+    assert written.path is not None and written.path.parent == Path(name)
+    assert len(read_run(written.path).tables.spans) == 2
+
+
 def test_weights_without_numbers_leave_no_file(tmp_path: Path) -> None:
     folder = save(a_run(Null(10)), tmp_path).path
     assert folder is not None
@@ -96,7 +106,7 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         assert any(tmp_path.iterdir()), "the crash must come in the middle of writing"
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(store_module, "save_file", full_disk)
+    monkeypatch.setattr(store_module, "to_safetensors", full_disk)
     with pytest.raises(OSError, match="no space"):
         save(a_run(np.ones(2)), tmp_path)
     assert list(tmp_path.iterdir()) == []
