@@ -63,6 +63,15 @@ class Budget:
     seconds: float | None = None
     accuracy: float | None = None
 
+    def spent(self, *, samples: int, seconds: float) -> float:
+        """The share of it that is spent, 0 … 1, by whichever of samples and seconds is nearer to its end.
+
+        >>> Budget(samples=200, seconds=10.0).spent(samples=50, seconds=5.0)
+        0.5
+        """
+        shares = [done / whole for done, whole in ((samples, self.samples), (seconds, self.seconds)) if whole]
+        return min(1.0, max(shares, default=0.0))
+
 
 @dataclass(frozen=True)
 class Job:

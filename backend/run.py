@@ -77,16 +77,10 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
         return None
 
     def tell(step: int, elapsed_s: float) -> None:
-        shares = [
-            share for share in (_share(step, plan.job.limit), _share(elapsed_s, plan.job.budget.seconds)) if share
-        ]
-        progress(f"{plan.name}, step {step}", (number + min(1.0, max(shares, default=0.0))) / of)
+        spent = plan.job.budget.spent(samples=step * plan.job.samples_per_step, seconds=elapsed_s)
+        progress(f"{plan.name}, step {step}", (number + spent) / of)
 
     return tell
-
-
-def _share(done: float, whole: float | None) -> float | None:
-    return None if not whole else done / whole
 
 
 def _run(plan: Plan, trace: Trace, paced: bool) -> Run:

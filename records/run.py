@@ -11,7 +11,7 @@ from typing import Any
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
 from paceline.records.machine import machine_facts, package_versions
-from paceline.records.summary import SMOOTHING, Kind, Summary, summarise
+from paceline.records.summary import Kind, Summary, summarise
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Snapshot, Trace
 
@@ -53,7 +53,6 @@ class Run:
         name: str,
         algorithm: str | None = None,
         target: float | None = None,
-        smoothing: int = SMOOTHING,
         paced: bool = False,
         emulated_network: bool = False,
     ) -> Run:
@@ -67,7 +66,6 @@ class Run:
             name: the scenario's name.
             algorithm: the name in tables and folders, where it is not the method's.
             target: the accuracy that time to accuracy is measured against.
-            smoothing: evaluations in the trailing mean.
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
         """
@@ -80,7 +78,6 @@ class Run:
             workers=job.workers,
             notion=job.method.notion,
             target=target,
-            smoothing=smoothing,
             paced=paced,
             emulated_network=emulated_network,
         )

@@ -99,7 +99,7 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     if len(summaries) == 1:
         return made
     for path in (*FIGURES, "final_accuracy"):
-        _put(made, path, figure([_get(summary, path) for summary in summaries]))
+        _put(made, path, figure([figure_at(summary, path) for summary in summaries]))
     made["diverged"] = any(summary["diverged"] for summary in summaries)
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
     per_rank = [dict(summary["staleness"]["by_rank"]) for summary in summaries]
@@ -122,7 +122,8 @@ def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str
         )
     tree: Tree = {}
     for path in FIGURES:
-        _put(tree, path, relative_figure([_get(one, path) for one in simulated], [_get(one, path) for one in measured]))
+        predicted, found = ([figure_at(one, path) for one in side] for side in (simulated, measured))
+        _put(tree, path, relative_figure(predicted, found))
     ours, theirs = ([dict(one["staleness"]["by_rank"]) for one in side] for side in (simulated, measured))
     tree["staleness"]["by_rank"] = [
         [rank, relative_figure([means.get(rank) for means in ours], [means.get(rank) for means in theirs])]
@@ -169,7 +170,12 @@ def _ranks(per_rank: Sequence[Mapping[int, float]]) -> list[int]:
     return sorted(set().union(*per_rank))
 
 
-def _get(tree: Mapping[str, Any], path: str) -> Any:
+def figure_at(tree: Mapping[str, Any], path: str) -> Any:
+    """The figure at a path such as those of `FIGURES`.
+
+    >>> figure_at({"step_s": {"mean": 0.02}}, "step_s.mean")
+    0.02
+    """
     for name in path.split("."):
         tree = tree[name]
     return tree

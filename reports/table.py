@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.records import Run
-from paceline.reports.compare import WRONG_MODELS, Comparison, Line
-from paceline.reports.errors import number
+from paceline.reports.compare import WRONG_MODELS, Comparison
+from paceline.reports.errors import figure_at, number
 from paceline.reports.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
 
 WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
@@ -40,32 +40,27 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 def step_table(comparison: Comparison) -> Table:
     """Mean time between a worker's successive gradients."""
-    table = plain_table(f"Step time ({comparison.measured_kind})")
-    for header in ("simulated\nms", "measured\nms", "error\n%", *WITHOUT):
-        table.add_column(header, justify="right")
-    for line in comparison.lines:
-        table.add_row(
-            line.name,
-            shown(line.simulated["step_s"]["mean"], milli),
-            shown(line.measured["step_s"]["mean"], milli),
-            error_text(line.error["step_s"]["mean"]),
-            *(wrong_text(line, model, "step_s", "mean") for model in WRONG_MODELS),
-        )
-    return table
+    return _both_sides(comparison, f"Step time ({comparison.measured_kind})", "ms", milli, "step_s.mean")
 
 
 def time_table(comparison: Comparison) -> Table:
     """Time to the target accuracy."""
-    table = plain_table(f"Time to {100 * (comparison.target or 0):g} % accuracy")
-    for header in ("simulated\ns", "measured\ns", "error\n%", *WITHOUT):
+    title = f"Time to {100 * (comparison.target or 0):g} % accuracy"
+    return _both_sides(comparison, title, "s", seconds, "time_to_accuracy_s")
+
+
+def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[[float], str], path: str) -> Table:
+    """A figure simulated and measured, our error in it, and the wrong models'."""
+    table = plain_table(title)
+    for header in (f"simulated\n{symbol}", f"measured\n{symbol}", "error\n%", *WITHOUT):
         table.add_column(header, justify="right")
     for line in comparison.lines:
         table.add_row(
             line.name,
-            shown(line.simulated["time_to_accuracy_s"], seconds),
-            shown(line.measured["time_to_accuracy_s"], seconds),
-            error_text(line.error["time_to_accuracy_s"]),
-            *(wrong_text(line, model, "time_to_accuracy_s") for model in WRONG_MODELS),
+            shown(figure_at(line.simulated, path), unit),
+            shown(figure_at(line.measured, path), unit),
+            error_text(figure_at(line.error, path)),
+            *(wrong_text(figure_at(line.wrong_models[model], path)) for model in WRONG_MODELS),
         )
     return table
 
@@ -152,10 +147,7 @@ def error_text(figure: Any) -> Text:
     return Text(signed(value), style=style)
 
 
-def wrong_text(line: Line, model: str, *path: str) -> Text:
+def wrong_text(figure: Any) -> Text:
     """The error that a wrong model would have made."""
-    figure: Any = line.wrong_models[model]
-    for name in path:
-        figure = figure[name]
     value = number(figure)
     return Text(MISSING if value is None else signed(value), style="dim")

@@ -113,13 +113,8 @@ def _network(plan: Plan, network: Network | Profile | None) -> Network:
 
 def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
     """Turns the samples and the time of one run into the share of all runs that is done."""
-    budget = plan.job.budget
 
     def tell(samples: int, now_s: float) -> None:
-        shares = [
-            now_s / budget.seconds if budget.seconds else 0.0,
-            samples / budget.samples if budget.samples else 0.0,
-        ]
-        progress(plan.name, (index + min(1.0, max(shares))) / count)
+        progress(plan.name, (index + plan.job.budget.spent(samples=samples, seconds=now_s)) / count)
 
     return tell
