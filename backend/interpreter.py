@@ -20,7 +20,7 @@ from paceline.algorithms import operations as ops
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
-from paceline.algorithms.operations import Handle, Op
+from paceline.algorithms.operations import Cell, Handle, Op
 from paceline.algorithms.program import Lane, Routine
 from paceline.algorithms.values import Batch, GradientResult, Weights, join
 from paceline.backend.cells import Cells
@@ -115,16 +115,17 @@ class Interpreter:
                 self.cells.lock(cell)
                 return self.station.moving(thread)
             case ops.Unlock(cell):
-                if not self.cells.unlock(cell):
-                    raise ProgramError(
-                        f"{self.station.standing(thread)}: unlocks cell {cell.name!r}, which nobody here holds"
-                    )
-                return None
+                return self._unlock(thread, cell)
             case ops.Applied():
                 return self.keeper.applied(op)
             case _:
                 unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
                 raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
+
+    def _unlock(self, thread: Thread, cell: Cell) -> None:
+        if not self.cells.unlock(cell):
+            wrong = f"unlocks cell {cell.name!r}, which nobody here holds; Lock it first"
+            raise ProgramError(f"{self.station.standing(thread)}: {wrong}")
 
     # --- what is started ------------------------------------------------------------------------------------------
 
