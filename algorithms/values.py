@@ -10,6 +10,8 @@ from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 Rank = NewType("Rank", int)
+may_diverge = np.errstate(over="ignore", invalid="ignore")
+"""for functions that do arithmetic on vectors: a run that diverges says so in its summary, not in NumPy's warnings"""
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from paceline.algorithms.job import Score
-from paceline.algorithms.values import Layout, Samples
+from paceline.algorithms.values import Layout, Samples, may_diverge
 from paceline.workloads.models import LayerInfo, layout_of
 from paceline.workloads.sampling import stream_start
 
@@ -106,6 +106,7 @@ class Quadratic:
         noise: Array = self.sample_noise(stream_start(samples), samples.count).mean(axis=0)
         return self._noise_scale * noise
 
+    @may_diverge
     def gradient(self, vector: Array, data: Array) -> tuple[Array, float]:
         """λ (w − w*) + noise, and the loss that it is the gradient of: f(w) + noise · (w − w*)."""
         offset = vector - self.target
@@ -119,6 +120,7 @@ class Quadratic:
             ready(layer.name, gradient[layer.part])
         return loss
 
+    @may_diverge
     def evaluate(self, vector: Array) -> Score:
         """The risk f(w), without noise; there is no accuracy."""
         offset = vector - self.target

@@ -112,6 +112,14 @@ def test_an_unpaced_run_says_so() -> None:
         assert median_s is not None and median_s < 0.02
 
 
+def test_a_run_that_diverges_says_so_without_warnings() -> None:
+    quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
+    names = ("async-sgd", "easgd", "sync-easgd3", "layerwise-sgd")
+    diverging = f"algorithms=[{', '.join(f'{{name: {name}, rate: 1e200}}' for name in names)}]"
+    for run in runs_of(quadratic, diverging, "stop={updates: 12}"):
+        assert run.summary["diverged"] and run.summary["final_loss"] is None
+
+
 def test_what_differs_between_runs_is_in_the_machine_part_alone(trained: list[Run], tmp_path: Path) -> None:
     folder = store.save(trained[0], tmp_path).path
     assert folder is not None

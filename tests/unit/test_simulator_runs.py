@@ -191,6 +191,14 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
     assert sum(run.summary["share"].values()) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
+    quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
+    changes = [quadratic, f"algorithms=[{{name: {name}, rate: 1e200}}]", "hyperparameters={}", "stop={updates: 32}"]
+    (run,) = simulate(load("quickstart", changes))
+    assert run.summary["diverged"] and run.summary["final_loss"] is None
+
+
 def test_what_a_model_leaves_out_makes_it_faster() -> None:
     scenario = scenario_of("sync-sgd")
     whole, free, even, neither = (
