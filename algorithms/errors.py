@@ -6,9 +6,14 @@ processes are made again from their `args`, so each class here keeps `args` equa
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PacelineError(Exception):
     """Base of all errors that Paceline raises on purpose."""
+
+    trace: Any = None
+    """of an error that ended a run: what had been recorded until then"""
 
 
 class InputError(PacelineError):

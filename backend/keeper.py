@@ -54,3 +54,5 @@ class Keeper:
         """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
         if shot is not None:
             self.station.recorder.add("snapshot", shot)
+            if self.job.budget.accuracy is not None:  # the launcher is waiting to see it
+                self.station.recorder.flush()

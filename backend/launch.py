@@ -54,14 +54,7 @@ SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettem
 
 
 class RankFailed(RunFailed):
-    """A rank died or failed; `trace` is what had been recorded until then."""
-
-    def __init__(self, message: str, trace: Trace | None = None) -> None:
-        super().__init__(message, trace)
-        self.trace = trace
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+    """A rank died or failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +76,12 @@ def run_job(launch: Launch) -> Trace:
     """Runs a job with one process per rank and answers its record.
 
     Raises:
-        RankFailed: a rank died or failed; it names the rank and carries the record up to then.
+        RankFailed: a rank died or failed; it names the rank.
         DeadlockError, ProgramError: the programs are wrong; named by rank, program line and step.
+            All carry the record up to then as their `trace`.
     """
-    torch.set_num_threads(
-        launch.threads
-    )  # before the fork: a child must not inherit a pool of threads that is not there
+    # before the fork: a child must not inherit a pool of threads that is not there
+    torch.set_num_threads(launch.threads)
     team, keeper_role = launch.job.team, launch.job.method.keeper
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     board = Board(len(team), [me.rank for me in team if me.role == keeper_role])
@@ -114,7 +107,9 @@ def run_job(launch: Launch) -> Trace:
             shutil.rmtree(folder, ignore_errors=True)
     if failure is None:
         return trace
-    raise RankFailed(str(failure), trace) if isinstance(failure, RunFailed) else failure
+    failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
+    failure.trace = trace
+    raise failure
 
 
 @contextmanager

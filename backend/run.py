@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.errors import RunFailed
-from paceline.backend.launch import Launch, RankFailed, run_job
+from paceline.algorithms.errors import PacelineError
+from paceline.backend.launch import Launch, run_job
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
@@ -40,7 +40,8 @@ def train(
         costs no measured time.
 
     Raises:
-        RunsFailed: a rank died or failed; it carries the runs before and what was recorded until then.
+        RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
+            recorded until then.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     paced = scenario.train.pace == "device"
@@ -51,11 +52,9 @@ def train(
             with OtherLoad() as other:
                 trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
             trace.notes["other_load"] = other.share
-        except RankFailed as failure:
+        except PacelineError as failure:
             if failure.trace is not None:
                 runs.append(keep(_run(plan, failure.trace, paced)))
-            raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
-        except RunFailed as failure:
             raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
         runs.append(keep(_run(plan, trace, paced)))
     return runs
