@@ -129,6 +129,6 @@ def _searched(graph: Graph) -> float:
         constraints=LinearConstraint(rows.tocsr(), starts, ends),
         options={"mip_rel_gap": 0.0},
     )
-    assert found.success, found.message
+    assert found.success and found.x is not None, found.message
     one = tuple(name for name in graph.endpoints if found.x[at[name]] > 0.5)
     return least_cut(graph, one, tuple(name for name in graph.endpoints if name not in one))  # without rounding

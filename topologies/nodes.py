@@ -132,7 +132,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
             for number in (2 * pair, 2 * pair + 1):
                 vertices.append(at(f"gpu{4 * half + number}", "device", 1.8 * number, side * 1.0))
                 connections.append(joined(plx, f"gpu{4 * half + number}", "pcie3-device"))
-    connections.append(joined("cpu0", "cpu1", "qpi", bend=-0.8))
+    connections.append(joined("cpu0", "cpu1", "qpi", bend=-1.2))
     return Graph(
         name="dgx1",
         vertices=tuple(vertices),
