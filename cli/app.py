@@ -23,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.cli.topology import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -263,6 +264,9 @@ def list_(
     from paceline.cli import listing
 
     listing.show(kind, _output(ctx, as_json))
+
+
+app.command()(topology)
 
 
 @app.command()

@@ -27,7 +27,9 @@ def table_of(kind: str, items: list[Item]) -> Table:
     table = plain_table(f"{len(items)} {kind}", first="name")
     table.add_column("description")
     for item in items:
-        table.add_row(item["name"], item["description"])
+        known = item.get("parameters")
+        settings = [f"{name}={default}" for name, default in known.items()] if isinstance(known, dict) else []
+        table.add_row(item["name"], "\n".join([item["description"], *([" ".join(settings)] if settings else [])]))
     return table
 
 
@@ -89,22 +91,16 @@ def devices() -> Iterable[Item]:
 
 
 def topologies() -> Iterable[Item]:
-    """Every kind of network, with the links that may be named in it."""
+    """Every cluster graph with its parameters; the star, which scenarios may name, also with their links."""
     from paceline.topologies import LINKS
+    from paceline.topologies.registry import TOPOLOGIES, parameters
 
-    yield {
-        "name": "star",
-        "description": "every node's link on one switch that is never the bottleneck; links: " + ", ".join(LINKS),
-        "links": [
-            {
-                "name": name,
-                "latency_s": link.latency_s,
-                "bytes_per_s": link.bytes_per_s,
-                "provenance": link.provenance,
-            }
-            for name, link in LINKS.items()
-        ],
-    }
+    for name, builder in TOPOLOGIES.items():
+        item: Item = {"name": name, "description": first_line(builder), "parameters": parameters(name)}
+        if name == "star":
+            links = [dataclasses.asdict(link) for link in LINKS.values()]
+            item |= {"description": f"{item['description']} Links: {', '.join(LINKS)}.", "links": links}
+        yield item
 
 
 LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {

@@ -246,7 +246,7 @@ def test_schema_is_json() -> None:
     assert "algorithms" in json.loads(call("schema").stdout)["properties"]
 
 
-@pytest.mark.parametrize("command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["schema"]])
+@pytest.mark.parametrize("command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["schema"]])
 def test_help_teaches_by_examples(command: list[str]) -> None:
     result = call(*command, "--help")
     assert result.exit_code == 0

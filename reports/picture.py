@@ -1,0 +1,243 @@
+"""The picture of a cluster graph: vertices where their builder put them, links coloured by kind, broad where fast.
+
+A composed graph is drawn as its parts: the network with one mark for each node, beside it the inside of one node. What
+cannot be read is refused, with what would be right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+
+from paceline.algorithms.errors import InputError
+from paceline.reports.figure import FAINT, INK, PALETTE
+from paceline.topologies.graph import Connection, Description, Graph, Kind, Place, Vertex
+from paceline.topologies.links import Link
+
+LEGIBLE = 1500
+"""vertices of the largest part that is drawn"""
+
+NAMED = 48
+"""up to so many vertices of a part have their names beside them"""
+
+COUNTED = 24
+"""up to so many connections of several links have their number beside them; the legend says it in any case"""
+
+SHAPES: dict[Kind, tuple[str, str, float]] = {
+    "device": ("s", "#0072B2", 1.0),
+    "host": ("s", "#8FB8D6", 1.0),
+    "switch": ("o", "#333333", 1.0),
+    "nic": ("D", "#CC79A7", 0.72),
+    "memory": ("h", "#009E73", 1.1),
+}
+"""marker, colour and relative size"""
+
+COLOURS = (PALETTE[1], PALETTE[2], PALETTE[5], PALETTE[4], PALETTE[7], PALETTE[3], PALETTE[0])
+BOX = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+"""behind words, so that no line runs through them"""
+
+LETTER = 3.4
+"""points that a letter of a name takes"""
+
+SIDES = 4.0, 13.0
+"""inches of the smallest and the largest panel"""
+
+
+def draw(graph: Graph, figures: Description, path: Path) -> None:
+    """Writes the picture; the ending of `path` chooses the format.
+
+    Raises:
+        InputError: for another ending than svg or png, and for graphs too large to be read.
+    """
+    if path.suffix not in {".svg", ".png"}:
+        raise InputError(f"--out: found {path.name!r}, expected a name that ends in .svg or .png")
+    figure = picture(graph, figures)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context({"svg.hashsalt": graph.name}):  # the same graph gives the same bytes
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def picture(graph: Graph, figures: Description) -> Figure:
+    """One panel for each part, the figures above and the kinds of links below."""
+    parts = graph.parts or (graph,)
+    for part in parts:
+        if len(part.vertices) > LEGIBLE:
+            raise InputError(
+                f"{graph.name}: a picture of {len(part.vertices)} nodes cannot be read; expected at most {LEGIBLE}, so "
+                "choose smaller parameters"
+            )
+    sizes = [_size(part) for part in parts]
+    stacked = len(parts) > 1 and sizes[0][0] > 2 * sizes[0][1]
+    wide, tall = (max, sum) if stacked else (sum, max)
+    width, height = max(6.5, wide(size[0] for size in sizes)), tall(size[1] for size in sizes)
+    colours = _colours(parts)
+    rows = -(-len(colours) // (3 if width > 9 else 2)) + -(-len(_kinds(parts)) // 5)
+    figure = Figure(figsize=(width, height + 1.0 + 0.25 * rows), dpi=130, layout="constrained")
+    if stacked:
+        panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=[size[1] for size in sizes])[:, 0]
+    else:
+        panels = figure.subplots(1, len(parts), squeeze=False, width_ratios=[size[0] for size in sizes])[0]
+    for axes, part in zip(panels, parts, strict=True):
+        _panel(axes, part, colours)
+    if graph.parts:
+        panels[0].set_title("the network; each square is a node", loc="left", fontsize=10, color=INK)
+        panels[1].set_title("inside a node", loc="left", fontsize=10, color=INK)
+    figure.suptitle(_title(figures), x=0.02, ha="left", fontsize=11, color=INK)
+    _legend(figure, parts, colours, 3 if width > 9 else 2)
+    return figure
+
+
+def _title(figures: Description) -> str:
+    across = figures.bisection.bytes_per_s
+    cut = "no halves" if across is None else f"bisection {across / 1e9:g} GB/s one way"
+    counted = f"{figures.nodes} nodes, {figures.links} links, diameter {figures.diameter_hops}, {cut}"
+    return f"{figures.name}\n{counted}"
+
+
+def _kinds(parts: Sequence[Graph]) -> list[Kind]:
+    return [kind for kind in SHAPES if any(part.of_kind(kind) for part in parts)]
+
+
+def _colours(parts: Sequence[Graph]) -> dict[str, str]:
+    names = dict.fromkeys(connection.link.name for part in parts for connection in part.connections)
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+
+
+def _extent(graph: Graph) -> tuple[float, float, float, float]:
+    """Left, right, low, high: of the vertices, and of what bows beyond them."""
+    places = {vertex.name: vertex.place for vertex in graph.vertices}
+    bows = [_middle(connection, places) for connection in graph.connections if connection.bend]
+    xs, ys = zip(*places.values(), *bows, strict=True)
+    return min(xs), max(xs), min(ys), max(ys)
+
+
+def _middle(connection: Connection, places: dict[str, Place]) -> Place:
+    """The middle of a connection as it is drawn."""
+    (x1, y1), (x2, y2) = (places[end] for end in connection.ends)
+    bow = (connection.bend or 0.0) / 2
+    return (x1 + x2) / 2 + bow * (y2 - y1), (y1 + y2) / 2 - bow * (x2 - x1)
+
+
+def _size(graph: Graph) -> tuple[float, float]:
+    """Inches of its panel: an inch a unit, unless that would be too small or too large."""
+    left, right, low, high = _extent(graph)
+    wide, tall = right - left + 1.6, high - low + 1.6
+    scale = min(1.0, SIDES[1] / wide, SIDES[1] * 0.7 / tall)
+    return max(SIDES[0], wide * scale), max(2.6, tall * scale)
+
+
+def _panel(axes: Axes, graph: Graph, colours: dict[str, str]) -> None:
+    left, right, low, high = _extent(graph)
+    inches = _size(graph)
+    unit = min(1.0, inches[0] / (right - left + 1.6), inches[1] / (high - low + 1.6))
+    places, room = {vertex.name: vertex.place for vertex in graph.vertices}, _nearest(graph)
+    named = len(graph.vertices) <= NAMED
+    counted = sum(connection.count > 1 for connection in graph.connections) <= COUNTED
+    for connection in graph.connections:
+        _line(axes, connection, places, colours[connection.link.name], _width(connection, graph), counted)
+    for vertex in graph.vertices:
+        _mark(axes, vertex, 72 * unit * room[vertex.kind], named)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.set_xlim(left - 0.8, right + 0.8)
+    axes.set_ylim(low - 0.8, high + 0.8)
+    axes.autoscale_view()
+
+
+def _nearest(graph: Graph) -> dict[Kind, float]:
+    """The distance between neighbours in the closest row of each kind."""
+    rows: dict[tuple[Kind, float], list[float]] = {}
+    for vertex in graph.vertices:
+        rows.setdefault((vertex.kind, round(vertex.place[1], 3)), []).append(vertex.place[0])
+    nearest: dict[Kind, float] = dict.fromkeys(SHAPES, 1.0)
+    for (kind, _), row in rows.items():
+        row.sort()
+        gaps = [after - before for before, after in pairwise(row) if after - before > 0.1]
+        nearest[kind] = min([nearest[kind], *gaps])
+    return nearest
+
+
+def _width(connection: Connection, graph: Graph) -> float:
+    """Points: 1 for the slowest connection of the graph, more for faster ones, thin where there are many."""
+    slowest = min(one.bytes_per_s for one in graph.connections)
+    broad = min(5.0, 1.0 + 0.9 * math.log2(connection.bytes_per_s / slowest))
+    return broad * min(1.0, max(0.3, math.sqrt(60 / len(graph.connections))))
+
+
+def _line(
+    axes: Axes, connection: Connection, places: dict[str, Place], colour: str, width: float, counted: bool
+) -> None:
+    (x1, y1), (x2, y2) = (places[end] for end in connection.ends)
+    if connection.bend is None:  # only its two ends, pointing away from each other
+        for (x, y), (other_x, other_y) in (((x1, y1), (x2, y2)), ((x2, y2), (x1, y1))):
+            away = math.hypot(x - other_x, y - other_y) / 0.55
+            ends = [x, x + (x - other_x) / away], [y, y + (y - other_y) / away]
+            axes.plot(*ends, color=colour, linewidth=width, linestyle=(0, (1.5, 1)), zorder=1)
+        return
+    style = f"arc3,rad={connection.bend}"
+    axes.add_patch(
+        FancyArrowPatch(
+            (x1, y1), (x2, y2), arrowstyle="-", connectionstyle=style, color=colour, linewidth=width,
+            shrinkA=0, shrinkB=0, alpha=0.85, zorder=1,
+        )
+    )  # fmt: skip
+    if connection.count > 1 and counted:
+        text = f"×{connection.count}"
+        axes.text(
+            *_middle(connection, places), text, fontsize=7, ha="center", va="center", color=INK, bbox=BOX, zorder=2
+        )
+
+
+def _mark(axes: Axes, vertex: Vertex, room: float, named: bool) -> None:
+    """The mark, which takes up to half of the points between neighbours, and its name where that fits."""
+    shape, colour, size = SHAPES[vertex.kind]
+    points = size * min(21.0, max(3.5, room / 2))
+    x, y = vertex.place
+    axes.plot(
+        x, y, shape, color=colour, markersize=points, markeredgecolor="white", markeredgewidth=min(1.0, points / 12),
+        zorder=3,
+    )  # fmt: skip
+    if not named:
+        return
+    stem = vertex.name.rstrip("0123456789.")
+    number = vertex.name.removeprefix(stem)
+    if number and points >= 13:  # the number inside, the rest below
+        ink = INK if vertex.kind in {"host", "nic"} else "white"
+        axes.text(*vertex.place, number, va="center", ha="center", fontsize=7, zorder=4, color=ink)
+    below = stem if number and points >= 13 else vertex.name
+    if len(below) * LETTER <= room:
+        axes.annotate(
+            below, vertex.place, xytext=(0, -points / 2 - 2), textcoords="offset points", va="top", ha="center",
+            fontsize=6.5, color=INK, zorder=4, bbox=BOX,
+        )  # fmt: skip
+
+
+def _label(link: Link, parts: Sequence[Graph]) -> str:
+    """The name of a link, what one carries, and how many of them stand side by side."""
+    counts = {one.count for part in parts for one in part.connections if one.link.name == link.name}
+    several = "" if counts == {1} else f", {'–'.join(str(n) for n in sorted({min(counts), max(counts)}))} side by side"
+    return f"{link.name}: {link.bytes_per_s / 1e9:.4g} GB/s{several}"
+
+
+def _legend(figure: Figure, parts: Sequence[Graph], colours: dict[str, str], columns: int) -> None:
+    links = {one.link.name: one.link for part in parts for one in part.connections}
+    lines = [
+        Line2D([], [], color=colour, linewidth=2.5, label=_label(links[name], parts))
+        for name, colour in colours.items()
+    ]
+    marks = [
+        Line2D([], [], linestyle="none", marker=SHAPES[kind][0], color=SHAPES[kind][1], markersize=8, label=kind)
+        for kind in _kinds(parts)
+    ]
+    figure.legend(
+        handles=[*marks, *lines], loc="outside lower left", ncols=columns, fontsize=8, frameon=False, labelcolor=INK,
+        edgecolor=FAINT,
+    )  # fmt: skip

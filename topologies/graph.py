@@ -1,0 +1,129 @@
+"""Cluster graphs: who is joined to whom by what. Read this first, then `networks`, `nodes`, `compose` and `systems`.
+
+Rules of this file:
+
+* A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A
+  connection is `count` equal links side by side; every link is full duplex and as fast in one direction as in the
+  other. `bytes_per_s` is always of one direction.
+* The end points of a graph are its devices or, where it has none, its hosts: what computes.
+* Who builds a graph also says where each vertex stands in a picture, as nobody else knows its family.
+* What NetworkX can do is asked of `Graph.nx`; nothing here repeats it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import networkx as nx
+
+from paceline.topologies.links import Link
+
+Kind = Literal["device", "host", "switch", "nic", "memory"]
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vertex:
+    """Something that links end at."""
+
+    name: str
+    kind: Kind
+    place: Place
+    """where it stands in a picture; 1 is a comfortable distance between neighbours"""
+    host: str | None = None
+    """the host that it is a part of, in a graph composed of a network and nodes"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """So many equal links between two vertices."""
+
+    ends: tuple[str, str]
+    link: Link
+    count: int = 1
+    bend: float | None = 0.0
+    """how far a picture draws it beside the straight line, as a share of its length; None: only its two ends"""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What all its links carry together, in one direction."""
+        return self.count * self.link.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """Bytes per second, one way, across the worst split of the end points into halves; None where there is but one."""
+
+    bytes_per_s: float | None
+    method: str
+    """how it was found: by a formula, by an exact search, or as a bound"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A graph in four figures."""
+
+    name: str
+    nodes: int
+    links: int
+    diameter_hops: int
+    bisection: Bisection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A cluster, or a part of one, as a graph.
+
+    >>> from paceline.topologies.networks import star
+    >>> graph = star(hosts=4, link="eth-10g")
+    >>> figures = graph.describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops, figures.bisection.bytes_per_s
+    (5, 4, 2, 2300000000.0)
+    >>> graph.nx.edges["switch", "host0"]["connection"].link.name
+    'eth-10g'
+    """
+
+    name: str
+    vertices: tuple[Vertex, ...]
+    connections: tuple[Connection, ...]
+    provenance: str
+    """where the shape comes from; each link says it for itself"""
+    bisection: Bisection | None = None
+    """what the family's formula says; without one it is searched for"""
+    all_alike: bool = False
+    """whether every vertex sees the same graph, so that one search finds the diameter"""
+    parts: tuple[Graph, ...] = ()
+    """the network and the node that it was composed of"""
+
+    @cached_property
+    def nx(self) -> nx.Graph[str]:
+        """The same as a NetworkX graph, with `vertex` and `connection` as attributes."""
+        graph: nx.Graph[str] = nx.Graph(name=self.name)
+        for vertex in self.vertices:
+            graph.add_node(vertex.name, vertex=vertex, kind=vertex.kind)
+        for connection in self.connections:
+            graph.add_edge(*connection.ends, connection=connection, bytes_per_s=connection.bytes_per_s)
+        return graph
+
+    @cached_property
+    def endpoints(self) -> tuple[str, ...]:
+        """What computes: the devices, or the hosts of a graph that has no devices."""
+        return self.of_kind("device") or self.of_kind("host")
+
+    def of_kind(self, kind: Kind) -> tuple[str, ...]:
+        """The names of all vertices of a kind, in order."""
+        return tuple(vertex.name for vertex in self.vertices if vertex.kind == kind)
+
+    def describe(self) -> Description:
+        """Vertices, links, diameter and bisection bandwidth."""
+        from paceline.topologies import measures
+
+        return Description(
+            name=self.name,
+            nodes=len(self.vertices),
+            links=sum(connection.count for connection in self.connections),
+            diameter_hops=measures.diameter_hops(self),
+            bisection=self.bisection or measures.bisection(self),
+        )

@@ -1,0 +1,108 @@
+"""Every graph by the name that users give it, and how their text becomes its parameters."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies import machines, networks, nodes, systems, trees
+from paceline.topologies.compose import compose
+from paceline.topologies.dragonfly import dragonfly
+from paceline.topologies.graph import Graph
+
+Builder = Callable[..., Graph]
+
+
+def _named(*builders: Builder) -> dict[str, Builder]:
+    return {builder.__name__.replace("_", "-"): builder for builder in builders}
+
+
+NETWORKS = _named(
+    networks.star, networks.ring, networks.torus, networks.hypercube, trees.leaf_spine, trees.fat_tree, dragonfly
+)
+"""networks of hosts"""
+
+NODES = _named(
+    nodes.pcie_tree, nodes.dual_root_pcie, nodes.dgx1, nodes.nvswitch_node, machines.minsky_node, machines.ac922_node,
+    machines.xeon_node, machines.knl_node, machines.tianhe2_node,
+)  # fmt: skip
+"""the insides of machines"""
+
+SYSTEMS = _named(
+    systems.cori_knl, systems.summit, systems.dgx1_p100, systems.dgx1_v100, systems.dgx_a100, systems.dgx_h100,
+    systems.minsky, systems.tianhe2, systems.k80_cluster, systems.sandy_bridge_ib,
+)  # fmt: skip
+"""machines with names"""
+
+TOPOLOGIES = NETWORKS | NODES | SYSTEMS
+
+
+def build(name: str, settings: Mapping[str, str] | None = None) -> Graph:
+    """The graph of this name with these parameters, as text; raises `InputError` with a near miss.
+
+    A network also takes ``node``: the name of a node that stands in place of each of its hosts.
+
+    >>> build("torus", {"sides": "3x4"}).describe().nodes
+    12
+    >>> len(build("fat-tree", {"k": "4", "node": "minsky-node"}).endpoints)
+    64
+    >>> build("fat-tre")
+    Traceback (most recent call last):
+    paceline.algorithms.errors.InputError: unknown topology 'fat-tre' (did you mean fat-tree?)
+    """
+    if name not in TOPOLOGIES:
+        raise InputError(f"unknown topology {name!r} ({_hint(name, list(TOPOLOGIES))})")
+    given = dict(settings or {})
+    node = given.pop("node", None) if name in NETWORKS else None
+    graph = TOPOLOGIES[name](**_values(name, given))
+    if node is None:
+        return graph
+    if node not in NODES:
+        raise InputError(f"node: unknown node {node!r} ({_hint(node, list(NODES))})")
+    inside = NODES[node]()
+    return compose(f"{name}-of-{node}", graph, inside, f"{graph.provenance}; {inside.provenance}")
+
+
+def parameters(name: str) -> dict[str, int | str]:
+    """The parameters of a topology with their defaults, as a user would write them.
+
+    >>> parameters("torus")
+    {'sides': '4x4', 'link': 'eth-10g'}
+    """
+    return {
+        parameter.name: "x".join(map(str, parameter.default)) if parameter.name == "sides" else parameter.default
+        for parameter in inspect.signature(TOPOLOGIES[name]).parameters.values()
+    }
+
+
+def _values(name: str, given: dict[str, str]) -> dict[str, Any]:
+    known = parameters(name)
+    choices = [*known, "node"] if name in NETWORKS else list(known)
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for key, text in given.items():
+        if key not in known:
+            problems.append(f"{name}: unknown parameter {key!r} ({_hint(key, choices)})")
+        elif key == "sides":
+            if not re.fullmatch(r"\d{1,6}(x\d{1,6})+", text):
+                problems.append(f"sides: found {text!r}, expected two or three numbers such as 4x4 or 4x4x4")
+            values[key] = tuple(int(side) for side in re.findall(r"\d{1,6}", text))
+        elif isinstance(known[key], int):
+            if not re.fullmatch(r"-?\d{1,9}", text):
+                problems.append(f"{key}: found {text!r}, expected a whole number")
+                continue
+            values[key] = int(text)
+        else:
+            values[key] = text
+    if problems:
+        raise InputError("\n".join(problems))
+    return values
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
