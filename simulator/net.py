@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,7 +84,8 @@ class Net(NamedTuple):
 
 def network(capacity: Iterable[float]) -> Net:
     """Links of such capacities (bytes per second), and no flow yet."""
-    net = Net(*([] for _ in Net._fields[:-3]), [0, 0], Queue([], [], [], [0]), Queue([], [], [], [0]))
+    columns: list[Any] = [[] for _ in Net._fields[:-3]]
+    net = Net(*columns, [0, 0], Queue([], [], [], [0]), Queue([], [], [], [0]))
     for bytes_per_s in capacity:
         add_link(net, bytes_per_s)
     return net
@@ -128,5 +129,6 @@ def _make_room(queue: Queue) -> None:
 
 def as_arrays(net: Net) -> Net:
     """A copy whose columns are arrays."""
-    levels, ends = (Queue(*map(np.array, queue)) for queue in (net.levels, net.ends))
-    return Net(*map(np.array, net[:-2]), levels, ends)
+    columns: list[Any] = [np.array(column) for column in net[:-2]]
+    queues: list[list[Any]] = [[np.array(column) for column in queue] for queue in (net.levels, net.ends)]
+    return Net(*columns, *(Queue(*queue) for queue in queues))

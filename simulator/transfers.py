@@ -109,14 +109,14 @@ def machine_code() -> Callable[..., Any]:
 
     for part in PARTS:
         numba.extending.register_jitable(part)
-    return numba.njit(cache=True)(fluid.play)  # type: ignore[no-any-return]
+    return numba.njit(cache=True)(fluid.play)
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
     """All mistakes at once."""
     wrong = [
-        f"pipe {name!r}: found {pipe.bytes_per_s} bytes/s and a latency of {pipe.latency_s} s, expected a finite "
-        "bandwidth above 0 and a finite latency of 0 or more"
+        f"pipe {name!r}: found {pipe.bytes_per_s} bytes/s and a latency of {pipe.latency_s} s, expected more "
+        "than 0 bytes/s and 0 s or more, both finite"
         for name, pipe in pipes.items()
         if not (0.0 < pipe.bytes_per_s < np.inf and 0.0 <= pipe.latency_s < np.inf)
     ]
