@@ -85,7 +85,8 @@ class Net(NamedTuple):
 def network(capacity: Iterable[float]) -> Net:
     """Links of such capacities (bytes per second), and no flow yet."""
     columns: list[Any] = [[] for _ in Net._fields[:-3]]
-    net = Net(*columns, [0, 0], Queue([], [], [], [0]), Queue([], [], [], [0]))
+    others: list[Any] = [[0, 0], Queue([], [], [], [0]), Queue([], [], [], [0])]
+    net = Net(*columns, *others)
     for bytes_per_s in capacity:
         add_link(net, bytes_per_s)
     return net

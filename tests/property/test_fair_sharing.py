@@ -8,6 +8,7 @@ import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
+from simpy.events import ProcessGenerator
 
 from paceline.simulator.flows import Flows, fair_rates
 from paceline.simulator.transfers import Pipe, Transfer, transfer_all
@@ -99,7 +100,7 @@ def test_in_virtual_time_it_is_the_same(capacity: dict[str, float], transfers: l
     flows = Flows(env, capacity)
     found = [0.0] * len(transfers)
 
-    def send(number: int, one: Transfer) -> simpy.events.ProcessGenerator:
+    def send(number: int, one: Transfer) -> ProcessGenerator:
         yield env.timeout(one.start_s)
         yield flows.begin(one.route, int(one.nbytes))
         found[number] = env.now

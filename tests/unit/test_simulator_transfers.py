@@ -11,7 +11,7 @@ import pytest
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
 from paceline.simulator.flows import fair_rates
-from paceline.simulator.net import add_flow, network
+from paceline.simulator.net import Net, add_flow, network
 from paceline.simulator.transfers import PARTS, Pipe, Transfer, transfer_all
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,12 @@ def test_only_what_a_change_touches_is_solved_again(monkeypatch: pytest.MonkeyPa
     fluid.solve(net, 0.0)
     looked_at: list[int] = []
     survey = fluid.survey
-    monkeypatch.setattr(fluid, "survey", lambda net, link: (looked_at.append(link), survey(net, link)))
+
+    def noted(net: Net, link: int) -> None:
+        looked_at.append(link)
+        survey(net, link)
+
+    monkeypatch.setattr(fluid, "survey", noted)
     fluid.leave(net, 0, 0.05)
     fluid.wake(net, 0)
     fluid.solve(net, 0.05)
