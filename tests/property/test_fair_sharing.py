@@ -1,0 +1,112 @@
+"""What holds of max-min fair sharing whatever the flows, and that solving where it changes is solving everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+from simpy.events import ProcessGenerator
+
+from paceline.simulator.flows import Flows, fair_rates
+from paceline.simulator.transfers import Pipe, Transfer, transfer_all
+from tests.filling import filled, finish_times
+
+LINKS = "abcdef"
+ROUTE = st.lists(st.sampled_from(LINKS), min_size=1, max_size=4, unique=True).map(tuple)
+ROUTES = st.lists(ROUTE, min_size=1, max_size=12)
+CAPACITY = st.fixed_dictionaries({link: st.floats(0.1, 10.0) | st.just(1.0) for link in LINKS})
+CLOSE = 1e-9
+
+
+@st.composite
+def pipes_of(draw: st.DrawFn) -> dict[str, Pipe]:
+    return {
+        link: Pipe(
+            bytes_per_s=draw(st.floats(1.0, 100.0) | st.just(10.0)),
+            latency_s=draw(st.sampled_from([0.0, 0.0, 0.125, 1.0])),
+            per_flow=draw(st.integers(0, 4)) == 0,
+        )
+        for link in LINKS
+    }
+
+
+TRANSFER = st.builds(
+    Transfer,
+    start_s=st.floats(0.0, 20.0) | st.integers(0, 4).map(float),
+    nbytes=st.integers(0, 200) | st.just(40),
+    route=ROUTE,
+)
+TRANSFERS = st.lists(TRANSFER, max_size=20)
+
+
+def loads(flows: Sequence[tuple[str, ...]], rates: Sequence[float]) -> dict[str, float]:
+    return {link: sum(rate for flow, rate in zip(flows, rates, strict=True) if link in flow) for link in LINKS}
+
+
+@given(ROUTES, CAPACITY)
+def test_no_link_is_above_capacity_and_every_flow_has_a_bottleneck(
+    flows: list[tuple[str, ...]], capacity: dict[str, float]
+) -> None:
+    rates = fair_rates(flows, capacity)
+    load = loads(flows, rates)
+    assert all(load[link] <= capacity[link] * (1 + CLOSE) for link in LINKS)
+    for flow, rate in zip(flows, rates, strict=True):
+        fastest = {link: max(r for f, r in zip(flows, rates, strict=True) if link in f) for link in flow}
+        assert any(load[link] >= capacity[link] * (1 - CLOSE) and rate >= fastest[link] * (1 - CLOSE) for link in flow)
+
+
+@given(ROUTES, CAPACITY)
+def test_rates_are_those_of_progressive_filling(flows: list[tuple[str, ...]], capacity: dict[str, float]) -> None:
+    assert fair_rates(flows, capacity) == pytest.approx(filled(flows, capacity), rel=CLOSE)
+
+
+@given(ROUTES, CAPACITY, st.floats(1e-3, 1e12))
+def test_rates_scale_with_the_links(flows: list[tuple[str, ...]], capacity: dict[str, float], factor: float) -> None:
+    scaled = fair_rates(flows, {link: factor * rate for link, rate in capacity.items()})
+    assert scaled == pytest.approx([factor * rate for rate in fair_rates(flows, capacity)], rel=CLOSE)
+
+
+@given(
+    st.lists(st.floats(0.1, 10.0), min_size=2, max_size=10),
+    st.floats(0.1, 10.0),
+)
+def test_one_flow_more_on_a_shared_link_makes_nobody_faster(own: list[float], shared: float) -> None:
+    flows = [(f"own {number}", "shared") for number in range(len(own))]
+    capacity = {f"own {number}": rate for number, rate in enumerate(own)} | {"shared": shared}
+    before, after = fair_rates(flows[:-1], capacity), fair_rates(flows, capacity)
+    assert all(now <= then * (1 + CLOSE) for then, now in zip(before, after[:-1], strict=True))
+
+
+@given(pipes_of(), TRANSFERS)
+def test_solving_where_it_changes_is_solving_everything(pipes: dict[str, Pipe], transfers: list[Transfer]) -> None:
+    assert transfer_all(pipes, transfers).finish_s == pytest.approx(finish_times(pipes, transfers), rel=CLOSE)
+
+
+@given(pipes_of(), TRANSFERS)
+def test_every_byte_is_carried_over_every_link_of_its_route(pipes: dict[str, Pipe], transfers: list[Transfer]) -> None:
+    outcome = transfer_all(pipes, transfers)
+    due = {name: sum(one.nbytes for one in transfers if name in one.route) for name in outcome.carried_bytes}
+    assert outcome.carried_bytes == pytest.approx(due, rel=CLOSE, abs=1e-6)
+    last_s = max(outcome.finish_s, default=0.0)
+    assert all(due[name] <= pipes[name].bytes_per_s * last_s * (1 + CLOSE) for name in due)
+
+
+@given(CAPACITY, TRANSFERS)
+def test_in_virtual_time_it_is_the_same(capacity: dict[str, float], transfers: list[Transfer]) -> None:
+    env = simpy.Environment(0.0)
+    flows = Flows(env, capacity)
+    found = [0.0] * len(transfers)
+
+    def send(number: int, one: Transfer) -> ProcessGenerator:
+        yield env.timeout(one.start_s)
+        yield flows.begin(one.route, int(one.nbytes))
+        found[number] = env.now
+
+    for number, one in enumerate(transfers):
+        env.process(send(number, one))
+    env.run()
+    pipes = {link: Pipe(bytes_per_s=rate) for link, rate in capacity.items()}
+    assert found == pytest.approx(finish_times(pipes, transfers), rel=CLOSE)
