@@ -27,12 +27,7 @@ from pathlib import Path
 
 import torch
 
-from paceline.algorithms.errors import (
-    DeadlockError,
-    PacelineError,
-    ProgramError,
-    RunFailed,
-)
+from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
@@ -196,6 +191,3 @@ class Watch:
         for kind, value in self.tail.read():
             if kind == "snapshot" and self.goal.reached(self.launch.job.learner.evaluate(value.vector)):
                 self.board.stop()
-
-
-__all__ = ["DeadlockError", "Launch", "ProgramError", "RankFailed", "run_job"]
