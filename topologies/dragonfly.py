@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Connection, Graph, Place, Vertex
+from paceline.topologies.links import Link
 from paceline.topologies.networks import FAMILY, MOST, on_circle, whole
 from paceline.topologies.wires import host_end, link_named
 
@@ -27,9 +28,9 @@ def dragonfly(
     hosts: int = 0,
     column_links: int = 3,
     pair_links: int = 2,
-    link: str = "aries-nic",
-    local: str = "aries-local",
-    between: str = "aries-global",
+    link: str | Link = "aries-nic",
+    local: str | Link = "aries-local",
+    between: str | Link = "aries-global",
 ) -> Graph:
     """Groups of routers in rows and columns, all rows, columns and groups joined all to all.
 

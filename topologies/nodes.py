@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Connection, Graph, Kind, Vertex
+from paceline.topologies.links import Link
 from paceline.topologies.networks import whole
 from paceline.topologies.wires import link_named
 
@@ -25,7 +26,7 @@ HYBRID_CUBE_MESH = {
 """NVLinks between the GPUs of a DGX-1"""
 
 
-def joined(one: str, other: str, link: str, count: int = 1, bend: float = 0.0) -> Connection:
+def joined(one: str, other: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
     """So many links of a name between two vertices."""
     return Connection(ends=(one, other), link=link_named(link), count=count, bend=bend)
 
@@ -42,7 +43,7 @@ def pcie_tree(
     gpus_per_switch: int = 4,
     nics: int = 1,
     generation: int = 3,
-    between: str = "qpi",
+    between: str | Link = "qpi",
 ) -> Graph:
     """GPUs on PCIe switches, switches on sockets, sockets on a bus such as QPI.
 
@@ -156,9 +157,9 @@ def nvswitch_node(
     gpus: int = 8,
     links_per_gpu: int = 12,
     switches: int = 6,
-    link: str = "nvlink3",
+    link: str | Link = "nvlink3",
     generation: int = 4,
-    between: str = "xgmi",
+    between: str | Link = "xgmi",
 ) -> Graph:
     """GPUs that reach each other over NVSwitches: DGX-2, DGX A100, DGX H100 and their kin.
 
@@ -184,7 +185,10 @@ def nvswitch_node(
     whole("generation", generation, 3, 5)
     width = (gpus - 1) * GAP
     vertices = [at(f"gpu{n}", "device", n * GAP, 0.0) for n in range(gpus)]
-    vertices += [at(f"nvswitch{n}", "switch", (n + 0.5) / switches * width, -2.2) for n in range(switches)]
+    vertices += [
+        Vertex(name=f"nvswitch{n}", kind="switch", place=((n + 0.5) / switches * width, -2.2), plane="nvswitch")
+        for n in range(switches)
+    ]
     vertices += [at(f"cpu{n}", "host", width * (0.25 + 0.5 * n), 3.6) for n in range(2)]
     connections = [joined("cpu0", "cpu1", between)]
     for pair in range(gpus // 2):

@@ -11,6 +11,7 @@ import dataclasses
 from paceline.topologies.compose import compose
 from paceline.topologies.dragonfly import dragonfly
 from paceline.topologies.graph import Graph
+from paceline.topologies.links import Link
 from paceline.topologies.machines import ac922_node, knl_node, minsky_node, tianhe2_node, xeon_node
 from paceline.topologies.networks import star, whole
 from paceline.topologies.nodes import dgx1, nvswitch_node, pcie_tree
@@ -76,7 +77,7 @@ def minsky(*, nodes: int = 32) -> Graph:
     return _on_a_switch("minsky", minsky_node(), whole("nodes", nodes, 1, 36), 2, where)
 
 
-def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str = "ib-edr") -> Graph:
+def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str | Link = "ib-edr") -> Graph:
     """One node as it is, or several around a switch."""
     if nodes == 1:
         return dataclasses.replace(node, name=name)
