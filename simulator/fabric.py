@@ -16,7 +16,7 @@ from paceline.simulator.flows import Port
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graph import Connection
 from paceline.topologies.links import Medium
-from paceline.topologies.routing import Routes, RoutingRule, port
+from paceline.topologies.routing import Routes, Rule, port
 
 SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
@@ -80,7 +80,7 @@ class GraphFabric:
     (('host0>switch', 'switch>host1'), ('local host0',))
     """
 
-    def __init__(self, cluster: Cluster, routing: RoutingRule = "shortest", seed: int = 0) -> None:
+    def __init__(self, cluster: Cluster, routing: Rule = "shortest", seed: int = 0) -> None:
         self._cluster = cluster
         self._all_routes = self._routes = Routes(cluster.graph, routing, seed)
         self._known: dict[tuple[str, str, int], tuple[Connection, ...]] = {}
