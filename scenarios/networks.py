@@ -17,7 +17,7 @@ from paceline.scenarios.part import Part
 from paceline.scenarios.problems import complain, expected, near_miss, wrong
 from paceline.topologies import LINKS, Link
 from paceline.topologies.graph import Graph
-from paceline.topologies.links import Medium, Piece
+from paceline.topologies.links import Piece
 from paceline.topologies.registry import NETWORKS, build, parameters, sized
 from paceline.topologies.wires import WIRES
 
@@ -129,7 +129,7 @@ class NetworkPart(Part):
     @model_serializer(mode="wrap")
     def _beside(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         dumped: dict[str, Any] = handler(self)
-        own = dumped.pop("parameters", {})
+        own: dict[str, Any] = dumped.pop("parameters", {})
         return dumped | own
 
     def graph(self, hosts: int) -> Graph:

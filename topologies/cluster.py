@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from paceline.algorithms.values import Rank
 from paceline.topologies.devices import Device
-from paceline.topologies.graph import Graph
+from paceline.topologies.graph import Graph, Vertex
 from paceline.topologies.links import Link
 from paceline.topologies.networks import star
 from paceline.topologies.spread import NO_SPREAD, Spread
@@ -93,6 +93,51 @@ class Cluster:
     def device_of(self, rank: Rank) -> Device:
         """The device of a rank."""
         return self.nodes[self.node_of(rank)].device
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The end points of one machine in a graph.
+
+    Args:
+        name: the machine's.
+        host: the vertex of its first socket or, where no socket is drawn, its first end point.
+        seats: its end points.
+        devices: what computes at each, by its name in the catalogue; None where the graph does not say.
+    """
+
+    name: str
+    host: str
+    seats: tuple[str, ...]
+    devices: tuple[str | None, ...]
+
+
+def sites(graph: Graph) -> list[Site]:
+    """The machines of a graph, in its order: a composed node each, or a host; devices without a host are one machine.
+
+    >>> from paceline.topologies.registry import build
+    >>> [(site.host, len(site.seats), site.devices[0]) for site in sites(build("dgx1-p100", {"nodes": 2}))]
+    [('host0.cpu0', 8, 'p100-sxm2'), ('host1.cpu0', 8, 'p100-sxm2')]
+    """
+    ends = set(graph.endpoints)
+    whole = bool(graph.of_kind("device"))
+    seats: dict[str, list[Vertex]] = {}
+    hosts: dict[str, str] = {}
+    for vertex in graph.vertices:
+        machine = vertex.host or (graph.name if whole else vertex.name)
+        if vertex.name in ends:
+            seats.setdefault(machine, []).append(vertex)
+        if vertex.kind == "host":
+            hosts.setdefault(machine, vertex.name)
+    return [
+        Site(
+            name,
+            hosts.get(name, parts[0].name),
+            tuple(part.name for part in parts),
+            tuple(part.device for part in parts),
+        )
+        for name, parts in seats.items()
+    ]
 
 
 def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:

@@ -25,6 +25,8 @@ class Device:
     overhead_s: float
     per_sample_s: float
     provenance: str = "given in the scenario"
+    reduce_s_per_byte: float = 0.0
+    """γ: what adding a byte that has come to one's own takes"""
 
     def compute_s(self, samples: int) -> float:
         """Seconds that a gradient over so many samples takes, without spread."""

@@ -35,6 +35,8 @@ class Vertex:
     """where it stands in a picture; 1 is a comfortable distance between neighbours"""
     host: str | None = None
     """the host that it is a part of, in a graph composed of a network and nodes"""
+    device: str | None = None
+    """what computes here, by its name in the catalogue; None where nothing does or nobody knows"""
     plane: str | None = None
     """switches of one plane share every transfer among them in equal parts, as hardware does: they act as one"""
 

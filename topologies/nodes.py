@@ -31,9 +31,9 @@ def joined(one: str, other: str, link: str | Link, count: int = 1, bend: float =
     return Connection(ends=(one, other), link=link_named(link), count=count, bend=bend)
 
 
-def at(name: str, kind: Kind, x: float, y: float) -> Vertex:
-    """A vertex and its place."""
-    return Vertex(name=name, kind=kind, place=(x, y))
+def at(name: str, kind: Kind, x: float, y: float, device: str | None = None) -> Vertex:
+    """A vertex and its place, and what computes there."""
+    return Vertex(name=name, kind=kind, place=(x, y), device=device)
 
 
 def pcie_tree(
@@ -44,6 +44,7 @@ def pcie_tree(
     nics: int = 1,
     generation: int = 3,
     between: str | Link = "qpi",
+    gpu: str = "",
 ) -> Graph:
     """GPUs on PCIe switches, switches on sockets, sockets on a bus such as QPI.
 
@@ -54,6 +55,7 @@ def pcie_tree(
         nics: dealt out to the switches in turn.
         generation: of PCIe, 3 to 5; all links have 16 lanes.
         between: the bus from socket to socket.
+        gpu: which GPUs, by their name in the catalogue.
 
     >>> tree = pcie_tree(roots=1, switches=2, gpus_per_switch=5)  # DeepBench's node of ten GPUs
     >>> len(tree.of_kind("device")), tree.describe().diameter_hops
@@ -78,7 +80,10 @@ def pcie_tree(
         gpus = [(f"gpu{number * gpus_per_switch + n}", "device") for n in range(gpus_per_switch)]
         cards = [(f"nic{n}", "nic") for n in range(number, nics, all_switches)]
         for slot, (name, kind) in enumerate(gpus + cards):
-            vertices.append(at(name, "device" if kind == "device" else "nic", x + slot * GAP, 0.0))
+            spot = x + slot * GAP
+            vertices.append(
+                at(name, "device", spot, 0.0, gpu or None) if kind == "device" else at(name, "nic", spot, 0.0)
+            )
             connections.append(joined(plx, name, own))
         x += width * GAP + 0.3
     for root in range(roots):
@@ -131,7 +136,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
             vertices += [at(plx, "switch", x, side * 3.5), at(nic, "nic", x - 1.6 + 3.2 * pair, side * 3.5)]
             connections += [joined(cpu, plx, "pcie3-uplink"), joined(plx, nic, "pcie3-device")]
             for number in (2 * pair, 2 * pair + 1):
-                vertices.append(at(f"gpu{4 * half + number}", "device", 1.8 * number, side * 1.0))
+                vertices.append(at(f"gpu{4 * half + number}", "device", 1.8 * number, side * 1.0, f"{gpu}-sxm2"))
                 connections.append(joined(plx, f"gpu{4 * half + number}", "pcie3-device"))
     connections.append(joined("cpu0", "cpu1", "qpi", bend=-1.2))
     return Graph(
@@ -160,6 +165,7 @@ def nvswitch_node(
     link: str | Link = "nvlink3",
     generation: int = 4,
     between: str | Link = "xgmi",
+    gpu: str = "a100-sxm4-40",
 ) -> Graph:
     """GPUs that reach each other over NVSwitches: DGX-2, DGX A100, DGX H100 and their kin.
 
@@ -173,6 +179,7 @@ def nvswitch_node(
         link: which NVLink.
         generation: of PCIe.
         between: the bus from socket to socket.
+        gpu: which GPUs, by their name in the catalogue.
 
     >>> node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6)
     >>> sum(connection.count for connection in node.connections if connection.link.name == "nvlink3")
@@ -184,7 +191,7 @@ def nvswitch_node(
     whole("links_per_gpu", links_per_gpu, switches, 64)
     whole("generation", generation, 3, 5)
     width = (gpus - 1) * GAP
-    vertices = [at(f"gpu{n}", "device", n * GAP, 0.0) for n in range(gpus)]
+    vertices = [at(f"gpu{n}", "device", n * GAP, 0.0, gpu) for n in range(gpus)]
     vertices += [
         Vertex(name=f"nvswitch{n}", kind="switch", place=((n + 0.5) / switches * width, -2.2), plane="nvswitch")
         for n in range(switches)
