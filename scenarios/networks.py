@@ -119,6 +119,15 @@ class NetworkPart(Part):
         if not isinstance(value, Mapping) or value.get("topology", "star") not in NETWORKS:
             return value
         known = parameters(value.get("topology", "star"))
+        keys = list(dict.fromkeys([*cls.model_fields, *known]))
+        keys.remove("parameters")
+        complain(
+            [
+                ((key,), wrong(f"unknown key{near_miss(key, keys)}; there are {', '.join(keys)}"), part)
+                for key, part in value.items()
+                if key not in keys and key != "parameters"
+            ]
+        )
         own = {key: part for key, part in value.items() if key in known and key != "link"}
         rest = {key: part for key, part in value.items() if key not in own}
         given = rest.get("parameters", {})
