@@ -150,6 +150,22 @@ def test_bridges_of_one_socket_are_vertices_where_there_are_several() -> None:
     assert routes.between("gpu0", "gpu3").vertices == ("gpu0", "root0", "cpu0", "root1", "gpu3")
 
 
+def test_cards_that_are_far_from_every_gpu_make_a_socket() -> None:
+    rows = ["GPU0 X NV12 PXB SYS 0-3", "GPU1 NV12 X PXB SYS 0-3", "NIC0 PXB PXB X SYS", "NIC1 SYS SYS SYS X"]
+    graph = machine(table(*rows), "text", "far")
+    assert Routes(graph).between("gpu0", "nic0").vertices == ("gpu0", "pcie0", "nic0")
+    assert Routes(graph).between("gpu0", "nic1").vertices == ("gpu0", "pcie0", "cpu0", "cpu1", "nic1")
+    assert {one.link.name for one in graph.connections if "nvlink" in one.link.name} == {"nvlink3"}
+
+
+def test_cpus_are_believed_before_a_hypervisors_table() -> None:
+    """All pairs are SYS, as virtual machines say, but two of three GPUs are near the same CPUs."""
+    rows = ["GPU0 X SYS SYS 0-3", "GPU1 SYS X SYS 0-3", "GPU2 SYS SYS X 4-7"]
+    routes = Routes(machine(table(*rows), "text", "virtual"))
+    assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "cpu0", "gpu1")
+    assert routes.between("gpu0", "gpu2").vertices == ("gpu0", "cpu0", "cpu1", "gpu2")
+
+
 def test_a_table_without_affinities_or_with_colours_is_read() -> None:
     text = "\x1b[4mGPU0 GPU1 mlx5_0\x1b[0m\nGPU0 X NV2 PHB\nGPU1 NV2 X SYS\nmlx5_0 PHB SYS X\n"
     graph = machine(text, "text", "two")
@@ -475,7 +491,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     fences = re.findall(r"^```(json|pycon)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     session = "".join(body for kind, body in fences if kind == "pycon")
     result = doctest.DocTestRunner().run(doctest.DocTestParser().get_doctest(session, {}, "topologies", None, 0))
-    assert (result.failed, result.attempted) == (0, 9)
+    assert (result.failed, result.attempted) == (0, 10)
     (shown,) = (body for kind, body in fences if kind == "json")
     assert [one.link.name for one in node_link(shown, "text", "a").connections] == ["3.125GBps-1us", "eth-25g"]
 

@@ -5,7 +5,8 @@ Rules of this file:
 * The table says of each pair which is the farthest thing on its PCIe way, or how many NVLinks join it. From that: what
   is PIX shares a PCIe switch; what is PXB, switches below one more; PHB, a host bridge; NODE and SYS go through
   sockets. A host bridge is a vertex of its own only where its socket has several.
-* Sockets are told apart by CPU affinity; NICs, which have none, belong to a GPU that they are not SYS to.
+* Sockets are told apart by CPU affinity; NICs, which have none, belong to a GPU that they are not SYS to, or to a
+  socket of their own.
 * Where all pairs of GPUs have the same number of NVLinks, and together more than any GPU has (18), they go over
   NVSwitches, which are one switch here, as hardware deals traffic out to all of them alike.
 * The table names no generation. Without one, that of the NVLinks is the oldest since Volta with so many per GPU, and
