@@ -446,6 +446,17 @@ def test_a_link_between_many_becomes_a_switch() -> None:
     assert "link bus as a switch" in graph.provenance
 
 
+def test_a_route_that_contradicts_others_is_left_out() -> None:
+    """What joins c to a cannot also join c to the middle of the way from a to b."""
+    body = host("a", "b", "c") + link("1", "2") + link("3", latency="9us")
+    body += route("a", "b", "1", "2") + route("c", "a", "3") + route("a", "c", "1", "3")
+    graph = platform(full(body), "text", "odd")
+    assert Routes(graph).between("a", "b").latency_s == 2e-6
+    assert Routes(graph).between("a", "c").latency_s == 9e-6
+    assert "left out because others contradict them: 1 of 3 routes" in graph.provenance
+    assert graph.provenance.endswith("1 of 3 listed routes have another latency on the shortest way")
+
+
 def test_sharing_is_told() -> None:
     body = host("a", "b") + link("wire", policy="FATPIPE") + route("a", "b", "wire")
     graph = platform(full(body), "text", "pair")

@@ -62,7 +62,8 @@ def platform(text: str, where: str, name: str) -> Graph:
     _zone(root, read)
     _check_routes(read)
     refuse(where, read.problems)
-    wires = connections(read, joined(read.routes, read.kinds))
+    found = joined(read.routes, read.kinds, [name for name, kind in read.kinds.items() if kind == "host"])
+    wires = connections(read, found)
     for junction in dict.fromkeys(end for wire in wires for end in (wire.one, wire.other)):
         read.kinds.setdefault(junction, "switch")
     said = f"SimGrid platform ({where})" + (f"; approximated: {', '.join(read.notes)}" if read.notes else "")

@@ -11,6 +11,7 @@ Rules of this file:
   on the way, but what its users can take together is no longer limited.
 * A link whose two ends turn out to be one junction lies on the way of all that cross it: its latency goes, halved, to
   every connection of the junction, and what crosses it together is no longer limited.
+* A route after which both ends of a link would be one host contradicts those before it, and is left out.
 """
 
 from __future__ import annotations
@@ -39,30 +40,39 @@ class Joined:
     touching: dict[str, list[str]] = field(default_factory=dict)
     inside: dict[str, str] = field(default_factory=dict)
     """links whose ends are one junction, which is named"""
+    left_out: int = 0
+    """routes that contradict others"""
 
 
-def joined(routes: Sequence[Listed], places: Iterable[str]) -> Joined:
+def joined(routes: Sequence[Listed], places: Iterable[str], hosts: Iterable[str] = ()) -> Joined:
     """What the links of all routes join.
+
+    Args:
+        routes: in any order.
+        places: whatever routes begin and end at.
+        hosts: those of them at which a link cannot have both ends.
 
     >>> star = [Listed("a", "b", ("la", "lb")), Listed("a", "c", ("la", "lc")), Listed("b", "c", ("lb", "lc"))]
     >>> joined(star, "abc").ends
     {'la': ('a', 'la+lb'), 'lb': ('la+lb', 'b'), 'lc': ('la+lb', 'c')}
     """
     shared: dict[str, None] = {}
-    named = set(places)
+    named, whole = set(places), set(hosts)
     while True:
-        solver = _Solver(named, shared)
+        solver = _Solver(named, whole, shared)
         wrong = solver.solve(routes)
         if wrong is None:
-            return solver.answer(routes)
+            return solver.answer([route for route in routes if route not in solver.left_out])
         shared[wrong] = None
 
 
 class _Solver:
     """One attempt, with the links that are known to be shared."""
 
-    def __init__(self, named: set[str], shared: Mapping[str, None]) -> None:
+    def __init__(self, named: set[str], hosts: set[str], shared: Mapping[str, None]) -> None:
         self.named = named
+        self.hosts = hosts
+        self.left_out: set[Listed] = set()
         self.shared = shared
         self.above: dict[str, str] = {}
         self.ends: dict[str, list[str]] = {}
@@ -93,17 +103,32 @@ class _Solver:
         while left:
             later = []
             for route in left:
-                certain, wrong = self._walk(route, guess=False)
+                certain, wrong = self._try(route, guess=False)
                 if wrong is not None:
                     return wrong
                 if not certain:
                     later.append(route)
             if len(later) == len(left):
-                _, wrong = self._walk(later.pop(0), guess=True)
+                _, wrong = self._try(later.pop(0), guess=True)
                 if wrong is not None:
                     return wrong
             left = later
         return None
+
+    def _try(self, route: Listed, *, guess: bool) -> tuple[bool, str | None]:
+        """Follows a route, and takes it back where it would put both ends of a link at one host."""
+        merged, placed = len(self.above), len(self.ends)
+        certain, wrong = self._walk(route, guess=guess)
+        if wrong is None and len(self.above) > merged:
+            places = [tuple(map(self.find, ends)) for ends in self.ends.values()]
+            if any(one == other and one in self.hosts for one, other in places):
+                while len(self.above) > merged:  # both only ever grow, so the last ones are this route's
+                    self.above.popitem()
+                while len(self.ends) > placed:
+                    self.ends.popitem()
+                self.left_out.add(route)
+                return True, None
+        return certain, wrong
 
     def _walk(self, route: Listed, *, guess: bool) -> tuple[bool, str | None]:
         """Follows a route; whether all of it was certain, and the link at which it contradicts another."""
@@ -143,7 +168,7 @@ class _Solver:
         return [side for side, end in enumerate(ends) if end in after]
 
     def answer(self, routes: Sequence[Listed]) -> Joined:
-        found = Joined(shared=list(self.shared))
+        found = Joined(shared=list(self.shared), left_out=len(self.left_out))
         for link, ends in self.ends.items():
             one, other = map(self.find, ends)
             if one == other:

@@ -49,6 +49,8 @@ class Platform:
 
 def connections(read: Platform, found: Joined) -> list[Wire]:
     """At most one connection for each pair: of clusters and of links, delayed by what lies inside junctions."""
+    if found.left_out:
+        read.notes[f"left out because others contradict them: {found.left_out} of {len(read.routes)} routes"] = None
     return _together(_delayed([*read.wires, *_cabled(read, found)], found, read), read)
 
 
