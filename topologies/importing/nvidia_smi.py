@@ -205,27 +205,28 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
     wires: list[Wire] = []
     switches, roots = itertools.count(), itertools.count()
 
-    def below(members: list[str], codes: tuple[str, ...], parent: str) -> None:
-        """Hangs the members on the parent; those that the last code holds together get a vertex of their own."""
-        for group in _sets(members, table.joined(codes)):
+    def below(members: list[str], level: int, parent: str) -> None:
+        """Hangs the members on the parent; those that a code of this level holds together get a vertex of their own."""
+        for group in _sets(members, table.joined(CODES[: level + 1])):
             if len(group) == 1:
                 wires.append(_wire(parent, group[0].lower(), device))
                 continue
-            if len(codes) > 1 and len(_sets(group, table.joined(codes[:-1]))) == 1:
-                below(group, codes[:-1], parent)
+            if level and len(_sets(group, table.joined(CODES[:level]))) == 1:
+                below(group, level - 1, parent)
                 continue
-            own = f"root{next(roots)}" if codes[-1] == "PHB" else f"pcie{next(switches)}"
+            own = f"root{next(roots)}" if CODES[level] == "PHB" else f"pcie{next(switches)}"
             kinds[own] = "switch"
             wires.append(_wire(parent, own, up))
-            if len(codes) > 1:
-                below(group, codes[:-1], own)
+            if level:
+                below(group, level - 1, own)
             else:
                 wires.extend(_wire(own, name.lower(), device) for name in group)
 
     for number, socket in enumerate(sockets):
         cpu = f"cpu{number}"
         kinds[cpu] = "host"
-        below(socket, CODES[: 2 if len(_sets(socket, table.joined(CODES[:3]))) == 1 else 3], cpu)
+        bridges = _sets(socket, table.joined(CODES[:3]))
+        below(socket, 1 if len(bridges) == 1 else 2, cpu)  # a socket's only host bridge is the socket
     bus = BUS_OF[generation]
     wires += [_wire(f"cpu{a}", f"cpu{b}", bus) for a, b in itertools.combinations(range(len(sockets)), 2)]
     return kinds, wires

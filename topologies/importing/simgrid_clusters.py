@@ -148,7 +148,8 @@ def _hosts(read: Cluster) -> dict[str, Kind]:
 def _flat(read: Cluster) -> Part:
     bb_rate, bb_lat = read.backbone or (math.inf, 0.0)
     center = read.name if read.backbone and read.reached else read.router
-    kinds: dict[str, Kind] = _hosts(read) | {center: "switch"}
+    kinds = _hosts(read)
+    kinds[center] = "switch"
     wires = [Wire(host, center, min(read.bytes_per_s, bb_rate), read.latency_s + bb_lat / 2) for host in read.hosts]
     if center != read.router:
         kinds[read.router] = "switch"
@@ -212,7 +213,8 @@ def _dragonfly(read: Cluster) -> Part:
     if groups - 1 > blades * chassis:
         raise ValueError(f"topo_parameters: found {groups} groups, expected at most one more than routers in a group")
     grid = list(itertools.product(range(groups), range(chassis), range(blades)))
-    kinds: dict[str, Kind] = _hosts(read) | {_router(*spot): "switch" for spot in grid}
+    kinds = _hosts(read)
+    kinds.update((_router(*spot), "switch") for spot in grid)
     wires = [
         read.wire(host, _router(*spot))
         for number, spot in enumerate(grid)
