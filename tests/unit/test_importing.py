@@ -395,7 +395,7 @@ def test_a_dogbone_is_found_from_its_routes() -> None:
     ]
     body = host("a", "b", "c", "d") + link("1", "2", "3", "4", "5") + "".join(route(*one) for one in routes)
     graph = platform(full(body), "text", "dogbone")
-    shape = nx.Graph([("a", "x"), ("b", "x"), ("x", "y"), ("y", "c"), ("y", "d")])
+    shape: nx.Graph[str] = nx.Graph([("a", "x"), ("b", "x"), ("x", "y"), ("y", "c"), ("y", "d")])
     assert nx.is_isomorphic(graph.nx, shape)
     assert "approximated" not in graph.provenance
 
