@@ -73,8 +73,22 @@ class Table:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Paths that neither change the size nor are `x`."""
-        return tuple(path for path in self.paths if path not in self.sizes and path != self.x)
+        """Paths that stay the same along a line of a figure: all but the one that `x` is, or is changed by."""
+        along = self.sizes[0] if self.sizes else self.paths[0]
+        return tuple(path for path in self.paths if path != along)
+
+    def combinations(self, rows: pd.DataFrame) -> int:
+        """How many combinations of the values of `others` there are in these rows."""
+        return len(rows[list(self.others)].drop_duplicates()) if self.others else 1
+
+    def means(self) -> pd.DataFrame:
+        """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing."""
+        names = [name for name in (*FIGURES, *DERIVED) if name != "diverged"]
+        groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
+        means = groups[names].agg(mean_of_all)
+        means.insert(0, "workers", groups["workers"].first())
+        means["diverged"] = groups["diverged"].any()
+        return means.reset_index()
 
     @property
     def has_times(self) -> bool:
@@ -143,23 +157,43 @@ def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:
 
 def _against(group: pd.DataFrame) -> pd.DataFrame:
     """Rows of one kind against the smallest cluster among them."""
-    base = group.loc[group["workers"].idxmin()]
-    speed_up = group["samples_per_s"] / base["samples_per_s"]
+    base = lowest(group, "workers")
+    speed_up = _over(group["samples_per_s"], base["samples_per_s"])
     return pd.DataFrame(
         {
             "base_workers": pd.Series(base["workers"], index=group.index, dtype="Int64"),
             "speed_up": speed_up,
             "efficiency": speed_up / (group["workers"] / base["workers"]),
-            "speed_up_to_accuracy": base["time_to_accuracy_s"] / group["time_to_accuracy_s"],
+            "speed_up_to_accuracy": _over(base["time_to_accuracy_s"], group["time_to_accuracy_s"]),
         }
     )
+
+
+def _over(part: Any, whole: Any) -> Any:
+    """part / whole; missing where the whole is nothing."""
+    return part / (whole.where(whole > 0) if isinstance(whole, pd.Series) else whole or pd.NA)
+
+
+def mean_of_all(column: pd.Series[Any]) -> Any:
+    """The mean; missing where one of the values is."""
+    return column.mean(skipna=False)
+
+
+def highest(rows: pd.DataFrame, column: str) -> Any:
+    """The first of the rows with the most of a figure."""
+    return rows.sort_values(column, ascending=False, kind="stable").iloc[0]
+
+
+def lowest(rows: pd.DataFrame, column: str) -> Any:
+    """The first of the rows with the least of a figure."""
+    return rows.sort_values(column, kind="stable").iloc[0]
 
 
 def short_names(paths: Sequence[str]) -> Mapping[str, str]:
     """Each path by as few of its last keys as tell it apart from the others.
 
-    >>> short_names(["cluster.nodes[0].count", "cluster.nodes[1].count", "cluster.network.link"])
-    {'cluster.nodes[0].count': 'nodes[0].count', 'cluster.nodes[1].count': 'nodes[1].count', 'cluster.network.link': 'link'}
+    >>> list(short_names(["cluster.nodes[0].count", "cluster.nodes[1].count", "cluster.network.link"]).values())
+    ['nodes[0].count', 'nodes[1].count', 'link']
     """
     names = {}
     for path in paths:
@@ -171,9 +205,17 @@ def short_names(paths: Sequence[str]) -> Mapping[str, str]:
     return names
 
 
+def brief(value: Any) -> str:
+    """A value of a path in a label, without the brackets and quotes of a mapping.
+
+    >>> brief(8), brief('{"latency": "2 us", "bandwidth": "40 Gbit/s"}')
+    ('8', 'latency 2 us, bandwidth 40 Gbit/s')
+    """
+    text = str(value)
+    return text.replace('": ', " ").translate(dict.fromkeys(map(ord, '"{}'))) if text.startswith("{") else text
+
+
 def label(entry: Mapping[str, Any], paths: Sequence[str]) -> str:
     """Values of some paths in words: ``link=eth-10g, batch_per_worker=32``."""
     names = short_names(paths)
-    return ", ".join(f"{names[path]}={entry[path]}" for path in paths)
-
-
+    return ", ".join(f"{names[path]}={brief(entry[path])}" for path in paths)

@@ -204,7 +204,7 @@ def _product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
 
 
 def _where(numbers: Sequence[int], points: Sequence[Mapping[str, str]]) -> str:
-    """Which values make a mistake: none if every point has it, those of one axis if they explain it, else the points."""
+    """Which values make a mistake: none if all points have it, one axis's if they explain it, else the points'."""
     if len(numbers) == len(points):
         return ""
     for path in points[0]:
