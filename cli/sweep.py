@@ -1,73 +1,79 @@
-"""``paceline sweep``: a grid of scenarios, simulated; a table, figures and an answer in words."""
+"""``paceline sweep`` and its options, as typer sees them; what it does is in `sweeping`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-from paceline.algorithms.errors import RunFailed
-from paceline.cli.actions import Ask
-from paceline.cli.output import Output
-from paceline.records import store
+import typer
 
-if TYPE_CHECKING:
-    from paceline.reports.sweep import Sweep
-    from paceline.reports.sweep_table import Table
+from paceline.cli.options import RUNS, Algorithms, Json, Out, Quiet, Scenario, Seed, Seeds, Set, Verbose, output
 
-RECORDS = "runs"
-"""the folder, within the sweep's, of the records of its runs"""
-MOST_NAMED = 20
-"""failed runs that are named one by one; sweep.json has all of them"""
+EngineName = Literal["local"]
 
-
-def sweep(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep_runs: bool) -> None:
-    """Simulates every point and keeps what came of it in one new folder; raises `RunFailed` then, if some failed."""
-    from paceline.scenarios.vary import grid
-
-    points = grid(ask.scenario, vary, ask.all_changes(), algorithms=ask.names())
-    ask.make_out()
-    from paceline.reports.sweep import run
-    from paceline.reports.sweep_table import tabulate
-
-    with store.numbered_folder(ask.out, f"{store.slug(points[0].scenario.name)}-sweep") as folder:
-        records = folder.building / RECORDS if keep_runs else None
-        with output.progress() as stage:
-            swept = run(points, jobs=jobs, records=records, progress=stage("sweeping"))
-        if not swept.entries:
-            raise RunFailed(_failures(swept, output))
-        table = tabulate(swept)
-        said = _keep(swept, table, folder.building)
-    _answer(swept, table, output)
-    output.note(f"{said} stored in {folder.path}/")
-    if swept.failed:
-        raise RunFailed(_failures(swept, output))
+Vary = Annotated[
+    list[str],
+    typer.Option(
+        metavar="PATH=VALUES",
+        help="An axis of the grid: the values that a path takes; may be repeated, for all combinations.",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    EngineName, typer.Option(help="Where runs are made: in processes of this machine; nowhere else yet.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Runs at a time; without it, one for each core. The answer does not depend on it.",
+        show_default=False,
+    ),
+]
+KeepRuns = Annotated[
+    bool, typer.Option("--keep-runs", help="Keep each run's own record too, in runs/ within the sweep's folder.")
+]
 
 
-def _keep(swept: Sweep, table: Table, folder: Path) -> str:
-    """Writes the table, the figures and the answer; says so."""
-    from paceline.reports.sweep_figure import save_figures
+def sweep(
+    ctx: typer.Context,
+    scenario: Scenario,
+    vary: Vary,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    engine: Engine = "local",  # noqa: ARG001  # the only one so far
+    jobs: Jobs = None,
+    keep_runs: KeepRuns = False,
+    out: Out = RUNS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Ask what if: simulate a scenario at every point of a grid, in parallel, and see what scales and what does not.
 
-    table.save(folder)
-    (folder / "sweep.json").write_text(store.to_json(swept.answer()) + "\n", encoding="utf-8")
-    drawn, wanted = save_figures(table, folder)
-    if len(drawn) < wanted:
-        return f"Table, answer and the first {len(drawn)} of {wanted} figures"
-    return "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
+    Each --vary is an axis, PATH=VALUES with any path that --set takes; the grid
+    is all combinations. VALUES stand apart by commas: 1,2,4 or eth-10g,ib-edr;
+    1..8 is a range with both its ends; 1..64x2 doubles: 1, 2, 4 … 64. Quote what
+    your shell would read itself: brackets, blanks, braces.
 
+    A new folder holds one table (sweep.csv and sweep.parquet, the same: a row for
+    each point, algorithm and seed), figures of speed-up, efficiency, throughput,
+    staleness, communication and waiting, and sweep.json. Speed-up is samples per
+    second over those of the same algorithm on the smallest cluster.
 
-def _answer(swept: Sweep, table: Table, output: Output) -> None:
-    if output.as_json:
-        output.answer(swept.answer(), [])
-        return
-    from paceline.reports.sweep_words import sweep_table, sweep_words
+    \b
+    Examples:
+      paceline sweep quickstart --vary "cluster.nodes[1].count=1..8x2"
+      paceline sweep my.yaml --vary "cluster.nodes[0].count=1..64x2" \\
+          --vary cluster.network.link=eth-10g,ib-edr --algorithms sync-sgd,agd
+      paceline sweep my.yaml --vary workload.batch_per_worker=8..128x2 --seeds 3
+      paceline sweep my.yaml --vary algorithms.agd.delay=1..4 --algorithms agd
+      paceline sweep my.yaml --vary "cluster.network.link=eth-1g,{latency: 2 us, \\
+          bandwidth: 40 Gbit/s}" --jobs 2 --keep-runs --json
+    """
+    from paceline.cli import actions
+    from paceline.cli.sweeping import run
 
-    output.answer({}, [sweep_table(table), sweep_words(table)])
-
-
-def _failures(swept: Sweep, output: Output) -> str:
-    failed, count = swept.failed, len(swept.failed) + len(swept.entries)
-    lines = [f"{entry}: {entry.trace.rstrip() if output.verbose and entry.trace else entry.error}" for entry in failed]
-    more = [f"… and {len(lines) - MOST_NAMED} more"] if len(lines) > MOST_NAMED else []
-    kept = "; the others are kept" if swept.entries else ""
-    return "\n  ".join([f"{len(failed)} of {count} runs failed{kept}", *lines[:MOST_NAMED], *more])
+    ask = actions.Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out)
+    run(ask, vary, output(ctx, as_json, quiet, verbose), jobs=jobs, keep_runs=keep_runs)
