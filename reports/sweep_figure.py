@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from paceline.reports.figure import FAINT, INK, PALETTE
-from paceline.reports.sweep_table import Table, brief, label, mean_of_all, short_names
+from paceline.reports.sweep_table import Table, brief, label, short_names
 
 STYLES = ((0, ()), (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 MARKS = "osD^vPX*"
@@ -154,7 +154,7 @@ def _places(column: pd.Series[Any]) -> Mapping[Any, float]:
 def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, float]) -> None:
     groups = line.rows.groupby(x, sort=False, dropna=False)[panel.column]
     spread = groups.agg(["min", "max"]).astype(float)
-    spread["mean"] = groups.agg(mean_of_all).astype(float)
+    spread["mean"] = groups.mean().where(groups.count() == groups.size()).astype(float)
     spread *= panel.factor
     spread.index = pd.Index([places[value] for value in spread.index])
     spread = spread.sort_index().dropna()

@@ -85,7 +85,8 @@ class Table:
         """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing."""
         names = [name for name in (*FIGURES, *DERIVED) if name != "diverged"]
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
-        means = groups[names].agg(mean_of_all)
+        figures = groups[names]
+        means = figures.mean().where(figures.count().eq(groups.size(), axis=0))
         means.insert(0, "workers", groups["workers"].first())
         means["diverged"] = groups["diverged"].any()
         return means.reset_index()
@@ -170,13 +171,10 @@ def _against(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over(part: Any, whole: Any) -> Any:
-    """part / whole; missing where the whole is nothing."""
-    return part / (whole.where(whole > 0) if isinstance(whole, pd.Series) else whole or pd.NA)
-
-
-def mean_of_all(column: pd.Series[Any]) -> Any:
-    """The mean; missing where one of the values is."""
-    return column.mean(skipna=False)
+    """part / whole; missing where the whole is nothing, or missing itself."""
+    if isinstance(whole, pd.Series):
+        return part / whole.where(whole > 0)
+    return part / (whole if not pd.isna(whole) and whole > 0 else pd.NA)
 
 
 def highest(rows: pd.DataFrame, column: str) -> Any:
