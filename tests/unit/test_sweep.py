@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -201,3 +202,14 @@ _simulated(_Piece(load({str(scenario)!r}, algorithms=["sync-sgd"]).dump(), "sync
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    """Its scenario loads, and every column of the table is on it."""
+    page = (Path(__file__).parents[2] / "docs/sweep.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert load(shown).name == "what-if"
+    named = set(re.findall(r"`(\w+)`", page))
+    shares = {name for name in COLUMNS if name.startswith("share_")}
+    assert set(COLUMNS) - shares <= named
+    assert {"share_compute", "share_wait", "record"} <= named
