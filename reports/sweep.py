@@ -22,7 +22,7 @@ from paceline.scenarios.plan import names_of
 from paceline.scenarios.vary import Point, grid
 
 Report = Callable[[str, float], None]
-"""told what has been done, and how much of everything is done, 0 … 1"""
+"""told in words and as a share, 0 … 1, how much is done"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def sweep(
         algorithms: the algorithms to run, of the scenario or others.
         jobs: processes at a time; as many as there are cores if not given.
         records: a folder to keep the record of every run in.
-        progress: told the run that ended last and the share of all runs that is done.
+        progress: told how many runs are done, and which share of all that is.
 
     Raises:
         ScenarioError: with every mistake of every point, before anything runs.
@@ -125,9 +125,9 @@ def run(
     order = sorted(range(len(pieces)), key=lambda number: -entries[number].workers)  # the longest first: no long tail
     results = each(_simulated, [pieces[number] for number in order], jobs=jobs or cores(), preload=[__name__, ENGINE])
     for done, (position, came) in enumerate(results, start=1):
-        entries[order[position]] = ended = _ended(entries[order[position]], came)
+        entries[order[position]] = _ended(entries[order[position]], came)
         if progress is not None:
-            progress(f"{done} of {len(pieces)}: {ended}", done / len(pieces))
+            progress(f"{done} of {len(pieces)} runs", done / len(pieces))
     targets = {point.scenario.target_accuracy for point in points}
     return Sweep(
         scenario=points[0].scenario.name,

@@ -68,14 +68,22 @@ class Table:
 
     @property
     def x(self) -> str:
-        """What figures are drawn against: the number of workers where it varies, else the first path."""
-        return "workers" if self.sizes else self.paths[0]
+        """What figures are drawn against: the number of workers where it varies, else the first path that does."""
+        return "workers" if self.sizes else self._along
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Paths that stay the same along a line of a figure: all but the one that `x` is, or is changed by."""
-        along = self.sizes[0] if self.sizes else self.paths[0]
-        return tuple(path for path in self.paths if path != along)
+        """Paths that vary, but not along a line of a figure: all but the one that `x` is, or is changed by."""
+        return tuple(path for path in self._varied if path != self._along)
+
+    @property
+    def _along(self) -> str:
+        return (*self.sizes, *self._varied, *self.paths)[0]
+
+    @property
+    def _varied(self) -> list[str]:
+        """The paths of several values; an axis of one is there to be told, not to be compared."""
+        return [path for path in self.paths if self.frame[path].nunique(dropna=False) > 1]
 
     def combinations(self, rows: pd.DataFrame) -> int:
         """How many combinations of the values of `others` there are in these rows."""
@@ -90,11 +98,6 @@ class Table:
         means.insert(0, "workers", groups["workers"].first())
         means["diverged"] = groups["diverged"].any()
         return means.reset_index()
-
-    @property
-    def has_times(self) -> bool:
-        """Whether any run has reached its target."""
-        return bool(self.frame["time_to_accuracy_s"].notna().any())
 
     def save(self, folder: Path) -> None:
         """Writes ``sweep.csv`` and ``sweep.parquet``, which hold the same."""
