@@ -9,20 +9,22 @@ Rules of this file:
 * A flow ends when its turn comes in the queue of ends, not when what remains is nought: no rounding can lose one.
 
 How a change is solved. Rates are max-min fair exactly if every flow has a bottleneck: a link that is full and on which
-nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). So: free the flows that the change may move, share among
-them what the others leave (progressive filling), and look whether every flow on their links still has its bottleneck.
-Those that have not are freed too, and so on until none is left. Links that are not full pass nothing on; a connected
-component is solved as a whole only where all of it moves.
+nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). Progressive filling finds them: all rates rise together,
+and who comes to a link that is full stops there. A turn repeats this filling from the lowest rate to the highest, but
+for most flows it is known already how it ends: they keep the rate that they have. Only two things free a flow to rise
+and to find a new bottleneck, and each shows when the filling comes to the rate in question:
+
+* a link is full, and someone who keeps his rate is faster than those who rise there: he has to share;
+* the filling has come to the rate of those whom a link holds back, and the link will not be full: it lets them go.
+
+Whatever lies below is settled by then, since a flow that is freed at a level rises from there. So each flow is freed
+and stopped once at most, nothing is filled twice, and what no change reaches is not even looked at.
 """
 
 from __future__ import annotations
 
 from paceline.simulator.net import NONE, Floats, Ints, Net, Queue
 
-FIXED, FILLED, FREED = 0, 1, 2
-"""a flow that keeps its rate; one that shares what is spare; one that will, from the next filling on"""
-UNTOUCHED, SURVEYED, CHANGED = 0, 1, 2
-"""a link that no change has reached; one that has been looked at since; one that has not"""
 CLOSE = 1e-12
 """rates this near to each other are equal, and links this near to full are: sums differ in their last bits"""
 TICK = 1e-15
@@ -86,96 +88,186 @@ def sink(queue: Queue, item: int, at: int) -> None:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def enter(net: Net, flow: int, now: float) -> None:
+def enter(net: Net, number: int, now: float) -> None:
     """A flow begins; it has no rate until the change is solved."""
-    net.since[flow] = now
-    net.rate[flow] = 0.0
-    net.bottleneck[flow] = NONE
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        front = net.head[net.link[entry]]
-        net.before[entry] = NONE
-        net.after[entry] = front
-        if front != NONE:
-            net.before[front] = entry
-        net.head[net.link[entry]] = entry
-    free(net, flow)
+    flow = net.flows[number]
+    flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
+    for at in range(flow.first, flow.first + flow.hops):
+        entry = net.entries[at]
+        link = net.links[entry.link]
+        entry.before, entry.after = NONE, link.head
+        if link.head != NONE:
+            net.entries[link.head].before = at
+        link.head = at
+    free(net, number)
 
 
-def leave(net: Net, flow: int, now: float) -> None:
-    """A flow ends; who shared with it learns of that from `wake`, when all that end together have left."""
-    account(net, flow, now)
-    take(net.ends, flow)
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        before, after = net.before[entry], net.after[entry]
-        if before != NONE:
-            net.after[before] = after
+def leave(net: Net, number: int, now: float) -> None:
+    """A flow ends, and makes room."""
+    flow = net.flows[number]
+    account(net, number, now)
+    take(net.ends, number)
+    for at in range(flow.first, flow.first + flow.hops):
+        entry = net.entries[at]
+        link = net.links[entry.link]
+        reach(net, entry.link)
+        link.room += flow.rate
+        link.carried += flow.moved
+        if entry.before != NONE:
+            net.entries[entry.before].after = entry.after
         else:
-            net.head[net.link[entry]] = after
-        if after != NONE:
-            net.before[after] = before
+            link.head = entry.after
+        if entry.after != NONE:
+            net.entries[entry.after].before = entry.before
 
 
-def wake(net: Net, flow: int) -> None:
-    """Frees those whom the links of a flow that has left held back."""
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        link = net.link[entry]
-        other = net.head[link]
-        while other != NONE:
-            if net.bottleneck[net.owner[other]] == link:
-                free(net, net.owner[other])
-            other = net.after[other]
+def change(net: Net, number: int, capacity: float) -> None:
+    """A link carries so much from now on. All on it are freed; who leaves now has to have left before."""
+    link = net.links[number]
+    at = link.head
+    while at != NONE:
+        free(net, net.entries[at].flow)
+        at = net.entries[at].after
+    link.capacity = link.room = capacity
+    if link.waiting > 0:
+        put(net.levels, number, capacity / link.waiting)
 
 
-def disturb(net: Net, link: int) -> None:
-    """Frees everybody on a link whose capacity has changed."""
-    entry = net.head[link]
-    while entry != NONE:
-        free(net, net.owner[entry])
-        entry = net.after[entry]
-
-
-def free(net: Net, flow: int) -> None:
-    """The flow is to get a new rate."""
-    if net.state[flow] != FIXED:
+def free(net: Net, number: int) -> None:
+    """The flow is to get a new rate, and leaves the old one to whom it may concern."""
+    flow = net.flows[number]
+    if flow.turn == net.turn[0]:
         return
-    net.state[flow] = FREED
-    net.flows[net.sizes[1]] = flow
-    net.sizes[1] += 1
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        link = net.link[entry]
-        if net.reached[link] == UNTOUCHED:
-            net.links[net.sizes[0]] = link
-            net.sizes[0] += 1
-        net.reached[link] = CHANGED
+    flow.turn, flow.rising = net.turn[0], 1
+    net.turn[1] += 1
+    for at in range(flow.first, flow.first + flow.hops):
+        reach(net, net.entries[at].link)
+        link = net.links[net.entries[at].link]
+        link.room += flow.rate
+        link.waiting += 1
+        level = max(link.room, 0.0) / link.waiting
+        if net.levels.place[net.entries[at].link] == NONE or level < net.levels.key[net.entries[at].link]:
+            put(net.levels, net.entries[at].link, level)
 
 
-def account(net: Net, flow: int, now: float) -> None:
+def reach(net: Net, number: int) -> None:
+    """Looks at a link, the first time in a turn: what is left of it, who is quickest, whom does it hold back?"""
+    link = net.links[number]
+    if link.turn == net.turn[0]:
+        return
+    room, quickest, held = link.capacity, 0.0, float("inf")
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        room -= flow.rate
+        quickest = max(quickest, flow.rate)
+        if flow.bottleneck == number:
+            held = min(held, flow.rate)
+        at = entry.after
+    link.turn, link.room, link.waiting, link.quickest, link.held = net.turn[0], room, 0, quickest, held
+    if held < float("inf"):
+        put(net.holds, number, held)
+
+
+def account(net: Net, number: int, now: float) -> None:
     """Books what the flow has moved since its rate was set."""
-    moved = net.rate[flow] * (now - net.since[flow])
-    net.since[flow] = now
-    net.remaining[flow] -= moved
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        net.carried[net.link[entry]] += moved
+    flow = net.flows[number]
+    moved = flow.rate * (now - flow.since)
+    flow.since = now
+    flow.moved += moved
+    flow.remaining -= moved
 
 
 # --- solving ---------------------------------------------------------------------------------------------------------
 
 
 def solve(net: Net, now: float) -> None:
-    """New rates, and new ends, for all whom the changes at this time reach."""
-    fill(net)
-    while widen(net):
-        fill(net)
-    for at in range(net.sizes[1]):
-        flow = net.flows[at]
-        net.state[flow] = FIXED
-        if net.fresh[flow] != net.rate[flow] or net.ends.place[flow] == NONE:
-            account(net, flow, now)
-            net.rate[flow] = net.fresh[flow]
-            put(net.ends, flow, now + until(net.remaining[flow], net.rate[flow]))
-    for at in range(net.sizes[0]):
-        net.reached[net.links[at]] = UNTOUCHED
-    net.sizes[0] = net.sizes[1] = 0
+    """New rates, and new ends, for all whom the changes at this time reach: the filling, from low rates to high."""
+    while net.turn[1] > 0 or net.holds.size[0] > 0:
+        full, holder = net.levels.order[0], net.holds.order[0]
+        if net.turn[1] > 0 and (net.holds.size[0] == 0 or net.levels.key[full] < net.holds.key[holder]):
+            fill(net, full, now)
+        else:
+            take(net.holds, holder)
+            if not_full(net, holder):
+                let_go(net, holder)
+    for at in range(net.levels.size[0]):
+        net.levels.place[net.levels.order[at]] = NONE
+    net.levels.size[0] = 0
+    net.turn[0] += 1
+
+
+def fill(net: Net, number: int, now: float) -> None:
+    """The filling has come to where a link may be full."""
+    link, level = net.links[number], net.levels.key[number]
+    if link.waiting == 0:
+        take(net.levels, number)
+        return
+    share = max(link.room, 0.0) / link.waiting
+    if share > level * (1.0 + CLOSE):
+        put(net.levels, number, share)  # flows that stopped elsewhere have left it more
+    elif link.quickest > share * (1.0 + CLOSE):
+        squeeze(net, number)
+    else:
+        take(net.levels, number)
+        stop(net, number, share, now)
+
+
+def squeeze(net: Net, number: int) -> None:
+    """Those who are quickest on a full link have to share with those who rise."""
+    link = net.links[number]
+    least, next_best = link.quickest * (1.0 - CLOSE), 0.0
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if flow.turn != net.turn[0]:
+            if flow.rate >= least:
+                free(net, entry.flow)
+            else:
+                next_best = max(next_best, flow.rate)
+        at = entry.after
+    link.quickest = next_best
+    put(net.levels, number, max(link.room, 0.0) / link.waiting)
+
+
+def stop(net: Net, number: int, rate: float, now: float) -> None:
+    """Those who rise on a full link stop; what they leave on other links is for others."""
+    at = net.links[number].head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if flow.rising:
+            flow.rising, flow.bottleneck = 0, number
+            net.turn[1] -= 1
+            for hop in range(flow.first, flow.first + flow.hops):
+                link = net.links[net.entries[hop].link]
+                link.room -= rate
+                link.waiting -= 1
+            if rate != flow.rate or net.ends.place[entry.flow] == NONE:
+                account(net, entry.flow, now)
+                flow.rate = rate
+                put(net.ends, entry.flow, now + until(flow.remaining, rate))
+        at = entry.after
+
+
+def not_full(net: Net, number: int) -> bool:
+    """Whether a link has more to give than to those whom it holds back."""
+    link = net.links[number]
+    if link.waiting == 0:
+        return link.room > link.capacity * CLOSE
+    return link.room > link.waiting * link.held * (1.0 + CLOSE)
+
+
+def let_go(net: Net, number: int) -> None:
+    """Frees those whom a link has held back."""
+    at = net.links[number].head
+    while at != NONE:
+        entry = net.entries[at]
+        if net.flows[entry.flow].bottleneck == number:
+            free(net, entry.flow)
+        at = entry.after
 
 
 def until(remaining: float, rate: float) -> float:
@@ -183,89 +275,6 @@ def until(remaining: float, rate: float) -> float:
     if remaining <= 0.0:
         return 0.0
     return remaining / rate if rate > 0.0 else float("inf")
-
-
-def fill(net: Net) -> None:
-    """Progressive filling: freed flows rise together; those on a link that is full stop; the rest rise on."""
-    for at in range(net.sizes[1]):
-        net.state[net.flows[at]] = FILLED
-        net.fresh[net.flows[at]] = NONE
-    for at in range(net.sizes[0]):
-        link = net.links[at]
-        if net.reached[link] == CHANGED:
-            survey(net, link)
-        net.room[link], net.waiting[link], net.full[link] = net.spare[link], net.sharers[link], 0
-        put(net.levels, link, max(net.room[link], 0.0) / net.waiting[link])
-    rising = net.sizes[1]
-    while rising > 0:
-        link = net.levels.order[0]
-        level = net.levels.key[link]
-        share = net.room[link] / max(net.waiting[link], 1)
-        if net.waiting[link] > 0 and share > level * (1.0 + CLOSE):
-            put(net.levels, link, share)  # flows that stopped elsewhere have left it more
-            continue
-        take(net.levels, link)
-        if net.waiting[link] > 0:
-            rising -= stop(net, link, max(level, share))
-    for at in range(net.levels.size[0]):
-        net.levels.place[net.levels.order[at]] = NONE
-    net.levels.size[0] = 0
-
-
-def survey(net: Net, link: int) -> None:
-    """What the flows that keep their rates leave of a link, and what they ask of the others there."""
-    spare, sharers, quickest, held = net.capacity[link], 0, 0.0, float("inf")
-    entry = net.head[link]
-    while entry != NONE:
-        flow = net.owner[entry]
-        if net.state[flow] == FILLED:
-            sharers += 1
-        else:
-            spare -= net.rate[flow]
-            quickest = max(quickest, net.rate[flow])
-            if net.bottleneck[flow] == link:
-                held = min(held, net.rate[flow])
-        entry = net.after[entry]
-    net.spare[link], net.sharers[link], net.quickest[link], net.held[link] = spare, sharers, quickest, held
-    net.reached[link] = SURVEYED
-
-
-def stop(net: Net, full: int, level: float) -> int:
-    """Those who still rise on a full link stop; what they leave on other links is for others. Says how many."""
-    stopped = 0
-    net.full[full] = 1
-    entry = net.head[full]
-    while entry != NONE:
-        flow = net.owner[entry]
-        if net.state[flow] == FILLED and net.fresh[flow] < 0.0:
-            stopped += 1
-            net.fresh[flow] = level
-            net.bottleneck[flow] = full
-            for hop in range(net.first[flow], net.first[flow] + net.hops[flow]):
-                link = net.link[hop]
-                net.room[link] -= level
-                net.waiting[link] -= 1
-                net.level[link] = level
-        entry = net.after[entry]
-    return stopped
-
-
-def widen(net: Net) -> bool:
-    """Frees the flows that have lost their bottleneck, or are faster than one allows; says whether there are any."""
-    links, flows = net.sizes[0], net.sizes[1]
-    for at in range(links):
-        link = net.links[at]
-        # levels only rise, so the last to stop on a link is the fastest of those that have a new rate
-        level = net.level[link] * (1.0 + CLOSE)
-        lost = net.room[link] > net.capacity[link] * CLOSE or net.held[link] * (1.0 + CLOSE) < net.level[link]
-        if (lost and net.held[link] < float("inf")) or (net.full[link] and net.quickest[link] > level):
-            entry = net.head[link]
-            while entry != NONE:
-                flow = net.owner[entry]
-                if (lost and net.bottleneck[flow] == link) or (net.full[link] and net.rate[flow] > level):
-                    free(net, flow)
-                entry = net.after[entry]
-    return net.sizes[1] > flows
 
 
 # --- a whole list of flows -------------------------------------------------------------------------------------------
@@ -283,23 +292,18 @@ def together(soonest: float, now: float) -> float:
     return soonest + CLOSE * (soonest - now) + TICK * soonest
 
 
-def play(net: Net, order: Ints, start: Floats, finish: Floats, leaving: Ints) -> int:
+def play(net: Net, order: Ints, start: Floats, finish: Floats) -> int:
     """Runs flows that start in this order to their ends; fills in when, and counts the times that were solved for."""
     now, arrived, solved = 0.0, 0, 0
     while arrived < len(order) or net.ends.size[0] > 0:
         soonest = net.ends.key[net.ends.order[0]] if net.ends.size[0] > 0 else float("inf")
         latest = together(soonest, now) if soonest < float("inf") else soonest
         now = min(soonest, start[order[arrived]]) if arrived < len(order) else soonest
-        left = 0
         flow = next_end(net, latest) if now == soonest else NONE
         while flow != NONE:
             finish[flow] = net.ends.key[flow]
             leave(net, flow, now)
-            leaving[left] = flow
-            left += 1
             flow = next_end(net, latest)
-        for at in range(left):
-            wake(net, leaving[at])
         while arrived < len(order) and start[order[arrived]] <= now:
             enter(net, order[arrived], now)
             arrived += 1

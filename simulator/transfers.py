@@ -22,8 +22,8 @@ from paceline.simulator.net import Net, add_flow, add_link, as_arrays, network
 MANY = 2000
 """from so many transfers on, machine code is worth loading"""
 PARTS = (
-    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.wake, fluid.disturb),
-    *(fluid.free, fluid.account, fluid.solve, fluid.until, fluid.fill, fluid.survey, fluid.stop, fluid.widen),
+    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free, fluid.reach),
+    *(fluid.account, fluid.solve, fluid.fill, fluid.squeeze, fluid.stop, fluid.not_full, fluid.let_go, fluid.until),
     *(fluid.next_end, fluid.together),
 )
 
@@ -87,18 +87,18 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
         add_flow(net, [shared[name] for name in transfer.route if name in shared] + own, transfer.nbytes)
     ready = [float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers]
     finish, solved, net = _play(net, ready, len(transfers) >= MANY if compiled is None else compiled)
-    carried = {name: float(net.carried[number]) for name, number in shared.items()}
+    carried = {name: float(net.links[number].carried) for name, number in shared.items()}
     return Outcome(finish_s=finish, carried_bytes=carried, solved=solved)
 
 
 def _play(net: Net, ready: list[float], compiled: bool) -> tuple[list[float], int, Net]:
-    flows = [flow for flow in range(len(ready)) if net.remaining[flow] > 0.0 and net.hops[flow] > 0]
+    flows = [flow for flow in range(len(ready)) if net.flows[flow].remaining > 0.0 and net.flows[flow].hops > 0]
     order = sorted(flows, key=ready.__getitem__)
-    finish, leaving = list(ready), [0] * len(ready)
+    finish = list(ready)
     if not compiled or not flows:
-        return finish, fluid.play(net, order, ready, finish, leaving), net
+        return finish, fluid.play(net, order, ready, finish), net
     net, finishes = as_arrays(net), np.array(finish)
-    solved = machine_code()(net, np.array(order), np.array(ready), finishes, np.array(leaving))
+    solved = machine_code()(net, np.array(order), np.array(ready), finishes)
     return [float(finish_s) for finish_s in finishes], int(solved), net
 
 
@@ -110,7 +110,7 @@ def machine_code() -> Callable[..., Any]:
 
     for part in PARTS:
         numba.extending.register_jitable(part)
-    return numba.njit(cache=True)(fluid.play)
+    return numba.njit(cache=True, _nrt=False)(fluid.play)
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
