@@ -91,7 +91,7 @@ def sink(queue: Queue, item: int, at: int) -> None:
 def enter(net: Net, number: int, now: float) -> None:
     """A flow begins; it has no rate until the change is solved."""
     flow = net.flows[number]
-    flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
+    flow.since, flow.rate, flow.moved = now, 0.0, 0.0
     for at in range(flow.first, flow.first + flow.hops):
         entry = net.entries[at]
         link = net.links[entry.link]
@@ -107,18 +107,19 @@ def leave(net: Net, number: int, now: float) -> None:
     flow = net.flows[number]
     account(net, number, now)
     take(net.ends, number)
+    forsake(net, number)
     for at in range(flow.first, flow.first + flow.hops):
         entry = net.entries[at]
         link = net.links[entry.link]
-        reach(net, entry.link)
-        link.room += flow.rate
-        link.carried += flow.moved
         if entry.before != NONE:
             net.entries[entry.before].after = entry.after
         else:
             link.head = entry.after
         if entry.after != NONE:
             net.entries[entry.after].before = entry.before
+        link.room = link.room + flow.rate if link.head != NONE else link.capacity
+        link.carried += flow.moved
+        watch(net, entry.link)
 
 
 def change(net: Net, number: int, capacity: float) -> None:
@@ -139,35 +140,30 @@ def free(net: Net, number: int) -> None:
     if flow.turn == net.turn[0]:
         return
     flow.turn, flow.rising = net.turn[0], 1
-    net.turn[1] += 1
+    forsake(net, number)
     for at in range(flow.first, flow.first + flow.hops):
-        reach(net, net.entries[at].link)
-        link = net.links[net.entries[at].link]
+        index = net.entries[at].link
+        link = net.links[index]
         link.room += flow.rate
         link.waiting += 1
         level = max(link.room, 0.0) / link.waiting
-        if net.levels.place[net.entries[at].link] == NONE or level < net.levels.key[net.entries[at].link]:
-            put(net.levels, net.entries[at].link, level)
+        if link.waiting == 1 or level < net.levels.key[index]:
+            put(net.levels, index, level)
+        watch(net, index)
 
 
-def reach(net: Net, number: int) -> None:
-    """Looks at a link, the first time in a turn: what is left of it, who is quickest, whom does it hold back?"""
-    link = net.links[number]
-    if link.turn == net.turn[0]:
-        return
-    room, quickest, held = link.capacity, 0.0, float("inf")
-    at = link.head
-    while at != NONE:
-        entry = net.entries[at]
-        flow = net.flows[entry.flow]
-        room -= flow.rate
-        quickest = max(quickest, flow.rate)
-        if flow.bottleneck == number:
-            held = min(held, flow.rate)
-        at = entry.after
-    link.turn, link.room, link.waiting, link.quickest, link.held = net.turn[0], room, 0, quickest, held
-    if held < float("inf"):
-        put(net.holds, number, held)
+def forsake(net: Net, number: int) -> None:
+    """The flow has no bottleneck any more."""
+    flow = net.flows[number]
+    if flow.bottleneck != NONE:
+        net.links[flow.bottleneck].holding -= 1
+        flow.bottleneck = NONE
+
+
+def watch(net: Net, number: int) -> None:
+    """A change has reached a link: whether it is still full is to be seen at the level of those whom it holds back."""
+    if net.links[number].holding > 0 and net.holds.place[number] == NONE:
+        put(net.holds, number, net.links[number].held)
 
 
 def account(net: Net, number: int, now: float) -> None:
@@ -184,34 +180,47 @@ def account(net: Net, number: int, now: float) -> None:
 
 def solve(net: Net, now: float) -> None:
     """New rates, and new ends, for all whom the changes at this time reach: the filling, from low rates to high."""
-    while net.turn[1] > 0 or net.holds.size[0] > 0:
-        full, holder = net.levels.order[0], net.holds.order[0]
-        if net.turn[1] > 0 and (net.holds.size[0] == 0 or net.levels.key[full] < net.holds.key[holder]):
+    levels, holds = net.levels, net.holds
+    while levels.size[0] > 0 or holds.size[0] > 0:
+        full, holder = levels.order[0], holds.order[0]
+        if levels.size[0] > 0 and (holds.size[0] == 0 or levels.key[full] < holds.key[holder]):
             fill(net, full, now)
         else:
-            take(net.holds, holder)
+            take(holds, holder)
             if not_full(net, holder):
                 let_go(net, holder)
-    for at in range(net.levels.size[0]):
-        net.levels.place[net.levels.order[at]] = NONE
-    net.levels.size[0] = 0
     net.turn[0] += 1
 
 
 def fill(net: Net, number: int, now: float) -> None:
     """The filling has come to where a link may be full."""
-    link, level = net.links[number], net.levels.key[number]
-    if link.waiting == 0:
-        take(net.levels, number)
-        return
+    link = net.links[number]
+    level = net.levels.key[number] * (1.0 + CLOSE)
+    if link.room <= level * link.waiting and link.turn != net.turn[0]:
+        survey(net, number)
     share = max(link.room, 0.0) / link.waiting
-    if share > level * (1.0 + CLOSE):
+    if share > level:
         put(net.levels, number, share)  # flows that stopped elsewhere have left it more
     elif link.quickest > share * (1.0 + CLOSE):
         squeeze(net, number)
     else:
-        take(net.levels, number)
         stop(net, number, share, now)
+
+
+def survey(net: Net, number: int) -> None:
+    """Counts anew what is left of a link, lest rounding adds up, and finds the quickest that keep their rates."""
+    link = net.links[number]
+    room, quickest = link.capacity, 0.0
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if not flow.rising:
+            room -= flow.rate
+            if flow.turn != net.turn[0]:
+                quickest = max(quickest, flow.rate)
+        at = entry.after
+    link.turn, link.room, link.quickest = net.turn[0], room, quickest
 
 
 def squeeze(net: Net, number: int) -> None:
@@ -234,17 +243,22 @@ def squeeze(net: Net, number: int) -> None:
 
 def stop(net: Net, number: int, rate: float, now: float) -> None:
     """Those who rise on a full link stop; what they leave on other links is for others."""
-    at = net.links[number].head
+    full = net.links[number]
+    full.held = rate
+    at = full.head
     while at != NONE:
         entry = net.entries[at]
         flow = net.flows[entry.flow]
         if flow.rising:
             flow.rising, flow.bottleneck = 0, number
-            net.turn[1] -= 1
+            full.holding += 1
             for hop in range(flow.first, flow.first + flow.hops):
-                link = net.links[net.entries[hop].link]
+                index = net.entries[hop].link
+                link = net.links[index]
                 link.room -= rate
                 link.waiting -= 1
+                if link.waiting == 0:
+                    take(net.levels, index)
             if rate != flow.rate or net.ends.place[entry.flow] == NONE:
                 account(net, entry.flow, now)
                 flow.rate = rate
@@ -255,6 +269,8 @@ def stop(net: Net, number: int, rate: float, now: float) -> None:
 def not_full(net: Net, number: int) -> bool:
     """Whether a link has more to give than to those whom it holds back."""
     link = net.links[number]
+    if link.turn != net.turn[0]:
+        survey(net, number)
     if link.waiting == 0:
         return link.room > link.capacity * CLOSE
     return link.room > link.waiting * link.held * (1.0 + CLOSE)

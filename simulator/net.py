@@ -25,23 +25,25 @@ NONE = -1
 
 @dataclass(slots=True)
 class Link:
-    """What flows share. The last five are of use during a turn only."""
+    """What flows share."""
 
     capacity: float
+    room: float
+    """what no flow has that keeps its rate"""
     carried: float = 0.0
     """bytes of flows that have left, as rates times durations"""
     head: int = NONE
     """its first entry"""
-    turn: int = NONE
-    """the latest in which a change has reached it"""
-    room: float = 0.0
-    """what those that keep their rates leave to those that rise"""
+    holding: int = 0
+    """entries of flows of which it is the bottleneck"""
+    held: float = 0.0
+    """their rate"""
     waiting: int = 0
     """entries of flows that rise"""
     quickest: float = 0.0
-    """no flow that keeps its rate is faster"""
-    held: float = 0.0
-    """the rate of those that this link held back when it was reached; infinite where there were none"""
+    """the highest rate of the others"""
+    turn: int = NONE
+    """the latest in which that was found out"""
 
 
 @dataclass(slots=True)
@@ -96,13 +98,13 @@ class Net(NamedTuple):
     ends: Queue
     """flows by the time at which they end"""
     turn: Ints
-    """its number, and how many flows rise"""
+    """the number of this one"""
 
 
 def network(capacity: Iterable[float]) -> Net:
     """Links of such capacities (bytes per second), and no flow yet."""
     levels, holds, ends = (Queue([], [], [], [0]) for _ in range(3))
-    net = Net([], [], [], levels, holds, ends, [0, 0])
+    net = Net([], [], [], levels, holds, ends, [0])
     for bytes_per_s in capacity:
         add_link(net, bytes_per_s)
     return net
@@ -110,7 +112,7 @@ def network(capacity: Iterable[float]) -> Net:
 
 def add_link(net: Net, bytes_per_s: float) -> int:
     """A link more; says its number."""
-    net.links.append(Link(float(bytes_per_s)))
+    net.links.append(Link(float(bytes_per_s), float(bytes_per_s)))
     _make_room(net.levels)
     _make_room(net.holds)
     return len(net.links) - 1
@@ -139,6 +141,6 @@ def as_arrays(net: Net) -> Net:
 
 
 def _records(kind: Any, rows: Sequence[Any]) -> Any:
-    columns = [(field.name, "i8" if field.type == "int" else "f8") for field in fields(kind)]
+    columns = [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
     rows = list(map(attrgetter(*(name for name, _ in columns)), rows))
     return np.array(rows, dtype=np.dtype(columns, align=True)).view(np.recarray)

@@ -22,9 +22,9 @@ from paceline.simulator.net import Net, add_flow, add_link, as_arrays, network
 MANY = 2000
 """from so many transfers on, machine code is worth loading"""
 PARTS = (
-    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free, fluid.reach),
-    *(fluid.account, fluid.solve, fluid.fill, fluid.squeeze, fluid.stop, fluid.not_full, fluid.let_go, fluid.until),
-    *(fluid.next_end, fluid.together),
+    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free, fluid.forsake),
+    *(fluid.watch, fluid.account, fluid.solve, fluid.fill, fluid.survey, fluid.squeeze, fluid.stop, fluid.not_full),
+    *(fluid.let_go, fluid.until, fluid.next_end, fluid.together),
 )
 
 
@@ -108,8 +108,10 @@ def machine_code() -> Callable[..., Any]:
     import numba
     import numba.extending
 
+    # a call hands over the net's arrays one by one, and counts who refers to each: neither is needed, together they
+    # would take most of the time
     for part in PARTS:
-        numba.extending.register_jitable(part)
+        numba.extending.register_jitable(forceinline=True)(part)
     return numba.njit(cache=True, _nrt=False)(fluid.play)
 
 
