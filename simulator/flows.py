@@ -192,8 +192,7 @@ class Flows:
             self._enter(done, flow)
         self._left, self._changed, self._to_enter = [], {}, {}
         fluid.solve(self._net, self._solved_s)
-        ends = self._net.ends
-        soonest_s = ends.key[ends.order[0]] if ends.size[0] > 0 else inf
+        soonest_s = fluid.least(self._net.ends)
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
@@ -207,7 +206,8 @@ class Flows:
         self._soonest_s = None
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
-        while (number := fluid.next_end(self._net, latest_s)) != NONE:
+        while fluid.least(self._net.ends) <= latest_s:
+            number = self._net.ends.order[0]
             through.append(self._done[number])
             self._leave(number)
         for done in sorted(through, key=lambda one: self._under_way[one].begun):

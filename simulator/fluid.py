@@ -2,28 +2,26 @@
 
 Rules of this file:
 
-* It knows flows and links by number, and no clock but the seconds it is told: `flows` puts SimPy around it, `transfers`
-  runs a whole list of flows at once.
-* Everything is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and on arrays, as
-  machine code. Whoever compiles it needs no second version, and every test of one is a test of the other.
+* It knows no clock but the seconds it is told: `flows` puts SimPy around it, `transfers` runs a whole list of flows.
+* All is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and as machine code on
+  arrays of records: every test of one is a test of the other.
 * A flow ends when its turn comes in the queue of ends, not when what remains is nought: no rounding can lose one.
 
 How a change is solved. Rates are max-min fair exactly if every flow has a bottleneck: a link that is full and on which
 nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). Progressive filling finds them: all rates rise together,
-and who comes to a link that is full stops there. A turn repeats this filling from the lowest rate to the highest, but
-for most flows it is known already how it ends: they keep the rate that they have. Only two things free a flow to rise
-and to find a new bottleneck, and each shows when the filling comes to the rate in question:
+and who comes to a link that is full stops there. A turn goes through this filling, from low rates to high, but of most
+flows it is known how it ends: they keep their rate. Two things free one to rise and find a new bottleneck, and each
+shows when the filling has come to the rate in question, so that all below is settled:
 
 * a link is full, and someone who keeps his rate is faster than those who rise there: he has to share;
-* the filling has come to the rate of those whom a link holds back, and the link will not be full: it lets them go.
+* this is the rate of those whom a link holds back, and it will not be full: it lets them go.
 
-Whatever lies below is settled by then, since a flow that is freed at a level rises from there. So each flow is freed
-and stopped once at most, nothing is filled twice, and what no change reaches is not even looked at.
+So a flow is freed and stopped once at most, nothing is filled twice, and what no change reaches is not looked at.
 """
 
 from __future__ import annotations
 
-from paceline.simulator.net import NONE, Floats, Ints, Net, Queue
+from paceline.simulator.net import NONE, Floats, Net, Queue
 
 CLOSE = 1e-12
 """rates this near to each other are equal, and links this near to full are: sums differ in their last bits"""
@@ -52,6 +50,11 @@ def take(queue: Queue, item: int) -> None:
     last = queue.order[queue.size[0]]
     if last != item:
         sink(queue, last, rise(queue, last, at))
+
+
+def least(queue: Queue) -> float:
+    """The key of the first item; infinite where there is none."""
+    return queue.key[queue.order[0]] if queue.size[0] > 0 else float("inf")
 
 
 def rise(queue: Queue, item: int, at: int) -> int:
@@ -91,7 +94,7 @@ def sink(queue: Queue, item: int, at: int) -> None:
 def enter(net: Net, number: int, now: float) -> None:
     """A flow begins; it has no rate until the change is solved."""
     flow = net.flows[number]
-    flow.since, flow.rate, flow.moved = now, 0.0, 0.0
+    flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
     for at in range(flow.first, flow.first + flow.hops):
         entry = net.entries[at]
         link = net.links[entry.link]
@@ -107,7 +110,7 @@ def leave(net: Net, number: int, now: float) -> None:
     flow = net.flows[number]
     account(net, number, now)
     take(net.ends, number)
-    forsake(net, number)
+    net.links[flow.bottleneck].holding -= 1
     for at in range(flow.first, flow.first + flow.hops):
         entry = net.entries[at]
         link = net.links[entry.link]
@@ -119,7 +122,8 @@ def leave(net: Net, number: int, now: float) -> None:
             net.entries[entry.after].before = entry.before
         link.room = link.room + flow.rate if link.head != NONE else link.capacity
         link.carried += flow.moved
-        watch(net, entry.link)
+        if link.holding > 0 and net.holds.place[entry.link] == NONE:
+            put(net.holds, entry.link, link.held)
 
 
 def change(net: Net, number: int, capacity: float) -> None:
@@ -139,8 +143,9 @@ def free(net: Net, number: int) -> None:
     flow = net.flows[number]
     if flow.turn == net.turn[0]:
         return
-    flow.turn, flow.rising = net.turn[0], 1
-    forsake(net, number)
+    if flow.bottleneck != NONE:
+        net.links[flow.bottleneck].holding -= 1
+    flow.turn, flow.rising, flow.bottleneck = net.turn[0], 1, NONE
     for at in range(flow.first, flow.first + flow.hops):
         index = net.entries[at].link
         link = net.links[index]
@@ -149,29 +154,15 @@ def free(net: Net, number: int) -> None:
         level = max(link.room, 0.0) / link.waiting
         if link.waiting == 1 or level < net.levels.key[index]:
             put(net.levels, index, level)
-        watch(net, index)
-
-
-def forsake(net: Net, number: int) -> None:
-    """The flow has no bottleneck any more."""
-    flow = net.flows[number]
-    if flow.bottleneck != NONE:
-        net.links[flow.bottleneck].holding -= 1
-        flow.bottleneck = NONE
-
-
-def watch(net: Net, number: int) -> None:
-    """A change has reached a link: whether it is still full is to be seen at the level of those whom it holds back."""
-    if net.links[number].holding > 0 and net.holds.place[number] == NONE:
-        put(net.holds, number, net.links[number].held)
+        if link.holding > 0 and net.holds.place[index] == NONE:
+            put(net.holds, index, link.held)
 
 
 def account(net: Net, number: int, now: float) -> None:
     """Books what the flow has moved since its rate was set."""
     flow = net.flows[number]
     moved = flow.rate * (now - flow.since)
-    flow.since = now
-    flow.moved += moved
+    flow.since, flow.moved = now, flow.moved + moved
     flow.remaining -= moved
 
 
@@ -180,15 +171,11 @@ def account(net: Net, number: int, now: float) -> None:
 
 def solve(net: Net, now: float) -> None:
     """New rates, and new ends, for all whom the changes at this time reach: the filling, from low rates to high."""
-    levels, holds = net.levels, net.holds
-    while levels.size[0] > 0 or holds.size[0] > 0:
-        full, holder = levels.order[0], holds.order[0]
-        if levels.size[0] > 0 and (holds.size[0] == 0 or levels.key[full] < holds.key[holder]):
-            fill(net, full, now)
+    while net.levels.size[0] > 0 or net.holds.size[0] > 0:
+        if net.holds.size[0] == 0 or least(net.levels) < least(net.holds):
+            fill(net, net.levels.order[0], now)
         else:
-            take(holds, holder)
-            if not_full(net, holder):
-                let_go(net, holder)
+            let_go(net, net.holds.order[0])
     net.turn[0] += 1
 
 
@@ -226,18 +213,15 @@ def survey(net: Net, number: int) -> None:
 def squeeze(net: Net, number: int) -> None:
     """Those who are quickest on a full link have to share with those who rise."""
     link = net.links[number]
-    least, next_best = link.quickest * (1.0 - CLOSE), 0.0
+    quick = link.quickest * (1.0 - CLOSE)
     at = link.head
     while at != NONE:
         entry = net.entries[at]
         flow = net.flows[entry.flow]
-        if flow.turn != net.turn[0]:
-            if flow.rate >= least:
-                free(net, entry.flow)
-            else:
-                next_best = max(next_best, flow.rate)
+        if flow.rate >= quick and flow.turn != net.turn[0]:
+            free(net, entry.flow)
         at = entry.after
-    link.quickest = next_best
+    survey(net, number)
     put(net.levels, number, max(link.room, 0.0) / link.waiting)
 
 
@@ -266,19 +250,16 @@ def stop(net: Net, number: int, rate: float, now: float) -> None:
         at = entry.after
 
 
-def not_full(net: Net, number: int) -> bool:
-    """Whether a link has more to give than to those whom it holds back."""
+def let_go(net: Net, number: int) -> None:
+    """Frees those whom a link has held back, if it has more to give than to them and, as much, to those who rise."""
     link = net.links[number]
+    take(net.holds, number)
     if link.turn != net.turn[0]:
         survey(net, number)
-    if link.waiting == 0:
-        return link.room > link.capacity * CLOSE
-    return link.room > link.waiting * link.held * (1.0 + CLOSE)
-
-
-def let_go(net: Net, number: int) -> None:
-    """Frees those whom a link has held back."""
-    at = net.links[number].head
+    asked = link.waiting * link.held
+    if link.room - asked <= CLOSE * (asked if link.waiting > 0 else link.capacity):
+        return
+    at = link.head
     while at != NONE:
         entry = net.entries[at]
         if net.flows[entry.flow].bottleneck == number:
@@ -287,7 +268,7 @@ def let_go(net: Net, number: int) -> None:
 
 
 def until(remaining: float, rate: float) -> float:
-    """The seconds that the rest takes: none where nothing is left, for ever where the flow stands still."""
+    """The seconds that the rest takes, at a rate that may be none; nothing takes no time even so."""
     if remaining <= 0.0:
         return 0.0
     return remaining / rate if rate > 0.0 else float("inf")
@@ -296,32 +277,23 @@ def until(remaining: float, rate: float) -> float:
 # --- a whole list of flows -------------------------------------------------------------------------------------------
 
 
-def next_end(net: Net, latest: float) -> int:
-    """The flow that ends next and no later; NONE if there is none."""
-    if net.ends.size[0] == 0 or net.ends.key[net.ends.order[0]] > latest:
-        return NONE
-    return net.ends.order[0]
-
-
 def together(soonest: float, now: float) -> float:
     """The latest end that counts as simultaneous with the soonest, seen from now."""
     return soonest + CLOSE * (soonest - now) + TICK * soonest
 
 
-def play(net: Net, order: Ints, start: Floats, finish: Floats) -> int:
-    """Runs flows that start in this order to their ends; fills in when, and counts the times that were solved for."""
+def play(net: Net, times: Floats) -> int:
+    """Flows start in the order of their numbers, at times whose place their ends take; says how often it solved."""
     now, arrived, solved = 0.0, 0, 0
-    while arrived < len(order) or net.ends.size[0] > 0:
-        soonest = net.ends.key[net.ends.order[0]] if net.ends.size[0] > 0 else float("inf")
-        latest = together(soonest, now) if soonest < float("inf") else soonest
-        now = min(soonest, start[order[arrived]]) if arrived < len(order) else soonest
-        flow = next_end(net, latest) if now == soonest else NONE
-        while flow != NONE:
-            finish[flow] = net.ends.key[flow]
+    while arrived < len(times) or net.ends.size[0] > 0:
+        soonest, latest = least(net.ends), together(least(net.ends), now)
+        now = min(soonest, times[arrived]) if arrived < len(times) else soonest
+        while now == soonest and least(net.ends) <= latest:
+            flow = net.ends.order[0]
+            times[flow] = net.ends.key[flow]
             leave(net, flow, now)
-            flow = next_end(net, latest)
-        while arrived < len(order) and start[order[arrived]] <= now:
-            enter(net, order[arrived], now)
+        while arrived < len(times) and times[arrived] <= now:
+            enter(net, arrived, now)
             arrived += 1
         solve(net, now)
         solved += 1

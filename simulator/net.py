@@ -135,9 +135,16 @@ def _make_room(queue: Queue) -> None:
 
 def as_arrays(net: Net) -> Net:
     """A copy whose tables are arrays of records."""
-    queues = [Queue(*(np.array(column) for column in queue)) for queue in (net.levels, net.holds, net.ends)]
-    links, flows, entries = _records(Link, net.links), _records(Flow, net.flows), _records(Entry, net.entries)
-    return Net(links, flows, entries, *queues, np.array(net.turn))
+    columns: list[Any] = [
+        *(_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))),
+        *(Queue(*(_column(column) for column in queue)) for queue in (net.levels, net.holds, net.ends)),
+        np.array(net.turn),
+    ]
+    return Net(*columns)
+
+
+def _column(values: Sequence[float]) -> Any:
+    return np.array(values)
 
 
 def _records(kind: Any, rows: Sequence[Any]) -> Any:
