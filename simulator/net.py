@@ -35,15 +35,15 @@ class Link:
     head: int = NONE
     """its first entry"""
     holding: int = 0
-    """entries of flows of which it is the bottleneck"""
+    """how many flows it is the bottleneck of"""
     held: float = 0.0
     """their rate"""
     waiting: int = 0
     """entries of flows that rise"""
     quickest: float = 0.0
-    """the highest rate of the others"""
+    """none of the others is faster"""
     turn: int = NONE
-    """the latest in which that was found out"""
+    """the latest in which that was found out, and the room counted"""
 
 
 @dataclass(slots=True)
@@ -135,16 +135,9 @@ def _make_room(queue: Queue) -> None:
 
 def as_arrays(net: Net) -> Net:
     """A copy whose tables are arrays of records."""
-    columns: list[Any] = [
-        *(_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))),
-        *(Queue(*(_column(column) for column in queue)) for queue in (net.levels, net.holds, net.ends)),
-        np.array(net.turn),
-    ]
-    return Net(*columns)
-
-
-def _column(values: Sequence[float]) -> Any:
-    return np.array(values)
+    tables = [_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))]
+    queues = [Queue._make(map(np.array, queue)) for queue in (net.levels, net.holds, net.ends)]
+    return Net._make([*tables, *queues, np.array(net.turn)])
 
 
 def _records(kind: Any, rows: Sequence[Any]) -> Any:
