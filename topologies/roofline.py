@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize import nnls
@@ -21,45 +20,8 @@ from paceline.algorithms.errors import InputError
 from paceline.topologies.catalogue import ITEM_BYTES, Spec, precision_named
 from paceline.topologies.devices import Device
 from paceline.topologies.efficiencies import Efficiency, efficiency_of
-
-
-class PassLike(Protocol):
-    """One direction through a module, in float32: FLOPs, bytes moved and kernels."""
-
-    @property
-    def flops(self) -> float: ...
-    @property
-    def moved_bytes(self) -> float: ...
-    @property
-    def fixed_bytes(self) -> float: ...
-    @property
-    def kernels(self) -> int: ...
-
-
-class RowLike(Protocol):
-    """A module: its parameters, what it keeps per sample, and its two passes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parameters(self) -> int: ...
-    @property
-    def saved_bytes(self) -> float: ...
-    @property
-    def forward(self) -> PassLike: ...
-    @property
-    def backward(self) -> PassLike: ...
-
-
-class WorkLike(Protocol):
-    """A model, such as `workloads.ModelInfo`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def family(self) -> str: ...
-    @property
-    def works(self) -> Sequence[RowLike]: ...
+from paceline.topologies.memory import check_fits, footprint, sustained_bytes_per_s
+from paceline.topologies.work import PassLike, RowLike, WorkLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +62,12 @@ class Roof:
         return Line(launch_s + fixed_s, moved_s)
 
 
-def roof_of(spec: Spec, precision: str, efficiency: Efficiency) -> Roof:
-    """The device's roof at this efficiency."""
+def roof_of(spec: Spec, precision: str, efficiency: Efficiency, *, needed_bytes: float = 0.0) -> Roof:
+    """The device's roof at this efficiency; its memory is slower where so many bytes spill into a far one."""
     precision = precision_named(precision)
     return Roof(
         flops_per_s=spec.peak(precision) * efficiency.value,
-        bytes_per_s=spec.sustained_bytes_per_s,
+        bytes_per_s=sustained_bytes_per_s(spec, needed_bytes),
         launch_s=efficiency.launch_s,
         scale=ITEM_BYTES[precision] / 4,
     )
@@ -129,6 +91,7 @@ def device(
     precision: str = "fp32",
     *,
     samples: int = 32,
+    optimizer_copies: int = 1,
     efficiency: Efficiency | None = None,
     profile: Sequence[tuple[float, float]] | None = None,
 ) -> Device:
@@ -139,11 +102,12 @@ def device(
         work: the model's layer rows.
         precision: of arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
         samples: of one gradient: the straight line is exact there.
+        optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
         efficiency: of the device's peak; what is known of device and family if not given (`efficiency_of`).
         profile: measured (batch, seconds) points instead: the line is fitted to them, the layers share it.
 
     Raises:
-        InputError: nothing is known of the model's arithmetic, or the precision.
+        InputError: nothing is known of the model's arithmetic, or of the precision; or the memory is too small.
 
     >>> from paceline.topologies.finding import named
     >>> from types import SimpleNamespace as Row
@@ -157,7 +121,9 @@ def device(
     if not work.works:
         raise InputError(f"model {work.name!r}: found no layer table, so its time on {spec.name} cannot be predicted")
     chosen = efficiency or efficiency_of(spec, work.name, work.family, precision)
-    rows = list(lines(work.works, roof_of(spec, precision, chosen), samples))
+    check_fits(spec, work, precision, samples, optimizer_copies=optimizer_copies)
+    needed = footprint(spec, work, precision, optimizer_copies=optimizer_copies).needed_bytes(samples)
+    rows = list(lines(work.works, roof_of(spec, precision, chosen, needed_bytes=needed), samples))
     forward, backward = _by_layer([(row, ahead.at(samples), back.at(samples)) for row, ahead, back in rows])
     total = sum(forward) + sum(backward)
     both = [line for _, *ways in rows for line in ways]
