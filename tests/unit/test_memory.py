@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,6 @@ def test_the_largest_batch_is_the_largest(name: str, model: str) -> None:
 
 
 def test_a_model_too_large_for_one_sample() -> None:
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="not even one sample fits"):
         check_fits(replace(SPECS["k20"], memory_bytes=1e9), MODELS["vgg19"], samples=1)
 
@@ -104,9 +103,11 @@ def test_both_modes_have_mcdrams_speed_while_it_suffices() -> None:
 
 
 def test_a_batch_that_spills_is_slower_for_it() -> None:
-    """ResNet-152 of 64 samples needs 12 GB, of 128 more than MCDRAM has."""
-    samples = {batch: device(KNL, MODELS["resnet152"], samples=batch).compute_s(batch) / batch for batch in (64, 256)}
-    assert samples[256] > 1.2 * samples[64]
+    """ResNet-152 of 64 samples needs 12 GB, of 256 more than MCDRAM has; only what memory binds gets slower."""
+    per_sample = {
+        batch: device(KNL, MODELS["resnet152"], samples=batch).compute_s(batch) / batch for batch in (64, 256)
+    }
+    assert per_sample[256] > 1.05 * per_sample[64]
 
 
 # --- one chip in groups ----------------------------------------------------------------------------------------------
