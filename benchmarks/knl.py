@@ -26,7 +26,8 @@ from paceline.topologies.catalogue import Spec
 from paceline.topologies.efficiencies import efficiency_of
 from paceline.topologies.finding import named
 from paceline.topologies.memory import Mode
-from paceline.topologies.partition import Partition, partitioned, scaling_of
+from paceline.topologies.partition import Partition, partitioned
+from paceline.topologies.scaling import scaling_of
 from paceline.workloads import ModelInfo, find_model
 
 GROUPS = (1, 2, 4, 8, 16, 32)

@@ -25,6 +25,8 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 """of a number in memory, where arithmetic is in this precision"""
 ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "amp": "fp16", "mixed": "fp16", "bfloat16": "bf16"}
+TILE = 2
+"""cores of a tile of Knights Landing: FOUND (NERSC)"""
 SUSTAINED = 0.8
 """of the memory's peak, where no copy was measured: INFERENCE; 0.83 to 0.89 FOUND on A100, H100, H200"""
 LAUNCH_S: dict[Kind, float] = {"gpu": 10e-6, "manycore": 20e-6, "cpu": 5e-6}
@@ -108,6 +110,7 @@ class Spec:
         far_bytes, far_bytes_per_s: a second, slower memory: the DDR of Knights Landing.
         host_bytes_per_s: what a copy from the host reaches.
         launch_s: what starting a kernel costs.
+        part_of: the chip that this is a group of cores of.
         provenance: of each value, under the name that it has in the file.
     """
 
@@ -129,6 +132,7 @@ class Spec:
     cores: int | None = None
     aliases: tuple[str, ...] = ()
     note: str = ""
+    part_of: str | None = None
 
     def peak(self, precision: str) -> float:
         """FLOP/s in this precision; where there is no unit for it, numbers are small but the arithmetic is float32's.
@@ -165,6 +169,40 @@ class Spec:
             memory_bytes=more(self.memory_bytes),
             power_w=more(self.power_w),
             cores=None if self.cores is None else self.cores * sockets,
+        )
+
+    def part(self, groups: int) -> Spec:
+        """One of so many equal groups of cores, of whole tiles, with its share of the memories and their speed.
+
+        >>> SPECS["knl-7250"].part(4).cores, SPECS["knl-7250"].part(4).bytes_per_s / 1e9
+        (16, 120.0)
+        """
+        tiles = (self.cores or 0) // TILE
+        if self.kind != "manycore":
+            raise InputError(f"{self.name}: found a {self.kind} to cut into groups; expected a many-core chip")
+        if not 1 <= groups <= tiles:
+            raise InputError(f"groups: found {groups}, expected 1 to {tiles}, the tiles of {self.name}")
+        if groups == 1:
+            return self
+        cores = TILE * (tiles // groups)
+
+        def share(value: float | None) -> float | None:
+            return None if value is None else value / groups
+
+        return dataclasses.replace(
+            self,
+            name=f"{self.name}/{groups}",
+            title=f"one of {groups} groups of a {self.title}",
+            aliases=(),
+            cores=cores,
+            peaks={name: rate * cores / (self.cores or cores) for name, rate in self.peaks.items()},
+            bytes_per_s=self.bytes_per_s / groups,
+            sustained_bytes_per_s=self.sustained_bytes_per_s / groups,
+            memory_bytes=share(self.memory_bytes),
+            far_bytes=share(self.far_bytes),
+            far_bytes_per_s=share(self.far_bytes_per_s),
+            power_w=share(self.power_w),
+            part_of=self.name,
         )
 
 

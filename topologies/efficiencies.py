@@ -21,6 +21,7 @@ from math import exp, log
 from statistics import fmean, median
 
 from paceline.topologies.catalogue import DATA, ITEM_BYTES, SPECS, Spec, precision_named
+from paceline.topologies.scaling import scaling_of
 
 TENSOR = 4.0
 """peaks so many times float32's belong to units for matrix products, which are harder to keep busy"""
@@ -107,6 +108,11 @@ def efficiency_of(
     >>> efficiency_of(SPECS["m40"], "vgg16", "vgg", "fp32").provenance
     'efficiency INFERENCE: mean over vgg on 6 devices of kind gpu'
     """
+    if spec.part_of is not None:
+        chip = SPECS[spec.part_of]
+        whole = efficiency_of(chip, model, family, precision, known=known)
+        words = f"{whole.provenance}, and what {spec.cores} cores lose less to each other than {chip.cores}"
+        return Efficiency(scaling_of(chip, whole).efficiency(spec.cores or 1), whole.launch_s, words)
     precision, tensor = precision_named(precision), is_tensor(spec, precision)
     alike = [row for row in (rows() if known is None else known) if (row.kind, row.tensor) == (spec.kind, tensor)]
     own = [row for row in alike if row.device in _same_chip(spec)]

@@ -46,30 +46,41 @@ def _joined(alias: str) -> str:
 def named(name: str) -> Spec:
     """The device of this name or alias; `this-machine` is measured, which takes a second or two.
 
-    Several sockets that work as one are asked for as ``xeon-e5-2670-x2``.
+    Several sockets that work as one are asked for as ``xeon-e5-2670-x2``, one of several groups of a many-core chip's
+    cores as ``knl-7250/4``.
 
     Raises:
         InputError: there is none; with a near miss.
 
     >>> named("p100").name, named("knl").name, named("a100").name, named("xeon-e5-2670-x2").cores
     ('p100-sxm2', 'knl-7250', 'a100-sxm4-80', 16)
+    >>> named("knl-7250/4").cores
+    16
     >>> named("p-100")
     Traceback (most recent call last):
     paceline.algorithms.errors.InputError: unknown device 'p-100' (did you mean p100?)
     """
     if name == THIS_MACHINE:
-        from paceline.topologies.calibration import this_machine  # needs torch, which the catalogue does not
-
-        return this_machine()
+        return _measured()
     known, key = _aliases(), _joined(name)
     if key in known:
         return SPECS[known[key]]
     several = re.fullmatch(r"(.+)-x(\d+)", key)
     if several and several[1] in known and SPECS[known[several[1]]].kind == "cpu" and 1 <= int(several[2]) <= 16:
         return SPECS[known[several[1]]].times(int(several[2]))
+    group = re.fullmatch(r"(.+)/(\d+)", key)
+    if group and group[1] in known:
+        return SPECS[known[group[1]]].part(int(group[2]))
     near = difflib.get_close_matches(key, [*known, THIS_MACHINE], n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join([*SPECS, THIS_MACHINE])}"
     raise InputError(f"unknown device {name!r} ({hint})")
+
+
+@cache
+def _measured() -> Spec:
+    from paceline.topologies.calibration import this_machine  # needs torch, which the catalogue does not
+
+    return this_machine()
 
 
 def find(text: str) -> Spec:

@@ -2,13 +2,11 @@
 
     t(P) = Σ max(b/P · FLOPs / rate(cores of a group), (P · fixed + b · moved) / bandwidth) + kernels · launch
            + bytes of the tree sum over groups and of every copy's update / bandwidth
-    rate(c) = peak of c cores · e₁ / (1 + σ (c − 1))
 
 Rules of this file: groups are equal and made of whole tiles of two cores, as the chip's second-level caches are; what
-is left over idles. All groups share the memory. σ is what a core loses to each further one of its group, and follows
-from two figures that have nothing to do with partitioning: what the best matrix product reaches and what training on
-the whole chip reaches. A chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; what else the
-modes differ in was not found.
+is left over idles (`Spec.part`). All groups share the memory. What cores lose to each other is `scaling.Scaling`.
+A chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; what else these modes differ in was not
+found.
 """
 
 from __future__ import annotations
@@ -17,45 +15,10 @@ from dataclasses import dataclass
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.catalogue import Spec
-from paceline.topologies.efficiencies import Efficiency, efficiency_of
+from paceline.topologies.efficiencies import efficiency_of
 from paceline.topologies.memory import Mode, footprint, sustained_bytes_per_s
 from paceline.topologies.roofline import Roof, whole
 from paceline.topologies.work import WorkLike
-
-TILE = 2
-"""cores of a tile of Knights Landing: FOUND (NERSC)"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
-    """How the rate of one computation grows with its cores: cores · peak · best / (1 + loss · (cores − 1)).
-
-    >>> Scaling(best=0.75, loss=0.02, provenance="").efficiency(51)
-    0.375
-    """
-
-    best: float
-    loss: float
-    provenance: str
-
-    def efficiency(self, cores: int) -> float:
-        return self.best / (1 + self.loss * (cores - 1))
-
-
-def scaling_of(spec: Spec, efficiency: Efficiency) -> Scaling:
-    """The scaling that gives the chip's best product to one core, and the efficiency of training to all of them.
-
-    >>> from paceline.topologies.catalogue import SPECS
-    >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, 2e-5, ""))
-    >>> round(found.efficiency(1), 3), round(found.efficiency(68), 3)
-    (0.749, 0.3)
-    """
-    if spec.cores is None or "fp32" not in spec.gemms:
-        raise InputError(f"{spec.name}: found no cores or no measured product; expected a chip such as knl-7250")
-    best = spec.gemms["fp32"] / spec.peaks["fp32"]
-    loss = max(0.0, (best / efficiency.value - 1) / (spec.cores - 1))
-    words = f"one core: {spec.provenance['gemm_fp32_tflops']}; all of them: {efficiency.provenance}"
-    return Scaling(best=best, loss=loss, provenance=words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +68,16 @@ def partitioned(
     Raises:
         InputError: the chip has too few tiles, or its memories are too small.
     """
-    efficiency = efficiency_of(spec, work.name, work.family, "fp32")
-    scaling, tiles = scaling_of(spec, efficiency), (spec.cores or 0) // TILE
-    if not 1 <= groups <= tiles:
-        raise InputError(f"groups: found {groups}, expected 1 to {tiles}, the tiles of {spec.name}")
-    cores = TILE * (tiles // groups)
+    one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    rate = spec.peak("fp32") * cores / (spec.cores or 1) * scaling.efficiency(cores)
+    efficiency = efficiency_of(one, work.name, work.family, "fp32")
+    rate = one.peak("fp32") * efficiency.value
     roof = Roof(flops_per_s=rate, bytes_per_s=speed / groups, launch_s=efficiency.launch_s)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,
-        cores=cores,
+        cores=one.cores or 0,
         compute_s=whole(work.works, roof, share).at(share),
         exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
         needed_bytes=needed,

@@ -138,6 +138,7 @@ def device(
         provenance=words,
         forward_shares=tuple(seconds / total for seconds in forward),
         backward_shares=tuple(seconds / total for seconds in backward),
+        reduce_s_per_byte=3 / spec.sustained_bytes_per_s,  # two bytes are read and one is written
     )
 
 
