@@ -141,6 +141,16 @@ class Flows:
             event.succeed()
         self._solve_afterwards()
 
+    def remaining(self, event: simpy.Event) -> float:
+        """Bytes that are still to come of the flow that the event stands for."""
+        flow = self._under_way.get(event)
+        if flow is None:
+            return 0.0
+        if flow.number == NONE:
+            return flow.remaining
+        net, number = self._net, flow.number
+        return max(0.0, net.remaining[number] - net.rate[number] * (self._env.now - net.since[number]))
+
     def _leave(self, number: int) -> None:
         fluid.leave(self._net, number, self._env.now)
         del self._done[number]
