@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.values import Rank
 from paceline.scenarios import fields
 from paceline.scenarios.devices import device_of, unknown_device
 from paceline.scenarios.layout import Layout, of_nodes, of_system
@@ -182,6 +183,14 @@ class ClusterPart(Part):
     def workers(self) -> int:
         """In all."""
         return sum(len(site.seats) for site in self.layout.sites)
+
+    @property
+    def placement(self) -> list[list[Rank]]:
+        """The worker ranks of each node, which do not depend on what its devices are."""
+        sizes = [len(site.seats) for site in self.layout.sites]
+        return [
+            [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
+        ]
 
     def build(self, workload: WorkloadPart | None = None) -> Cluster:
         """The cluster, node by node.
