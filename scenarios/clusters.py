@@ -16,12 +16,13 @@ from pydantic import (
 )
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.values import Rank
 from paceline.scenarios import fields
-from paceline.scenarios.devices import device_of, known_devices
+from paceline.scenarios.devices import device_of, unknown_device
 from paceline.scenarios.layout import Layout, of_nodes, of_system
 from paceline.scenarios.networks import NetworkPart
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import Place, complain, expected, near_miss, wrong
+from paceline.scenarios.problems import Place, complain, expected, wrong
 from paceline.topologies import NO_SPREAD, Cluster, Device, Node
 from paceline.topologies.cluster import sites
 from paceline.topologies.graph import Graph
@@ -47,11 +48,11 @@ class DevicePart(Part):
 def _device(value: object, _: Any) -> object:
     if isinstance(value, dict | DevicePart):
         return value if isinstance(value, DevicePart) else DevicePart.model_validate(value)
-    if isinstance(value, str) and value in known_devices():
-        return value
-    hint = near_miss(value, known_devices()) if isinstance(value, str) else ""
-    words = "a device of `paceline list devices`, or a mapping with name, overhead and per_sample"
-    raise expected(f"{words}{hint}")
+    if not isinstance(value, str):
+        raise expected("a device of `paceline list devices`, or a mapping with name, overhead and per_sample")
+    if problem := unknown_device(value):
+        raise wrong(problem)
+    return value
 
 
 AnyDevice = Annotated[DevicePart | str, WrapValidator(_device)]
@@ -182,6 +183,14 @@ class ClusterPart(Part):
     def workers(self) -> int:
         """In all."""
         return sum(len(site.seats) for site in self.layout.sites)
+
+    @property
+    def placement(self) -> list[list[Rank]]:
+        """The worker ranks of each node, which do not depend on what its devices are."""
+        sizes = [len(site.seats) for site in self.layout.sites]
+        return [
+            [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
+        ]
 
     def build(self, workload: WorkloadPart | None = None) -> Cluster:
         """The cluster, node by node.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
@@ -116,6 +117,10 @@ class Scenario(Part):
                 words = f"at most {workload.population // workers}, so that {workers} workers"
                 words += f" together take no more than all {workload.population} samples at once"
                 complain([(("batch_per_worker",), expected(words), batch)])
+            try:
+                info.data["cluster"].devices(workload)
+            except InputError as error:  # what a device of the catalogue cannot do: the batch does not fit
+                complain([((), wrong(str(error)), workload)])
         return workload
 
     @field_validator("algorithms")
