@@ -106,9 +106,14 @@ def _halving(message: Message, p: int, nbytes: float) -> Time:
 def _ring(message: Message, p: int, nbytes: float) -> Time:
     if nbytes / 4 < p:  # fewer numbers than ranks: Open MPI does as below
         return _doubling(message, p, nbytes)
-    latency_s, transfer_s = message(nbytes / p, p, True, 1 / p)
-    once = message(nbytes / p, p, False, 1 / p)
-    return (p - 1) * (latency_s + once[0]), (p - 1) * (transfer_s + once[1])
+    adding, copying = (_neighbours(message, p, nbytes / p, adds) for adds in (True, False))
+    return (p - 1) * (adding[0] + copying[0]), (p - 1) * (adding[1] + copying[1])
+
+
+def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
+    """All send to the next at once: one rank of a node out of it, the others inside; the slower of both."""
+    across, inside = message(nbytes, p, adds, 1 / p), message(nbytes, 1, adds)
+    return max(across[0], inside[0]), max(across[1], inside[1])
 
 
 def _tree(message: Message, p: int, nbytes: float) -> Time:
@@ -134,7 +139,10 @@ def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
     if kind in ("broadcast", "reduce"):
         levels = [message(nbytes, 2**n, kind == "reduce", 0.5 / 2**n) for n in range(math.ceil(math.log2(p)))]
         return Cost("binomial", *_total(levels))
-    latency_s, transfer_s = message(nbytes / p, p, kind == "reducescatter", 1.0 if kind == "alltoall" else 1 / p)
+    if kind == "alltoall":
+        latency_s, transfer_s = message(nbytes / p, p)
+    else:
+        latency_s, transfer_s = _neighbours(message, p, nbytes / p, kind == "reducescatter")
     return Cost("ring", (p - 1) * latency_s, (p - 1) * transfer_s)
 
 
