@@ -54,11 +54,19 @@ def models() -> Iterable[Item]:
     for name, model in MODELS.items():
         yield {
             "name": name,
-            "description": f"{model.parameters:,} parameters in {len(model.layers)} layers".replace(",", " "),
+            "description": _asked_for(model.parameters, len(model.layers), model.forward_flops),
             "parameters": model.parameters,
+            "forward_flops": model.forward_flops,
+            "training_flops": model.training_flops,
+            "samples_per_epoch": model.population,
             "layers": [{"name": layer.name, "parameters": layer.parameters} for layer in model.layers],
             "provenance": model.provenance,
         }
+
+
+def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
+    size = f"{parameters:,} parameters in {layers} layers".replace(",", " ")
+    return f"{size}, {forward_flops / 1e9:.3g} GFLOP forward a sample" if forward_flops else size
 
 
 def scenarios() -> Iterable[Item]:

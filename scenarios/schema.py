@@ -18,7 +18,7 @@ from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, Part, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
-from paceline.workloads import MODELS, build, problems
+from paceline.workloads import MODELS, OWN, build, find_model, problems
 
 if TYPE_CHECKING:
     from paceline.algorithms.job import Learner
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class WorkloadPart(Part):
-    model: str = Field(description=one_of(list(MODELS)), json_schema_extra={"enum": list(MODELS)})
+    model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
     data: str | None = Field(default=None, description="the data set; the model's own if not given")
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
@@ -47,7 +47,7 @@ class WorkloadPart(Part):
     @property
     def population(self) -> int:
         """Samples in one epoch."""
-        return self.learner(0).population if self.learning == "quadratic" else MODELS[self.model].population
+        return self.learner(0).population if self.learning == "quadratic" else find_model(self.model).population
 
 
 class TrainPart(Part):

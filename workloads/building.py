@@ -10,13 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Learner
-from paceline.workloads.models import MODELS
+from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.timing import TimingOnly
 
 Learning = Literal["train", "quadratic", "none"]
 Precision = Literal["float32", "float64"]
 
+OWN = "module:function of your own"
 DATA = {"digits-mlp": "digits"}
 """the data that a model is trained on"""
 
@@ -26,11 +27,11 @@ def problems(
 ) -> list[str]:
     """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
 
-    >>> problems("digits-mpl", data=None, learning="train")
-    ["model: found 'digits-mpl', expected one of digits-mlp, quadratic, lenet, alexnet (did you mean digits-mlp?)"]
+    >>> problems("digits-mpl", data=None, learning="train")  # doctest: +ELLIPSIS
+    ["model: found 'digits-mpl', expected ... (did you mean digits-mlp?)"]
     """
     found = [
-        *_unknown("model", model, MODELS),
+        *_unknown_model(model),
         *_unknown("learning", learning, get_args(Learning)),
         *_unknown("precision", precision, get_args(Precision)),
     ]
@@ -49,7 +50,7 @@ def build(
     """The learner of a workload.
 
     Args:
-        model: a name in `MODELS`.
+        model: a name in `MODELS`, or ``module:function`` of a model of one's own (see `find_model`).
         data: the data set, or None for the model's own.
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
         seed: of initial weights, order of samples and noise.
@@ -67,7 +68,7 @@ def build(
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            return TimingOnly(MODELS[model], item_bytes=4 if precision == "float32" else 8)
+            return TimingOnly(find_model(model), item_bytes=4 if precision == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=QuadraticOptions(**options))
         case "train":
@@ -76,6 +77,16 @@ def build(
             from paceline.workloads.digits import DigitsMlp
 
             return DigitsMlp(seed=seed, dtype=torch.float32 if precision == "float32" else torch.float64)
+
+
+def _unknown_model(model: str) -> list[str]:
+    if ":" not in model:
+        return _unknown("model", model, [*MODELS, OWN])
+    try:
+        find_model(model)
+    except InputError as error:
+        return [f"model: {str(error).removeprefix('model ')}"]
+    return []
 
 
 def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:

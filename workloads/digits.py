@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Samples
-from paceline.workloads.models import DIGITS_MLP
+from paceline.workloads.models import MODELS
 from paceline.workloads.sampling import positions
 
 SHAPES = {"hidden": (64, 64), "output": (10, 64)}  # outputs x inputs of each layer's weights; its biases follow them
@@ -70,7 +70,7 @@ class DigitsMlp:
         dtype: of weights and data.
     """
 
-    layout: Layout = DIGITS_MLP.layout()
+    layout: Layout = MODELS["digits-mlp"].layout()
 
     def __init__(self, *, seed: int, dtype: torch.dtype = torch.float32) -> None:
         self.seed, self.dtype = seed, dtype

@@ -1,14 +1,22 @@
-"""The models as layer tables: how many parameters each layer has, first layer first.
+"""The models by name, as layer tables: what each layer has and asks for, first layer first.
 
-Rules of this file: counts follow from the layers' shapes, never typed in as totals; the totals known from papers are
-checked in the tests. Nothing here needs torch.
+Rules of this file: counts are derived by tracing (`workloads.trace`), never typed in as totals; the totals known from
+papers are checked in the tests. A table is read when its model is asked for, and nothing here needs torch but the
+tracing of a user's own model.
 """
 
 from __future__ import annotations
 
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
+from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Layer, Layout
+from paceline.workloads.layers import TABLES, LayerWork, read_table
+from paceline.workloads.zoo import IMAGENET, ZOO, sample_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,11 @@ class LayerInfo:
 class ModelInfo:
     """A model's layers, and the size of the data set that it is usually trained on.
 
+    Args:
+        layers: those that have parameters.
+        works: all its modules and what they ask of a device; empty where that is not known.
+        family: models whose kernels are alike; the name itself where there are no others.
+
     >>> MODELS["lenet"].parameters
     431080
     """
@@ -32,10 +45,26 @@ class ModelInfo:
     population: int
     """samples in one epoch"""
     provenance: str
+    works: tuple[LayerWork, ...] = ()
+    family: str = ""
 
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> int:
+        """Operations of a forward pass of one sample; a multiplication and an addition are two.
+
+        >>> MODELS["resnet50"].forward_flops / 2e9
+        3.857973248
+        """
+        return sum(work.forward.flops for work in self.works)
+
+    @property
+    def training_flops(self) -> int:
+        """Operations of the forward and the backward pass of one sample."""
+        return self.forward_flops + sum(work.backward.flops for work in self.works)
 
     def layout(self) -> Layout:
         """The layers end to end in one flat vector.
@@ -55,51 +84,90 @@ def layout_of(layers: tuple[LayerInfo, ...]) -> Layout:
     return Layout(tuple(placed))
 
 
-def _dense(name: str, inputs: int, outputs: int) -> LayerInfo:
-    return LayerInfo(name, inputs * outputs + outputs)
-
-
-def _conv(name: str, channels: int, filters: int, *, width: int) -> LayerInfo:
-    return LayerInfo(name, channels * filters * width * width + filters)
-
-
-DIGITS_MLP = ModelInfo(
-    name="digits-mlp",
-    layers=(_dense("hidden", 64, 64), _dense("output", 64, 10)),
-    population=1437,  # 80 % of the 1797 digits that scikit-learn brings along
-    provenance="ours: the smallest network that learns the digits well, so that many can be trained at once",
-)
 QUADRATIC = ModelInfo(
     name="quadratic",
     layers=(LayerInfo("first", 32), LayerInfo("second", 32)),
     population=1024,
     provenance="noisy quadratic model, Zhang et al., NeurIPS 2019; dimensions ours, an option of the learning problem",
 )
-LENET = ModelInfo(
-    name="lenet",
-    layers=(
-        _conv("conv1", 1, 20, width=5),
-        _conv("conv2", 20, 50, width=5),
-        _dense("ip1", 800, 500),
-        _dense("ip2", 500, 10),
-    ),
-    population=60_000,
-    provenance="DERIVED: Caffe's LeNet for MNIST, 431 080 parameters; the model of You, Buluç, Demmel, SC'17",
-)
-ALEXNET = ModelInfo(
-    name="alexnet",
-    layers=(
-        _conv("conv1", 3, 96, width=11),
-        _conv("conv2", 96, 256, width=5),
-        _conv("conv3", 256, 384, width=3),
-        _conv("conv4", 384, 384, width=3),
-        _conv("conv5", 384, 256, width=3),
-        _dense("fc6", 9216, 4096),
-        _dense("fc7", 4096, 4096),
-        _dense("fc8", 4096, 1000),
-    ),
-    population=1_281_167,
-    provenance="DERIVED: AlexNet without channel groups, 62 378 344 parameters; the 249 MB of SC'17 (FOUND)",
-)
 
-MODELS: dict[str, ModelInfo] = {model.name: model for model in (DIGITS_MLP, QUADRATIC, LENET, ALEXNET)}
+
+def _of(name: str, works: tuple[LayerWork, ...], *, family: str, population: int, provenance: str) -> ModelInfo:
+    layers = tuple(LayerInfo(work.name, work.parameters) for work in works if work.parameters)
+    return ModelInfo(name=name, layers=layers, population=population, provenance=provenance, works=works, family=family)
+
+
+@cache
+def _known(name: str) -> ModelInfo:
+    known = ZOO[name]
+    works = read_table(TABLES / f"{name}.csv")
+    return _of(name, works, family=known.family, population=known.population, provenance=known.provenance)
+
+
+class _Models(Mapping[str, ModelInfo]):
+    """Reads the table of a model when it is asked for."""
+
+    _names = (*ZOO, QUADRATIC.name)
+
+    def __getitem__(self, name: str) -> ModelInfo:
+        if name not in self._names:
+            raise KeyError(name)
+        return QUADRATIC if name == QUADRATIC.name else _known(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without reading a table
+
+
+MODELS: Mapping[str, ModelInfo] = _Models()
+
+
+def find_model(name: str) -> ModelInfo:
+    """A model by its name in `MODELS`, or a user's own as ``module:function``.
+
+    The function takes no arguments and returns a `torch.nn.Module`, or a tuple of it with the shape of one sample
+    (without the batch) or a sample itself; pictures of 3 × 224 × 224 if it says nothing. It is traced.
+
+    Raises:
+        InputError: there is no such model, or it cannot be traced.
+
+    >>> find_model("vgg19").parameters
+    143667240
+    >>> find_model("paceline.workloads.transformer:transformer").parameters
+    8289552
+    >>> find_model("vgg")
+    Traceback (most recent call last):
+    paceline.algorithms.errors.InputError: unknown model 'vgg' (did you mean vgg19?)
+    """
+    if name in MODELS:
+        return MODELS[name]
+    if ":" in name:
+        return _traced(name)
+    near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(MODELS)}, or your own as module:function"
+    raise InputError(f"unknown model {name!r} ({hint})")
+
+
+@cache
+def _traced(name: str) -> ModelInfo:
+    module, _, function = name.partition(":")
+    try:
+        maker = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"model {name!r}: found no such function ({error}); expected module:function") from error
+    import torch  # here, because it takes a second that the models known by name need not pay
+
+    from paceline.workloads.trace import trace
+
+    try:
+        with torch.device("meta"):
+            works = trace(*sample_of(maker(), (3, 224, 224)))
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        expected = "a function without arguments that returns a torch.nn.Module, or it and the shape of one sample"
+        raise InputError(f"model {name!r} cannot be traced: {error}; expected {expected}") from error
+    return _of(name, works, family="", population=IMAGENET, provenance="DERIVED by tracing the user's own module")

@@ -27,7 +27,8 @@ class Built:
         """What the package holds, through its links."""
         package = self.repository / "paceline"
         files = (path for folder in (package, *package.iterdir()) if folder.is_dir() for path in folder.rglob("*"))
-        return {f"paceline/{path.relative_to(package)}" for path in files if path.suffix in {".py", ".yaml", ".typed"}}
+        kinds = {".py", ".yaml", ".csv", ".typed"}
+        return {f"paceline/{path.relative_to(package)}" for path in files if path.suffix in kinds}
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(copy, wheel, archive)
 
 
-def test_wheel_holds_every_module_and_scenario(built: Built) -> None:
+def test_wheel_holds_every_module_scenario_and_table(built: Built) -> None:
     names = {name for name in zipfile.ZipFile(built.wheel).namelist() if ".dist-info/" not in name}
     assert names == built.shipped()
-    assert {"paceline/py.typed", "paceline/algorithms/values.py"} <= names
+    tables = {"paceline/workloads/tables/lenet.csv"}
+    assert {"paceline/py.typed", "paceline/algorithms/values.py"} | tables <= names
 
 
 def test_source_archive_holds_them_as_plain_files(built: Built) -> None:

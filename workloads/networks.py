@@ -1,0 +1,197 @@
+"""The networks of the papers as torch modules, to be traced; module trees carry the names that layers have.
+
+Rules of this file: shapes are the papers'. Left out are auxiliary heads, dropout and local response normalisation: none
+has parameters in the trunk, and later implementations leave them out too. Imports torch, so it is itself imported
+only by what traces or trains.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def chain(**modules: nn.Module) -> nn.Sequential:
+    """One after the other, under these names."""
+    return nn.Sequential(OrderedDict(modules))
+
+
+def relu() -> nn.Module:
+    return nn.ReLU(inplace=True)
+
+
+def mlp() -> nn.Module:
+    """Digits of MNIST by two hidden layers."""
+    first, second = nn.Linear(784, 512), nn.Linear(512, 512)
+    return chain(hidden1=first, relu1=relu(), hidden2=second, relu2=relu(), output=nn.Linear(512, 10))
+
+
+def digits_mlp() -> nn.Module:
+    """The network of `workloads.digits`, as a module."""
+    return chain(hidden=nn.Linear(64, 64), relu=relu(), output=nn.Linear(64, 10))
+
+
+def lenet() -> nn.Module:
+    """Caffe's LeNet for MNIST."""
+    return chain(
+        conv1=nn.Conv2d(1, 20, 5),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(20, 50, 5),
+        pool2=nn.MaxPool2d(2),
+        flat=nn.Flatten(),
+        ip1=nn.Linear(800, 500),
+        relu1=relu(),
+        ip2=nn.Linear(500, 10),
+    )
+
+
+def cifar10_full() -> nn.Module:
+    """Caffe's cifar10_full, of about 90 000 parameters."""
+    modules: dict[str, nn.Module] = {}
+    channels = 3
+    for number, filters in enumerate((32, 32, 64), start=1):
+        modules[f"conv{number}"] = nn.Conv2d(channels, filters, 5, padding=2)
+        modules[f"relu{number}"] = relu()
+        modules[f"pool{number}"] = nn.MaxPool2d(3, 2, ceil_mode=True)
+        channels = filters
+    return chain(**modules, flat=nn.Flatten(), ip1=nn.Linear(1024, 10))
+
+
+def alexnet(filters: Sequence[int] = (96, 256, 384, 384, 256), *, groups: int = 1, pad: int = 0) -> nn.Module:
+    """AlexNet without channel groups; with 2 groups it is Caffe's.
+
+    Args:
+        filters: of the five convolutions.
+        groups: of the second, fourth and fifth.
+        pad: around the picture.
+    """
+    one, two, three, four, five = filters
+    return chain(
+        conv1=nn.Conv2d(3, one, 11, stride=4, padding=pad), relu1=relu(), pool1=nn.MaxPool2d(3, 2),
+        conv2=nn.Conv2d(one, two, 5, padding=2, groups=groups), relu2=relu(), pool2=nn.MaxPool2d(3, 2),
+        conv3=nn.Conv2d(two, three, 3, padding=1), relu3=relu(),
+        conv4=nn.Conv2d(three, four, 3, padding=1, groups=groups), relu4=relu(),
+        conv5=nn.Conv2d(four, five, 3, padding=1, groups=groups), relu5=relu(), pool5=nn.MaxPool2d(3, 2),
+        flat=nn.Flatten(),
+        fc6=nn.Linear(36 * five, 4096), relu6=relu(), fc7=nn.Linear(4096, 4096), relu7=relu(),
+        fc8=nn.Linear(4096, 1000),
+    )  # fmt: skip
+
+
+def alexnet_bvlc() -> nn.Module:
+    """AlexNet as Caffe has it: two channel groups."""
+    return alexnet(groups=2)
+
+
+def alexnet_owt() -> nn.Module:
+    """AlexNet of "One weird trick", on one GPU."""
+    return alexnet((64, 192, 384, 256, 256), pad=2)
+
+
+VGG = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+
+
+def vgg(depth: int) -> nn.Module:
+    """VGG of 11, 16 or 19 layers, without normalisation."""
+    modules: dict[str, nn.Module] = {}
+    channels = 3
+    for stage, (count, filters) in enumerate(zip(VGG[depth], (64, 128, 256, 512, 512), strict=True), start=1):
+        for place in range(1, count + 1):
+            modules[f"conv{stage}_{place}"] = nn.Conv2d(channels, filters, 3, padding=1)
+            modules[f"relu{stage}_{place}"] = relu()
+            channels = filters
+        modules[f"pool{stage}"] = nn.MaxPool2d(2)
+    head = {"fc6": nn.Linear(25088, 4096), "relu6": relu(), "fc7": nn.Linear(4096, 4096), "relu7": relu()}
+    return chain(**modules, flat=nn.Flatten(), **head, fc8=nn.Linear(4096, 1000))
+
+
+class Branches(nn.ModuleDict):
+    """Several ways side by side, their channels put together."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self.values()], dim=1)
+
+
+def _plain(channels: int, filters: int, width: int, **options: Any) -> nn.Sequential:
+    """A convolution with bias, and ReLU."""
+    return chain(conv=nn.Conv2d(channels, filters, width, padding=width // 2, **options), relu=relu())
+
+
+def _inception(channels: int, *filters: int) -> nn.Module:
+    one, three_in, three, five_in, five, pooled = filters
+    return Branches(
+        {
+            "1x1": _plain(channels, one, 1),
+            "3x3": nn.Sequential(_plain(channels, three_in, 1), _plain(three_in, three, 3)),
+            "5x5": nn.Sequential(_plain(channels, five_in, 1), _plain(five_in, five, 5)),
+            "pool": nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _plain(channels, pooled, 1)),
+        }
+    )
+
+
+def googlenet() -> nn.Module:
+    """GoogLeNet, the first Inception, without its two auxiliary heads."""
+
+    def pool() -> nn.Module:
+        return nn.MaxPool2d(3, 2, ceil_mode=True)
+
+    return chain(
+        conv1=_plain(3, 64, 7, stride=2), pool1=pool(), conv2r=_plain(64, 64, 1), conv2=_plain(64, 192, 3),
+        pool2=pool(),
+        i3a=_inception(192, 64, 96, 128, 16, 32, 32), i3b=_inception(256, 128, 128, 192, 32, 96, 64), pool3=pool(),
+        i4a=_inception(480, 192, 96, 208, 16, 48, 64), i4b=_inception(512, 160, 112, 224, 24, 64, 64),
+        i4c=_inception(512, 128, 128, 256, 24, 64, 64), i4d=_inception(512, 112, 144, 288, 32, 64, 64),
+        i4e=_inception(528, 256, 160, 320, 32, 128, 128), pool4=pool(),
+        i5a=_inception(832, 256, 160, 320, 32, 128, 128), i5b=_inception(832, 384, 192, 384, 48, 128, 128),
+        mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), fc=nn.Linear(1024, 1000),
+    )  # fmt: skip
+
+
+def _normed(channels: int, filters: int, width: int | tuple[int, int], **options: Any) -> nn.Sequential:
+    """A convolution without bias, and batch normalisation."""
+    return chain(conv=nn.Conv2d(channels, filters, width, bias=False, **options), bn=nn.BatchNorm2d(filters))
+
+
+class Residual(nn.Module):
+    """Three convolutions, and around them a way that changes as little as the shapes allow."""
+
+    def __init__(self, channels: int, width: int, stride: int, *, late: bool) -> None:
+        super().__init__()
+        first, second = (1, stride) if late else (stride, 1)
+        self.reduce = _normed(channels, width, 1, stride=first)
+        self.relu1 = relu()
+        self.middle = _normed(width, width, 3, stride=second, padding=1)
+        self.relu2 = relu()
+        self.expand = _normed(width, 4 * width, 1)
+        changes = stride != 1 or channels != 4 * width
+        self.shortcut: nn.Module = _normed(channels, 4 * width, 1, stride=stride) if changes else nn.Sequential()
+        self.relu = relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        ahead: Tensor = self.expand(self.relu2(self.middle(self.relu1(self.reduce(x)))))
+        return self.relu(ahead + self.shortcut(x))  # type: ignore[no-any-return]  # torch leaves calls untyped
+
+
+RESNET = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+
+
+def resnet(depth: int, *, late: bool = False) -> nn.Module:
+    """ResNet of 50, 101 or 152 layers.
+
+    Args:
+        late: stride in the 3 × 3 convolution of a block (v1.5), not in the first (v1).
+    """
+    stages: dict[str, nn.Module] = {}
+    channels = 64
+    for stage, count in enumerate(RESNET[depth]):
+        width = 64 << stage
+        for place in range(count):
+            stride = 2 if stage and not place else 1
+            stages[f"stage{stage + 1}_{place + 1}"] = Residual(channels, width, stride, late=late)
+            channels = 4 * width
+    stem = {"stem": _normed(3, 64, 7, stride=2, padding=3), "relu": relu(), "pool": nn.MaxPool2d(3, 2, padding=1)}
+    return chain(**stem, **stages, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), fc=nn.Linear(2048, 1000))
