@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from published_reader import Machine, Unread
+from published_reader import Machine
+from published_words import Unread
 
 from paceline.topologies.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
 

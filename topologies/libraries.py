@@ -34,7 +34,7 @@ LL_LIMIT_GB_PER_S = {
     "hopper": (141.0, 45.0, 35.0),
     "blackwell": (282.0, 90.0, 70.0),
 }
-"""the most that protocol LL moves within one node, between two, between more, by the GPUs' generation; FOUND as above"""
+"""what protocol LL moves at most within a node, between two, between more, by the GPUs' generation; FOUND as above"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
