@@ -57,9 +57,13 @@ class Plan:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.
 
-        A layer's work is taken to be proportional to its parameters, which is right for dense layers.
+        The first device that knows them says it for all. Where none does, a layer's work is taken to be proportional to
+        its parameters, which is right for dense layers.
         """
         layout = self.job.learner.layout
+        for node in self.cluster.nodes:
+            if len(node.device.forward_shares) == len(layout.layers):
+                return node.device.forward_shares, node.device.backward_shares
         shares = [(layer.stop - layer.start) / layout.size for layer in layout.layers]
         return [FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares]
 
