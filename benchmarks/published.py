@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from published_fit import mean_error
 from published_systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
-from published_training import Job
+from published_training import Job, derived_from
 from published_words import Row
 from rich.console import Console
 from rich.table import Table
@@ -111,9 +112,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables; errors in per cent")
     given = parser.parse_args()
     throughput = rows_of(given.throughput)
+    predict = partial(throughput_case, without=derived_from(throughput))
     result = {
         "collectives": as_json(section(rows_of(given.collectives), collective_case, "system")),
-        "throughput": as_json(section(throughput, throughput_case, "device")),
+        "throughput": as_json(section(throughput, predict, "device")),
     }
     result["throughput"]["scaling"] = scaling_json(*scaling(throughput))
     if given.json:

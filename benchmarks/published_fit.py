@@ -60,12 +60,13 @@ def predicted_s(ways: Ways, factors: tuple[float, float]) -> list[float]:
     return [min(factors[0] * latency + transfer / factors[1] for latency, transfer in row) for row in ways]
 
 
-def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
+def fitted(ways: Ways, measured_s: Sequence[float], *, rates: bool = False) -> tuple[float, float]:
     """λ and σ that make the mean of squared relative errors least, after a search on a grid.
 
     Args:
         ways: of each row, one or more.
         measured_s: of each row.
+        rates: whether errors are those of 1 / seconds.
 
     >>> ways = [[(1.0, 0.1 * n)] for n in (1, 10, 100, 1000)]
     >>> [round(factor, 1) for factor in fitted(ways, predicted_s(ways, (2.0, 0.5)))]
@@ -77,7 +78,8 @@ def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
 
     def loss(logs: Floats) -> float:
         seconds = np.min(math.exp(logs[0]) * latency + transfer / math.exp(logs[1]), axis=1)
-        return float(np.mean((seconds / measured - 1) ** 2) + PULL * np.sum(np.square(logs)))
+        ratio = measured / seconds if rates else seconds / measured
+        return float(np.mean((ratio - 1) ** 2) + PULL * np.sum(np.square(logs)))
 
     start = optimize.brute(loss, ((-2.0, 2.5), (-2.0, 1.5)), Ns=41, finish=None)
     found = optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})

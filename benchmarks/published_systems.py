@@ -98,10 +98,10 @@ def collective_case(row: Row) -> Case:
     )
 
 
-def throughput_case(row: Row) -> Case:
-    """A row of throughput; raises `Unread`. A system is a device with a framework."""
+def throughput_case(row: Row, without: frozenset[str] = frozenset()) -> Case:
+    """A row of throughput; raises `Unread`. A system is a device with a framework, a size the operations of a step."""
     job = job_of(row)
-    fixed_s, rest_s = gradient_parts_s(job)
+    fixed_s, rest_s = gradient_parts_s(job, without)
     slow = slowest(job.devices)
     rest_s = slow * rest_s + exchange_s(job, slow * (fixed_s + rest_s))
     return Case(
@@ -152,7 +152,7 @@ def _system(name: str, cases: Sequence[Case]) -> System:
     if split is None:
         return System(name, tuple(cases), catalogue, None, None, _misses(cases, cases, (1.0, 1.0)))
     fit, test = ([cases[place] for place in half] for half in split)
-    factors = fitted([case.ways for case in fit], [case.measured_s for case in fit])
+    factors = fitted([case.ways for case in fit], [case.measured_s for case in fit], rates=fit[0].is_rate)
     return System(name, tuple(cases), catalogue, _error(test, factors), factors, _misses(test, cases, factors))
 
 

@@ -3,28 +3,30 @@
 Rules of this file:
 
 * A step is a gradient on every device, the slowest of them counting, and the part of the exchange that does not hide
-  behind the backward pass. One device is predicted by the catalogue's roofline with the efficiencies of other systems:
-  what was derived from throughput of the row's own device is left out.
+  behind the backward pass. One device is predicted by the catalogue's roofline. Efficiencies that were derived from
+  the very table at hand are left out, with all others of that chip: it is predicted from what other chips reach.
 * Scaling starts from the measured rate of one device and predicts what the exchange and the spread cost at N.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.topologies.catalogue import SPECS, Spec
-from paceline.topologies.efficiencies import efficiency_of, rows
-from paceline.topologies.finding import find, named
-from paceline.topologies.roofline import roof_of
-from paceline.topologies.roofline import whole as line_of
 from published_model import cheapest_s, costs
 from published_reader import read
 from published_words import Row, Unread, number, text_of, whole
 from scipy import stats
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.errors import InputError, PacelineError
+from paceline.topologies.catalogue import DATA, SPECS, Spec
+from paceline.topologies.efficiencies import efficiency_of, rows
+from paceline.topologies.finding import find, named
+from paceline.topologies.roofline import roof_of
+from paceline.topologies.roofline import whole as line_of
 from paceline.workloads.layers import LayerWork, Pass
 from paceline.workloads.models import MODELS, ModelInfo
 
@@ -135,11 +137,30 @@ def spec_of(row: Row, precision: str) -> Spec:
     )  # fmt: skip
 
 
-def gradient_parts_s(job: Job) -> tuple[float, float]:
-    """Seconds of one device's gradient that do not depend on the batch, and those that do."""
+def derived_from(table: Iterable[Row]) -> frozenset[str]:
+    """Devices of the catalogue whose efficiencies were derived from figures in this very table."""
+    figures = set()
+    for row in table:
+        try:
+            figures.add((spec_of(row, "fp32").name, number(row, "images_per_s")))
+        except PacelineError:
+            continue  # it is not predicted either
+    with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        known = {(line["device"], float(line["samples_per_s"])) for line in csv.DictReader(file)}
+    return frozenset(device for device, rate in known & figures)
+
+
+def gradient_parts_s(job: Job, without: frozenset[str] = frozenset()) -> tuple[float, float]:
+    """Seconds of one device's gradient that do not depend on the batch, and those that do.
+
+    Args:
+        job: the row.
+        without: devices whose efficiencies are not to be used, nor those of the same chip.
+    """
     spec = spec_of(job.row, job.precision)
-    others = [row for row in rows() if named(row.device).peaks != spec.peaks]
-    efficiency = efficiency_of(spec, job.model.name, job.model.family, job.precision, known=others)
+    chips = [named(device).peaks for device in without]
+    known = [row for row in rows() if named(row.device).peaks not in chips or named(row.device).peaks != spec.peaks]
+    efficiency = efficiency_of(spec, job.model.name, job.model.family, job.precision, known=known)
     line = line_of(job.model.works, roof_of(spec, job.precision, efficiency), job.batch)
     return line.overhead_s, job.batch * line.per_sample_s
 
