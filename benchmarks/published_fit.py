@@ -17,6 +17,9 @@ LEAST_SIZES = 6
 PULL = 0.003
 """towards the catalogue, so that two factors that few rows cannot tell apart stay near it"""
 
+SMALL = 0.05
+"""logarithms of errors below this count as squares"""
+
 Floats = npt.NDArray[np.float64]
 Ways = Sequence[Sequence[tuple[float, float]]]
 """for each row, (latency_s, transfer_s) of each way"""
@@ -60,13 +63,15 @@ def predicted_s(ways: Ways, factors: tuple[float, float]) -> list[float]:
     return [min(factors[0] * latency + transfer / factors[1] for latency, transfer in row) for row in ways]
 
 
-def fitted(ways: Ways, measured_s: Sequence[float], *, rates: bool = False) -> tuple[float, float]:
-    """λ and σ that make the mean of squared relative errors least, after a search on a grid.
+def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
+    """λ and σ that make the errors' logarithms least: their absolute values, rounded off below `SMALL`.
+
+    Logarithms, as a time that is half of what was measured is as wrong as one that is twice; absolute values, as a
+    measurement that is far off must not bend the rest. The search starts from the best point of a grid.
 
     Args:
         ways: of each row, one or more.
         measured_s: of each row.
-        rates: whether errors are those of 1 / seconds.
 
     >>> ways = [[(1.0, 0.1 * n)] for n in (1, 10, 100, 1000)]
     >>> [round(factor, 1) for factor in fitted(ways, predicted_s(ways, (2.0, 0.5)))]
@@ -78,8 +83,8 @@ def fitted(ways: Ways, measured_s: Sequence[float], *, rates: bool = False) -> t
 
     def loss(logs: Floats) -> float:
         seconds = np.min(math.exp(logs[0]) * latency + transfer / math.exp(logs[1]), axis=1)
-        ratio = measured / seconds if rates else seconds / measured
-        return float(np.mean((ratio - 1) ** 2) + PULL * np.sum(np.square(logs)))
+        errors = 2 * SMALL**2 * (np.sqrt(1 + (np.log(seconds / measured) / SMALL) ** 2) - 1)
+        return float(np.mean(errors) + PULL * np.sum(np.square(logs)))
 
     start = optimize.brute(loss, ((-2.0, 2.5), (-2.0, 1.5)), Ns=41, finish=None)
     found = optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})

@@ -152,7 +152,7 @@ def _system(name: str, cases: Sequence[Case]) -> System:
     if split is None:
         return System(name, tuple(cases), catalogue, None, None, _misses(cases, cases, (1.0, 1.0)))
     fit, test = ([cases[place] for place in half] for half in split)
-    factors = fitted([case.ways for case in fit], [case.measured_s for case in fit], rates=fit[0].is_rate)
+    factors = fitted([case.ways for case in fit], [case.measured_s for case in fit])
     return System(name, tuple(cases), catalogue, _error(test, factors), factors, _misses(test, cases, factors))
 
 
@@ -179,7 +179,8 @@ def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str
         return "a smaller size took longer in the same table"
     latency_s, transfer_s = min(case.ways, key=lambda way: factors[0] * way[0] + way[1] / factors[1])
     bound = "latency" if factors[0] * latency_s > transfer_s / factors[1] else "bandwidth"
-    return f"bound by {bound}, as modelled; two factors do not carry this size"
+    what = "the catalogue is off" if factors == (1.0, 1.0) else "two factors do not carry this size"
+    return f"bound by {bound}, as modelled; {what}"
 
 
 def scaling(rows: Sequence[Row]) -> tuple[list[tuple[Job, float]], list[Skipped]]:
