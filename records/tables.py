@@ -142,7 +142,8 @@ def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
         span = spans[number]
         entries[span.key, uses[span.key, span.rank]].append(number)
         uses[span.key, span.rank] += 1
-    return {number: max(spans[n].start_s for n in members) for members in entries.values() for number in members}
+    lasts = ((members, max(spans[number].start_s for number in members)) for members in entries.values())
+    return {number: last_s for members, last_s in lasts for number in members}
 
 
 def _parts(span: Span, *, ready_s: float, sent: int) -> Iterator[Row]:

@@ -1,38 +1,37 @@
-"""The sections of a scenario that describe the cluster: devices, nodes, links, network, server."""
+"""The sections of a scenario that describe the cluster: devices, nodes, a named system, network, server."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
+    TypeAdapter,
     ValidationInfo,
-    WithJsonSchema,
+    WrapValidator,
     field_validator,
     model_validator,
 )
 
+from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
-from paceline.scenarios.problems import complain, expected, near_miss, wrong
-from paceline.topologies import LINKS, NO_SPREAD, Cluster, Device, Link, Node
+from paceline.scenarios.devices import device_of, known_devices
+from paceline.scenarios.layout import Layout, of_nodes, of_system
+from paceline.scenarios.networks import NetworkPart
+from paceline.scenarios.part import Part
+from paceline.scenarios.problems import Place, complain, expected, near_miss, wrong
+from paceline.topologies import NO_SPREAD, Cluster, Device, Node
+from paceline.topologies.cluster import sites
+from paceline.topologies.graph import Graph
+from paceline.topologies.registry import build
 
-GIVEN = "given in the scenario"
+if TYPE_CHECKING:
+    from paceline.scenarios.schema import WorkloadPart
+
 MOST_WORKERS = 100_000
 """larger than any machine there is; a slip of the keyboard would otherwise fill the memory"""
-
-
-class Part(BaseModel):
-    """A section of a scenario."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty(cls, value: object) -> object:
-        return {} if value is None else value  # in YAML, a section whose keys are all left out is null
 
 
 class DevicePart(Part):
@@ -40,84 +39,74 @@ class DevicePart(Part):
     overhead: fields.Time = Field(description="a time with its unit: what every step costs, however few its samples")
     per_sample: fields.Time = Field(description="a time with its unit: what each sample of a step adds")
 
-    def build(self) -> Device:
+    def build(self, workload: WorkloadPart | None = None) -> Device:
         """The device."""
         return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
 
 
-def _device(value: object) -> object:
+def _device(value: object, _: Any) -> object:
     if isinstance(value, dict | DevicePart):
+        return value if isinstance(value, DevicePart) else DevicePart.model_validate(value)
+    if isinstance(value, str) and value in known_devices():
         return value
-    raise expected("a mapping with name, overhead and per_sample; devices known by name come with a later version")
+    hint = near_miss(value, known_devices()) if isinstance(value, str) else ""
+    words = "a device of `paceline list devices`, or a mapping with name, overhead and per_sample"
+    raise expected(f"{words}{hint}")
+
+
+AnyDevice = Annotated[DevicePart | str, WrapValidator(_device)]
 
 
 class NodePart(Part):
-    device: Annotated[DevicePart, BeforeValidator(_device)] = Field(
-        description="a mapping with name, overhead and per_sample"
+    device: AnyDevice | None = Field(
+        default=None,
+        description="a device's name, or a mapping with name, overhead and per_sample; a known node has devices itself",
     )
+    node: fields.NodeName | None = Field(
+        default=None, description="what is in the node: one of the nodes of `paceline list topologies`; else one host"
+    )
+    settings: dict[str, Any] = Field(default={}, description="parameters of that node, such as {gpu: v100}")
     count: fields.Count = Field(default=1, description="how many such nodes there are")
-    per_node: fields.Count = Field(default=1, description="how many such devices, each with a worker, are in a node")
-
-
-class LinkPart(Part):
-    name: fields.Name = Field(default="inline", description="a name for tables and figures")
-    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
-    bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
-    provenance: str = Field(default=GIVEN, description="where the two values come from")
-
-    def build(self) -> Link:
-        """The link."""
-        return Link(name=self.name, latency_s=self.latency, bytes_per_s=self.bandwidth, provenance=self.provenance)
-
-
-def _known(name: str) -> LinkPart:
-    link = LINKS[name]
-    return LinkPart.model_construct(
-        name=link.name, latency=link.latency_s, bandwidth=link.bytes_per_s, provenance=link.provenance
+    per_node: fields.Count | None = Field(
+        default=None, description="how many devices of a node have a worker; 1, or all that a known node has"
     )
 
+    @model_validator(mode="after")
+    def _complete(self) -> NodePart:
+        if self.node is None:
+            if self.device is None:
+                complain([(("device",), wrong("missing; expected a device's name or a mapping"), None)])
+            return self
+        inside = self.inside()
+        assert inside is not None
+        if self.per_node is not None and self.per_node > len(inside.endpoints):
+            words = f"at most {len(inside.endpoints)}, as many as a {self.node} has"
+            complain([(("per_node",), expected(words), self.per_node)])
+        if self.device is None and None in sites(inside)[0].devices:
+            complain([(("device",), wrong(f"missing; a {self.node} does not say what its devices are"), None)])
+        return self
 
-def _link(value: object) -> object:
-    if isinstance(value, dict | LinkPart):
-        return value
-    if isinstance(value, str) and value in LINKS:
-        return _known(value)
-    hint = near_miss(value, LINKS)
-    raise expected(f"one of {', '.join(LINKS)}, or a mapping with latency and bandwidth{hint}")
+    def inside(self) -> Graph | None:
+        """The graph of the node; None where it is one host."""
+        if self.node is None:
+            return None
+        try:
+            return build(self.node, self.settings)
+        except InputError as error:
+            lines = [line.partition(": ") for line in str(error).splitlines()]
+            complain(
+                [
+                    (("settings", *([key] if key in self.settings else [])), wrong(text), self.settings)
+                    for key, _, text in lines
+                ]
+            )
+            raise
 
-
-LINK_SCHEMA = {
-    "oneOf": [
-        {"enum": list(LINKS)},
-        {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string"},
-                "latency": {"type": "string", "examples": ["20 us"]},
-                "bandwidth": {"type": "string", "examples": ["10 Gbit/s"]},
-                "provenance": {"type": "string"},
-            },
-            "required": ["latency", "bandwidth"],
-            "additionalProperties": False,
-        },
-    ]
-}
-AnyLink = Annotated[LinkPart, BeforeValidator(_link), WithJsonSchema(LINK_SCHEMA)]
-
-
-class NetworkPart(Part):
-    topology: fields.Topology = Field(
-        default="star", description="star: all nodes hang on one switch, never the bottleneck"
-    )
-    link: AnyLink = Field(
-        default=_known("eth-10g"), description="a link's name, or latency and bandwidth: to the switch"
-    )
-    local: AnyLink = Field(
-        default=_known("shared-memory"), description="a link's name, or latency and bandwidth: within a node"
-    )
-    collective: fields.Collective = Field(
-        default="auto", description="the pattern of an all-reduce; auto: the cheapest"
-    )
+    @property
+    def workers(self) -> int:
+        """In one such node."""
+        inside = self.inside()
+        return self.per_node or (1 if inside is None else len(inside.endpoints))
 
 
 class ServerPart(Part):
@@ -125,9 +114,9 @@ class ServerPart(Part):
 
 
 def cluster_mapping(value: object) -> object:
-    """Refuses names of clusters, with words of its own."""
+    """A name stands for the system of that name."""
     if isinstance(value, str):
-        raise expected("a mapping with nodes; clusters known by name come with a later version")
+        return {"system": value}
     return value
 
 
@@ -138,35 +127,89 @@ def some(value: object) -> object:
     raise expected("a list of at least one")
 
 
+def _nodes(value: object, _: Any, info: ValidationInfo) -> object:
+    """A list of nodes or, of a system, their number."""
+    if "system" not in info.data:
+        return None  # which is refused already
+    if info.data["system"] is None:
+        return TypeAdapter(tuple[NodePart, ...]).validate_python(some(value))
+    return None if value is None else TypeAdapter(fields.Count).validate_python(value)
+
+
 class ClusterPart(Part):
-    nodes: Annotated[tuple[NodePart, ...], BeforeValidator(some)] = Field(
-        description="a list of nodes, each with a device"
+    system: fields.System | None = Field(default=None, description="a machine of `paceline list topologies`, by name")
+    nodes: Annotated[tuple[NodePart, ...] | fields.Count | None, WrapValidator(_nodes)] = Field(
+        default=None, description="a list of nodes, each with a device; of a system, how many", validate_default=True
     )
+    device: AnyDevice | None = Field(default=None, description="of a system: instead of the devices that it has")
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
 
     @field_validator("nodes")
     @classmethod
-    def _countable(cls, nodes: tuple[NodePart, ...]) -> tuple[NodePart, ...]:
-        workers = sum(node.count * node.per_node for node in nodes)
-        if workers > MOST_WORKERS:
-            complain([((), wrong(f"found {workers} workers in all, expected at most {MOST_WORKERS}"), nodes)])
+    def _countable(cls, nodes: tuple[NodePart, ...] | int | None) -> tuple[NodePart, ...] | int | None:
+        if isinstance(nodes, tuple):
+            workers = sum(node.count * node.workers for node in nodes)
+            if workers > MOST_WORKERS:
+                complain([((), wrong(f"found {workers} workers in all, expected at most {MOST_WORKERS}"), nodes)])
         return nodes
 
-    @field_validator("server")
-    @classmethod
-    def _on_a_node(cls, server: ServerPart, info: ValidationInfo) -> ServerPart:
-        if "nodes" in info.data and server.node >= (there := sum(node.count for node in info.data["nodes"])):
-            complain([(("node",), expected(f"a node below {there}, the number of nodes"), server.node)])
-        return server
+    @model_validator(mode="after")
+    def _fits(self) -> ClusterPart:
+        try:
+            machines = self.layout
+        except InputError as error:
+            key, _, text = str(error).partition(": ")
+            place = {"nodes": ("nodes",), "topology": ("network", "topology")}.get(key, ("network", key))
+            complain([(place, wrong(text), self.nodes)])
+            raise
+        if self.server.node >= len(machines.sites):
+            words = f"a node below {len(machines.sites)}, the number of nodes"
+            complain([(("server", "node"), expected(words), self.server.node)])
+        return self
 
-    def build(self) -> Cluster:
-        """The cluster, node by node."""
-        link, local = self.network.link.build(), self.network.local.build()
+    @cached_property
+    def layout(self) -> Layout:
+        """The graph, and where the workers sit on it; raises `InputError` where nodes and network do not fit."""
+        if self.system is not None:
+            assert not isinstance(self.nodes, tuple)
+            return of_system(self.system, self.nodes)
+        assert isinstance(self.nodes, tuple)
+        return of_nodes(self.network.graph, [(part.inside(), part.workers, part.count) for part in self.nodes])
+
+    @property
+    def workers(self) -> int:
+        """In all."""
+        return sum(len(site.seats) for site in self.layout.sites)
+
+    def build(self, workload: WorkloadPart | None = None) -> Cluster:
+        """The cluster, node by node.
+
+        Args:
+            workload: what the devices compute; needed where they come from the catalogue.
+        """
+        local = self.network.local.build()
+        kinds = [device for _, device in self.devices(workload)]
+        counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
+        devices = [device for device, count in zip(kinds, counts, strict=True) for _ in range(count)]
         nodes = [
-            Node(name=f"{kind}.{copy}", device=part.device.build(), workers=part.per_node, link=link, local=local)
-            for kind, part in enumerate(self.nodes)
-            for copy in range(part.count)
+            Node(name=site.name, device=device, seats=site.seats, host=site.host, local=local)
+            for site, device in zip(self.layout.sites, devices, strict=True)
         ]
-        return Cluster(nodes=tuple(nodes), spread=self.spread, server_node=self.server.node)
+        return Cluster(nodes=tuple(nodes), graph=self.layout.graph, spread=self.spread, server_node=self.server.node)
+
+    def devices(self, workload: WorkloadPart | None = None) -> list[tuple[Place, Device]]:
+        """The device of each kind of node, and where in the section it is named."""
+        if not isinstance(self.nodes, tuple):
+            return [(("device",), self._device(self.device, 0, workload))]
+        firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
+        return [
+            (("nodes", index, "device"), self._device(part.device, first, workload))
+            for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
+        ]
+
+    def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart | None) -> Device:
+        which = self.layout.sites[site].devices[0] if given is None else given
+        assert which is not None, "a node whose devices nobody names is refused"
+        return device_of(which, workload)

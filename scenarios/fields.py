@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -18,8 +18,11 @@ from pydantic_core import PydanticCustomError
 from paceline.algorithms.errors import InputError
 from paceline.records.trace import Schedule, Unit
 from paceline.scenarios.problems import expected, near_miss, one_of, refuse, wrong
-from paceline.scenarios.units import PERIOD, RATE, TIME, Kind
+from paceline.scenarios.units import PERIOD, RATE, SIZE, TIME, Kind
 from paceline.topologies import NO_SPREAD, Spread
+from paceline.topologies.links import Medium
+from paceline.topologies.registry import NETWORKS, NODES, SYSTEMS
+from paceline.topologies.routing import RULES, Rule
 
 LARGEST = 10**15
 """of any number: a float holds every whole number up to here, and no scenario needs more"""
@@ -49,7 +52,7 @@ def _whole(minimum: int) -> tuple[Any, Any]:
     return _number(words, schema, lambda value: value >= minimum, whole=True)
 
 
-def _choice(*names: str) -> tuple[Any, Any]:
+def choices(*names: str) -> tuple[Any, Any]:
     def check(value: object) -> Any:
         if value not in names:
             raise expected(one_of(names) + near_miss(value, names))
@@ -70,6 +73,7 @@ def _text(words: str, pattern: str) -> tuple[Any, Any]:
 Time = Annotated[float, *_quantity(TIME)]
 Period = Annotated[float, *_quantity(PERIOD)]
 Rate = Annotated[float, *_quantity(RATE)]
+Size = Annotated[float, *_quantity(SIZE)]
 Count = Annotated[int, *_whole(1)]
 Index = Annotated[int, *_whole(0)]
 Positive = Annotated[float, *_number("a number above 0", {"exclusiveMinimum": 0}, lambda value: value > 0)]
@@ -79,12 +83,18 @@ Accuracy = Annotated[
     *_number("a number above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1}, lambda value: 0 < value <= 1),
 ]
 Name = Annotated[str, *_text("a name of letters, digits, '.', '-' and '_'", r"[A-Za-z0-9_][A-Za-z0-9_.-]*")]
-Pace = Annotated[Literal["device", "none"], *_choice("device", "none")]
-RealNetwork = Annotated[Literal["local"], *_choice("local")]
-Topology = Annotated[Literal["star"], *_choice("star")]
+Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
+RealNetwork = Annotated[Literal["local"], *choices("local")]
+Topology = Annotated[str, *choices(*NETWORKS)]
+System = Annotated[str, *choices(*SYSTEMS)]
+NodeName = Annotated[str, *choices(*NODES)]
+Routing = Annotated[Rule, *choices(*RULES)]
+MediumName = Annotated[Medium, *choices(*get_args(Medium))]
+LIBRARIES = ("plain", "nccl", "mpi", "gloo")
+LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
 COLLECTIVES = ("auto", "ring", "recursive-doubling", "halving-doubling", "binomial-tree")
 Collective = Annotated[
-    Literal["auto", "ring", "recursive-doubling", "halving-doubling", "binomial-tree"], *_choice(*COLLECTIVES)
+    Literal["auto", "ring", "recursive-doubling", "halving-doubling", "binomial-tree"], *choices(*COLLECTIVES)
 ]
 
 EVERY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(epochs?|updates?|samples?)\s*", re.ASCII)

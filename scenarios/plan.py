@@ -73,7 +73,7 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     paced = paced and scenario.train.pace == "device"
     if paced:
         _check_pace(scenario)
-    cluster = scenario.cluster.build()
+    cluster = scenario.cluster.build(scenario.workload)
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
     return [
@@ -119,10 +119,10 @@ def _names(methods: Sequence[Method]) -> list[str]:
 
 def _check_pace(scenario: Scenario) -> None:
     problems = []
-    for index, node in enumerate(scenario.cluster.nodes):
-        step_s = node.device.build().compute_s(scenario.workload.batch_per_worker)
+    for place, device in scenario.cluster.devices(scenario.workload):
+        step_s = device.compute_s(scenario.workload.batch_per_worker)
         if step_s * scenario.train.stretch < FASTEST_STEP_S:
-            problems.append(Problem(("cluster", "nodes", index, "device"), _too_fast(node.device.name, step_s)))
+            problems.append(Problem(("cluster", *place), _too_fast(device.name, step_s)))
     if problems:
         raise_all(scenario.name, problems)
 

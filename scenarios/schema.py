@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from paceline.scenarios import fields
-from paceline.scenarios.clusters import ClusterPart, Part, cluster_mapping, some
+from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
+from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
 from paceline.workloads import MODELS, OWN, build, find_model, problems
 
@@ -79,7 +80,9 @@ class Scenario(Part):
     """Methods, a cluster, work and an end: everything that a run needs, whoever runs it."""
 
     name: fields.Name = Field(description="a name of letters, digits, '.', '-' and '_'")
-    cluster: Annotated[ClusterPart, BeforeValidator(cluster_mapping)] = Field(description="a mapping with nodes")
+    cluster: Annotated[ClusterPart, BeforeValidator(cluster_mapping)] = Field(
+        description="a mapping with nodes, or the name of a system"
+    )
     workload: WorkloadPart = Field(description="a mapping with a model: what is trained")
     hyperparameters: dict[str, Any] = Field(
         default={}, exclude=True, description="for every algorithm that has them and gives none itself"
@@ -108,7 +111,7 @@ class Scenario(Part):
             faults.append((tuple(key.split(".")), wrong(rest), workload))
         complain(faults)
         if "cluster" in info.data:
-            workers, batch = info.data["cluster"].build().workers, workload.batch_per_worker
+            workers, batch = info.data["cluster"].workers, workload.batch_per_worker
             if workers * batch > workload.population:
                 words = f"at most {workload.population // workers}, so that {workers} workers"
                 words += f" together take no more than all {workload.population} samples at once"

@@ -102,3 +102,4 @@ class Kind:
 TIME = Kind(words="a time", unit="second", symbol="s", example="4 ms", zero=True)
 PERIOD = Kind(words="a time", unit="second", symbol="s", example="30 s", zero=False)
 RATE = Kind(words="a bandwidth", unit="byte/second", symbol="B/s", example="10 Gbit/s", zero=False)
+SIZE = Kind(words="an amount of data", unit="byte", symbol="B", example="32 kB", zero=False)

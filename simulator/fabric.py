@@ -1,21 +1,24 @@
 """What messages cross: ports that they share, and the path from each rank to each other.
 
 Rules of this file: a fabric knows where ranks sit and what joins them, and nothing of time. What it answers about one
-pair is the same all along, until a link fails or is slowed down, of which its owner tells it.
+pair is the same all along, until its owner tells it that links are gone or have come back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from paceline.algorithms.values import Rank
 from paceline.simulator.flows import Port
+from paceline.topologies.cluster import Cluster
+from paceline.topologies.graph import Connection
+from paceline.topologies.links import Medium
+from paceline.topologies.routing import Routes, Rule, port
 
-Medium = Literal["memory", "nvlink", "pcie", "network"]
-"""the slowest kind of hop on a path, in this order: what a communication library tunes itself for"""
+SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,16 @@ class Path:
         latency_s: from the moment its last byte has passed the ports until it has arrived.
         medium: the slowest kind of hop on the way.
         limit_bytes_per_s: what one message gets at most, however idle the ports are.
+        send_s: of the latency, what the sender's processor does, for one message at a time.
+        receive_s: of the latency, what the receiver's processor does, for one message at a time.
     """
 
     ports: tuple[Port, ...]
     latency_s: float
     medium: Medium = "network"
     limit_bytes_per_s: float = math.inf
+    send_s: float = 0.0
+    receive_s: float = 0.0
 
 
 class Fabric(Protocol):
@@ -55,3 +62,84 @@ class Fabric(Protocol):
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         """The way of a message of so many bytes; `flow` tells apart those that may go different ways (ECMP)."""
         ...
+
+
+class GraphFabric:
+    """A cluster's graph. Switches of one plane act as one, as hardware stripes traffic over them.
+
+    Args:
+        cluster: the graph, and which ranks sit where.
+        routing: how a way is chosen where there are several.
+        seed: of the choices that a rule leaves to chance.
+
+    >>> from paceline.topologies.cluster import on_a_star
+    >>> from paceline.topologies import LINKS, Device
+    >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
+    >>> fabric = GraphFabric(on_a_star([(device, 2), (device, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"]))
+    >>> fabric.path(Rank(0), Rank(2), 1000).ports, fabric.path(Rank(0), Rank(1), 1000).ports
+    (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
+    """
+
+    def __init__(self, cluster: Cluster, routing: Rule = "shortest", seed: int = 0) -> None:
+        self._cluster = cluster
+        self._all_routes = self._routes = Routes(cluster.graph, routing, seed)
+        self._known: dict[tuple[str, str, int], tuple[Connection, ...]] = {}
+        self._paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = {}
+        self.capacity: dict[Port, float] = {}
+        for rank in map(Rank, range(cluster.workers + 1)):
+            rate = cluster.nodes[cluster.node_of(rank)].local.bytes_per_s
+            self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
+        for connection in cluster.graph.striped().connections:
+            one, other = connection.ends
+            self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
+
+    @property
+    def reduce_s_per_byte(self) -> float:
+        return max(node.device.reduce_s_per_byte for node in self._cluster.nodes)
+
+    def node_of(self, rank: Rank) -> int:
+        return self._cluster.node_of(rank)
+
+    def without(self, broken: Iterable[tuple[str, str]]) -> None:
+        """From now on, no way leads over these links; all others do again."""
+        broken = list(broken)
+        self._routes = self._all_routes.without(broken) if broken else self._all_routes
+        self._known.clear()
+        self._paths.clear()
+
+    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
+        if here == there:
+            return self._inside(source, to, nbytes)
+        if (key := (here, there, flow)) not in self._known:
+            self._known[key] = self._routes.between(here, there, flow).connections
+        hops = self._known[key]
+        pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
+        if (known := self._paths.get((*key, pieces))) is None:
+            known = self._paths[*key, pieces] = self._along(here, hops, nbytes)
+        return known
+
+    def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
+        link = self._cluster.nodes[self._cluster.node_of(source)].local
+        piece = link.piece(nbytes)
+        limit = piece.bytes_per_s if link.pieces else math.inf
+        one, other = (min(rank, self._cluster.workers) for rank in (source, to))
+        ports = (f"out of rank {one}", f"into rank {other}")
+        return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s)
+
+    def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
+        ports: list[Port] = []
+        for hop in hops:
+            there = hop.ends[1] if hop.ends[0] == here else hop.ends[0]
+            ports.append(port(here, there))
+            here = there
+        pieces = [hop.link.piece(nbytes) for hop in hops]
+        limits = [piece.bytes_per_s * hop.count for piece, hop in zip(pieces, hops, strict=True) if hop.link.pieces]
+        return Path(
+            ports=tuple(ports),
+            latency_s=sum(piece.latency_s for piece in pieces),
+            medium=max((hop.link.medium for hop in hops), key=SLOWNESS.index),
+            limit_bytes_per_s=min(limits, default=math.inf),
+            send_s=hops[0].link.send_s,
+            receive_s=hops[-1].link.receive_s,
+        )

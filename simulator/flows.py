@@ -2,19 +2,24 @@
 
 Rules of this file:
 
-* What changes at one instant is solved once, after everything else of that instant.
-* A flow that ends leaves its number to a later one of as many hops, so a run is no larger than what is under way.
+* What changes at one instant is only noted; after everything else of that instant it is solved, once.
+* A limit of one flow is a link of its own, in the engine and for whoever asks.
+* A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
+  so a run is no larger than what is under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 
 import simpy
 from simpy.events import EventPriority
 
+from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
-from paceline.simulator.net import NONE, add_flow, network
+from paceline.simulator.net import NONE, add_flow, add_link, network
 
 Port = str
 """something that messages share, by name"""
@@ -36,21 +41,51 @@ def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]
     return list(net.rate)
 
 
+@dataclass(slots=True)
+class _Flow:
+    """One that is under way, or is to be from this instant on."""
+
+    begun: int
+    """how many began before it"""
+    ports: tuple[Port, ...]
+    remaining: float
+    """when it is to enter, or enter again, the network"""
+    limit_bytes_per_s: float
+    number: int = NONE
+    """in the network; NONE until it has entered"""
+
+
 class Flows:
-    """All transfers of a run."""
+    """All transfers of a run.
+
+    >>> env = simpy.Environment(0.0)
+    >>> flows = Flows(env, {"a": 10.0, "b": 4.0})
+    >>> first, second = flows.begin(("a",), 30), flows.begin(("a", "b"), 10, limit_bytes_per_s=2.0)
+    >>> env.run(first), env.now
+    (None, 3.75)
+    >>> flows.change("b", 1.0)
+    >>> env.run(second), env.now
+    (None, 6.25)
+    """
 
     def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
         self._net = network(capacity.values())
         self._begun = 0
-        self._under_way: dict[int, tuple[int, simpy.Event]] = {}
-        """of each flow: how many began before it, and what comes when it is through"""
-        self._left: list[int] = []
-        """flows that have ended at this instant"""
+        self._under_way: dict[simpy.Event, _Flow] = {}
+        self._done: dict[int, simpy.Event] = {}
+        """what comes when the flow of a number is through"""
         self._unused: dict[int, list[int]] = {}
         """numbers that no flow has any more, by their hops"""
+        self._unused_limits: list[int] = []
+        """links that were a flow's own"""
         self._to_solve = False
+        self._left: list[int] = []
+        """flows that have left the network at this instant"""
+        self._changed: list[int] = []
+        """links that have"""
+        self._to_enter: dict[simpy.Event, _Flow] = {}
         self._solved_s = env.now
         self._soonest_s: float | None = None
         """when the next flow ends; a timer for any other time means nothing any more"""
@@ -59,32 +94,95 @@ class Flows:
     def carried_bytes(self) -> dict[Port, float]:
         """What has gone through each port so far, as rates times durations."""
         net, carried = self._net, list(self._net.carried)
-        for flow in self._under_way:
+        for flow in self._done:
             for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
                 carried[net.link[entry]] += net.rate[flow] * (self._env.now - net.since[flow])
         return {port: carried[number] for port, number in self._number.items()}
 
-    def begin(self, ports: tuple[Port, ...], nbytes: int) -> simpy.Event:
-        """An event that comes when `nbytes` have passed all ports."""
+    def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
+        """An event that comes when `nbytes` have passed all ports, never faster than the limit."""
         done = self._env.event()
-        if nbytes == 0:
+        if nbytes == 0 or not (ports or limit_bytes_per_s < inf):
             return done.succeed()
-        flow = self._numbered([self._number[port] for port in ports], float(nbytes))
-        self._under_way[flow] = self._begun, done
+        self._to_enter[done] = self._under_way[done] = _Flow(self._begun, ports, float(nbytes), limit_bytes_per_s)
         self._begun += 1
-        fluid.enter(self._net, flow, self._env.now)
         self._solve_afterwards()
         return done
 
-    def _numbered(self, route: list[int], nbytes: float) -> int:
-        unused = self._unused.get(len(route))
-        if not unused:
-            return add_flow(self._net, route, nbytes)
-        flow = unused.pop()
-        first = self._net.first[flow]
-        self._net.link[first : first + len(route)] = route
-        self._net.remaining[flow] = nbytes
-        return flow
+    def change(self, port: Port, bytes_per_s: float) -> None:
+        """From now on the port carries so much; at 0 its flows stand still, until it carries something again.
+
+        Raises:
+            InputError: the number is not finite or below nought.
+        """
+        if not 0.0 <= bytes_per_s < inf:
+            raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
+        self._net.capacity[self._number[port]] = float(bytes_per_s)
+        self._changed.append(self._number[port])
+        self._solve_afterwards()
+
+    def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
+        """What is left of the flow that the event stands for goes on along other ports, with the same limit.
+
+        A flow that is through by now stays through.
+        """
+        if event.triggered:
+            return
+        flow = self._under_way[event]
+        flow.ports = ports
+        if flow.number != NONE:
+            self._leave(flow.number)
+            flow.remaining, flow.number = self._net.remaining[flow.number], NONE
+        if ports or flow.limit_bytes_per_s < inf:
+            self._to_enter[event] = flow
+        else:
+            self._to_enter.pop(event, None)
+            del self._under_way[event]
+            event.succeed()
+        self._solve_afterwards()
+
+    def remaining(self, event: simpy.Event) -> float:
+        """Bytes that are still to come of the flow that the event stands for."""
+        flow = self._under_way.get(event)
+        if flow is None:
+            return 0.0
+        if flow.number == NONE:
+            return flow.remaining
+        net, number = self._net, flow.number
+        return max(0.0, net.remaining[number] - net.rate[number] * (self._env.now - net.since[number]))
+
+    def _leave(self, number: int) -> None:
+        fluid.leave(self._net, number, self._env.now)
+        del self._done[number]
+        self._left.append(number)
+
+    def _enter(self, done: simpy.Event, flow: _Flow) -> None:
+        route = [self._number[port] for port in flow.ports]
+        if flow.limit_bytes_per_s < inf:
+            route.append(self._limit(flow.limit_bytes_per_s))
+        if unused := self._unused.get(len(route)):
+            flow.number = unused.pop()
+            first = self._net.first[flow.number]
+            self._net.link[first : first + len(route)] = route
+            self._net.remaining[flow.number] = flow.remaining
+        else:
+            flow.number = add_flow(self._net, route, flow.remaining)
+        self._done[flow.number] = done
+        fluid.enter(self._net, flow.number, self._env.now)
+
+    def _limit(self, bytes_per_s: float) -> int:
+        if not self._unused_limits:
+            return add_link(self._net, bytes_per_s)
+        link = self._unused_limits.pop()
+        self._net.capacity[link] = bytes_per_s
+        return link
+
+    def _forget(self, number: int) -> None:
+        """The number, and the link that was a limit, are free for others."""
+        last = self._net.link[self._net.first[number] + self._net.hops[number] - 1]
+        if last >= len(self._number):
+            self._unused_limits.append(last)
+        self._unused.setdefault(self._net.hops[number], []).append(number)
 
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
@@ -93,17 +191,21 @@ class Flows:
 
     def _solve(self) -> None:
         """New rates, and a timer for those that end first under them."""
-        self._to_solve = False
-        for flow in self._left:
-            fluid.wake(self._net, flow)
-            self._unused.setdefault(self._net.hops[flow], []).append(flow)
-        self._left = []
-        self._solved_s = self._env.now
+        self._to_solve, self._solved_s = False, self._env.now
+        for number in self._left:
+            fluid.wake(self._net, number)
+            self._forget(number)
+        for link in self._changed:
+            fluid.disturb(self._net, link)
+        for done, flow in self._to_enter.items():
+            self._enter(done, flow)
+        self._left, self._changed, self._to_enter = [], [], {}
         fluid.solve(self._net, self._solved_s)
         ends = self._net.ends
-        if ends.size[0] == 0 or ends.key[ends.order[0]] == self._soonest_s:
+        soonest_s = ends.key[ends.order[0]] if ends.size[0] > 0 else inf
+        if soonest_s == inf or soonest_s == self._soonest_s:
             return
-        self._soonest_s = soonest_s = ends.key[ends.order[0]]
+        self._soonest_s = soonest_s
         timer = self._env.timeout(max(soonest_s - self._env.now, 0.0))
         assert timer.callbacks is not None, "a timer that has just been made is still to come"
         timer.callbacks.append(lambda _: self._end(soonest_s))
@@ -113,10 +215,12 @@ class Flows:
             return
         self._soonest_s = None
         latest_s = fluid.together(soonest_s, self._solved_s)
-        while (flow := fluid.next_end(self._net, latest_s)) != NONE:
-            fluid.leave(self._net, flow, self._env.now)
-            self._left.append(flow)
-        for _, done in sorted((self._under_way.pop(flow) for flow in self._left), key=lambda one: one[0]):
+        through = []
+        while (number := fluid.next_end(self._net, latest_s)) != NONE:
+            through.append(self._done[number])
+            self._leave(number)
+        for done in sorted(through, key=lambda one: self._under_way[one].begun):
+            del self._under_way[done]
             done.succeed()
         self._solve_afterwards()
 

@@ -104,6 +104,7 @@ def enter(net: Net, flow: int, now: float) -> None:
 def leave(net: Net, flow: int, now: float) -> None:
     """A flow ends; who shared with it learns of that from `wake`, when all that end together have left."""
     account(net, flow, now)
+    take(net.ends, flow)
     for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
         before, after = net.before[entry], net.after[entry]
         if before != NONE:
@@ -123,6 +124,14 @@ def wake(net: Net, flow: int) -> None:
             if net.bottleneck[net.owner[other]] == link:
                 free(net, net.owner[other])
             other = net.after[other]
+
+
+def disturb(net: Net, link: int) -> None:
+    """Frees everybody on a link whose capacity has changed."""
+    entry = net.head[link]
+    while entry != NONE:
+        free(net, net.owner[entry])
+        entry = net.after[entry]
 
 
 def free(net: Net, flow: int) -> None:
@@ -160,13 +169,20 @@ def solve(net: Net, now: float) -> None:
     for at in range(net.sizes[1]):
         flow = net.flows[at]
         net.state[flow] = FIXED
-        if net.fresh[flow] != net.rate[flow]:
+        if net.fresh[flow] != net.rate[flow] or net.ends.place[flow] == NONE:
             account(net, flow, now)
             net.rate[flow] = net.fresh[flow]
-            put(net.ends, flow, now + max(net.remaining[flow], 0.0) / net.rate[flow])
+            put(net.ends, flow, now + until(net.remaining[flow], net.rate[flow]))
     for at in range(net.sizes[0]):
         net.reached[net.links[at]] = UNTOUCHED
     net.sizes[0] = net.sizes[1] = 0
+
+
+def until(remaining: float, rate: float) -> float:
+    """The seconds that the rest takes: none where nothing is left, for ever where the flow stands still."""
+    if remaining <= 0.0:
+        return 0.0
+    return remaining / rate if rate > 0.0 else float("inf")
 
 
 def fill(net: Net) -> None:
@@ -256,12 +272,10 @@ def widen(net: Net) -> bool:
 
 
 def next_end(net: Net, latest: float) -> int:
-    """The flow that ends next and no later, out of the queue; NONE if there is none."""
+    """The flow that ends next and no later; NONE if there is none."""
     if net.ends.size[0] == 0 or net.ends.key[net.ends.order[0]] > latest:
         return NONE
-    flow = net.ends.order[0]
-    take(net.ends, flow)
-    return flow
+    return net.ends.order[0]
 
 
 def together(soonest: float, now: float) -> float:

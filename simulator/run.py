@@ -21,7 +21,7 @@ from paceline.records import Run
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork, Network, NoCost, StarNetwork
+from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.topologies import NO_SPREAD
 from paceline.topologies.profile import Profile
 from paceline.workloads.threads import torch_threads
@@ -108,7 +108,8 @@ def simulate(
 def _network(plan: Plan, network: Network | Profile | None) -> Network:
     if isinstance(network, Profile):
         return MeasuredNetwork(network.collective_s, network.message_s)
-    return network or StarNetwork(plan.cluster, plan.scenario.cluster.network.collective)
+    wires = plan.scenario.cluster.network
+    return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing)
 
 
 def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:

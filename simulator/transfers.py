@@ -22,8 +22,9 @@ from paceline.simulator.net import Net, add_flow, add_link, as_arrays, network
 MANY = 2000
 """from so many transfers on, machine code is worth loading"""
 PARTS = (
-    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.wake, fluid.free, fluid.account),
-    *(fluid.solve, fluid.fill, fluid.survey, fluid.stop, fluid.widen, fluid.next_end, fluid.together),
+    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.wake, fluid.disturb),
+    *(fluid.free, fluid.account, fluid.solve, fluid.until, fluid.fill, fluid.survey, fluid.stop, fluid.widen),
+    *(fluid.next_end, fluid.together),
 )
 
 

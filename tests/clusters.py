@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
@@ -13,7 +13,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork, Network, NoCost
 from paceline.simulator.timing import Timing
-from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.cluster import Cluster, on_a_star
 from paceline.topologies.devices import Device
 from paceline.topologies.links import Link
 from tests.support import FixedTiming, job_of
@@ -26,9 +26,15 @@ def star(
     nic = Link(name="nic", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own")
     local = Link(name="local", latency_s=latency_s, bytes_per_s=local_bytes_per_s, provenance="a test's own")
     device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
-    return Cluster(
-        nodes=tuple(Node(name=f"n{i}", device=device, workers=n, link=nic, local=local) for i, n in enumerate(workers))
-    )
+    return on_a_star([(device, count) for count in workers], link=nic, local=local)
+
+
+def joined(one: Cluster, other: Cluster) -> Cluster:
+    """Two stars as one: every node keeps the link that it had."""
+    both = star(*(node.workers for node in (*one.nodes, *other.nodes)))
+    links = [connection.link for connection in (*one.graph.connections, *other.graph.connections)]
+    wires = [replace(wire, link=link) for wire, link in zip(both.graph.connections, links, strict=True)]
+    return replace(both, graph=replace(both.graph, connections=tuple(wires)))
 
 
 @dataclass(frozen=True, kw_only=True)

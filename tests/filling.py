@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 
 from paceline.simulator.transfers import Pipe, Transfer
 
@@ -25,30 +27,74 @@ def filled(flows: Sequence[tuple[str, ...]], capacity: Mapping[str, float]) -> l
     return rates
 
 
-def finish_times(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> list[float]:
-    """When each transfer is through, by solving for all that are under way whenever one starts or ends."""
-    capacity = {name: pipe.bytes_per_s for name, pipe in pipes.items() if not pipe.per_flow}
-    ready, routes, left = [], [], [one.nbytes for one in transfers]
-    for number, one in enumerate(transfers):
-        limits = [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]
-        own = (f"limit of {number}",) if limits else ()
-        capacity.update(dict.fromkeys(own, min(limits, default=0.0)))
-        routes.append(tuple(name for name in one.route if not pipes[name].per_flow) + own)
-        ready.append(one.start_s + sum(pipes[name].latency_s for name in one.route))
-    finish = list(ready)
-    to_come = sorted((number for number in range(len(ready)) if left[number] and routes[number]), key=ready.__getitem__)
+@dataclass(frozen=True)
+class Flow:
+    """So many bytes along links, from a time on, and no faster than a limit."""
+
+    ready_s: float
+    nbytes: float
+    links: tuple[str, ...]
+    limit: float = inf
+
+
+@dataclass(frozen=True)
+class Change:
+    """From a time on a link carries so much."""
+
+    at_s: float
+    link: str
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """From a time on the rest of a flow takes other links."""
+
+    at_s: float
+    number: int
+    links: tuple[str, ...]
+
+
+def replayed(capacity: Mapping[str, float], flows: Sequence[Flow], acts: Sequence[Change | Move]) -> list[float]:
+    """When each flow is through, infinite if never, by solving for all at every start, end, change and move."""
+    limits = {f"limit of {number}": flow.limit for number, flow in enumerate(flows) if flow.limit < inf}
+    capacity = dict(capacity) | limits
+    links = [flow.links for flow in flows]
+    left = [flow.nbytes for flow in flows]
+    finish = [flow.ready_s if flow.nbytes == 0 or not (flow.links or flow.limit < inf) else inf for flow in flows]
+    to_come = sorted((number for number, end in enumerate(finish) if end == inf), key=lambda one: flows[one].ready_s)
+    to_do = sorted(acts, key=lambda act: act.at_s)
     active: list[int] = []
     now = 0.0
-    while to_come or active:
-        rates = filled([routes[number] for number in active], capacity)
-        ends = [now + left[number] / rate for number, rate in zip(active, rates, strict=True)]
-        then = min([*ends, *(ready[number] for number in to_come[:1])])
+    while True:
+        ways = [links[number] + (f"limit of {number}",) * (flows[number].limit < inf) for number in active]
+        rates = filled(ways, capacity)
+        ends = [now + left[one] / rate if rate else inf for one, rate in zip(active, rates, strict=True)]
+        then = min([*ends, *(flows[one].ready_s for one in to_come[:1]), *(act.at_s for act in to_do[:1])], default=inf)
+        if then == inf:
+            return finish
         for number, rate, end in zip(tuple(active), rates, ends, strict=True):
             left[number] -= rate * (then - now)
             if end == then:
                 finish[number] = end
                 active.remove(number)
         now = then
-        while to_come and ready[to_come[0]] <= now:
+        while to_do and to_do[0].at_s <= now:
+            match to_do.pop(0):
+                case Change(link=link, bytes_per_s=bytes_per_s):
+                    capacity[link] = bytes_per_s
+                case Move(number=number, links=others):
+                    links[number] = others
+        while to_come and flows[to_come[0]].ready_s <= now:
             active.append(to_come.pop(0))
-    return finish
+
+
+def finish_times(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> list[float]:
+    """When each transfer is through."""
+    flows = []
+    for one in transfers:
+        ways = [pipes[name] for name in one.route]
+        links = tuple(name for name in one.route if not pipes[name].per_flow)
+        limit = min((pipe.bytes_per_s for pipe in ways if pipe.per_flow), default=inf)
+        flows.append(Flow(one.start_s + sum(pipe.latency_s for pipe in ways), one.nbytes, links, limit))
+    return replayed({name: pipe.bytes_per_s for name, pipe in pipes.items() if not pipe.per_flow}, flows, [])

@@ -1,49 +1,66 @@
-"""Clusters: nodes of devices, and who sits where.
+"""Clusters: machines on a graph, and who sits where.
 
-Worker ranks are numbered node by node. The server of a method that has one comes after the workers and sits on
-`server_node`, sharing that node's links.
+Rules of this file:
+
+* Worker ranks are numbered node by node. The server of a method that has one comes after the workers and sits on
+  `server_node`, sharing that node's links.
+* Every rank sits on a vertex of the graph. Ranks on one vertex reach each other over their node's `local` link: each
+  copies out and in at its rate, as processes of one host do. All others go by way of the graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 from paceline.algorithms.values import Rank
 from paceline.topologies.devices import Device
+from paceline.topologies.graph import Graph, Vertex
 from paceline.topologies.links import Link
+from paceline.topologies.networks import star
 from paceline.topologies.spread import NO_SPREAD, Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine: `workers` devices of one kind, behind one NIC."""
+    """One machine: devices of one kind, with a worker each.
+
+    Args:
+        seats: the vertices that its workers sit on, one for each worker.
+        host: the vertex that a server on this node sits on.
+        local: between ranks on one vertex.
+    """
 
     name: str
     device: Device
-    workers: int
-    link: Link
-    """its NIC and the cable to the switch, in each direction"""
+    seats: tuple[str, ...]
+    host: str
     local: Link
-    """between two ranks of this node"""
+
+    @property
+    def workers(self) -> int:
+        return len(self.seats)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Nodes around one switch that never is the bottleneck (a star).
+    """Nodes, and the graph that joins them.
 
     >>> from paceline.topologies.links import LINKS
     >>> fast = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
-    >>> node = Node(name="a", device=fast, workers=2, link=LINKS["eth-10g"], local=LINKS["shared-memory"])
-    >>> cluster = Cluster(nodes=(node, node))
+    >>> cluster = on_a_star([(fast, 2), (fast, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"])
     >>> cluster.placement
     [[0, 1], [2, 3]]
     >>> cluster.node_of(Rank(3)), cluster.node_of(Rank(4))  # rank 4 is the server
     (1, 0)
+    >>> cluster.vertex_of(Rank(3))
+    'host1'
     """
 
     nodes: tuple[Node, ...]
+    graph: Graph
     spread: Spread = NO_SPREAD
     server_node: int = 0
 
@@ -61,10 +78,82 @@ class Cluster:
     def _node_of(self) -> tuple[int, ...]:
         return tuple(index for index, node in enumerate(self.nodes) for _ in range(node.workers))
 
+    @cached_property
+    def _seats(self) -> tuple[str, ...]:
+        return tuple(seat for node in self.nodes for seat in node.seats)
+
     def node_of(self, rank: Rank) -> int:
         """The index of the node on which a rank sits; every rank after the workers is a server."""
         return self._node_of[rank] if rank < self.workers else self.server_node
 
+    def vertex_of(self, rank: Rank) -> str:
+        """The vertex of the graph on which a rank sits."""
+        return self._seats[rank] if rank < self.workers else self.nodes[self.server_node].host
+
     def device_of(self, rank: Rank) -> Device:
         """The device of a rank."""
         return self.nodes[self.node_of(rank)].device
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The end points of one machine in a graph.
+
+    Args:
+        name: the machine's.
+        host: the vertex of its first socket or, where no socket is drawn, its first end point.
+        seats: its end points.
+        devices: what computes at each, by its name in the catalogue; None where the graph does not say.
+    """
+
+    name: str
+    host: str
+    seats: tuple[str, ...]
+    devices: tuple[str | None, ...]
+
+
+def sites(graph: Graph) -> list[Site]:
+    """The machines of a graph, in its order: a composed node each, or a host; devices without a host are one machine.
+
+    >>> from paceline.topologies.registry import build
+    >>> [(site.host, len(site.seats), site.devices[0]) for site in sites(build("dgx1-p100", {"nodes": 2}))]
+    [('host0.cpu0', 8, 'p100-sxm2'), ('host1.cpu0', 8, 'p100-sxm2')]
+    """
+    ends = set(graph.endpoints)
+    whole = bool(graph.of_kind("device"))
+    seats: dict[str, list[Vertex]] = {}
+    hosts: dict[str, str] = {}
+    for vertex in graph.vertices:
+        machine = vertex.host or (graph.name if whole else vertex.name)
+        if vertex.name in ends:
+            seats.setdefault(machine, []).append(vertex)
+        if vertex.kind == "host":
+            hosts.setdefault(machine, vertex.name)
+    return [
+        Site(
+            name,
+            hosts.get(name, parts[0].name),
+            tuple(part.name for part in parts),
+            tuple(part.device for part in parts),
+        )
+        for name, parts in seats.items()
+    ]
+
+
+def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:
+    """Nodes of so many workers each around one switch that never is the bottleneck.
+
+    Args:
+        nodes: the device of each node, and how many it has.
+        link: each node's NIC and the cable to the switch; two of them make a message's way.
+        local: between the ranks of one node.
+        server_node: where the server sits.
+    """
+    return Cluster(
+        nodes=tuple(
+            Node(name=f"n{index}", device=device, seats=(f"host{index}",) * workers, host=f"host{index}", local=local)
+            for index, (device, workers) in enumerate(nodes)
+        ),
+        graph=star(hosts=len(nodes), link=link),
+        server_node=server_node,
+    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from paceline.algorithms.errors import InputError
-from paceline.topologies.graph import Bisection, Connection, Graph
+from paceline.topologies.graph import Bisection, Connection, Graph, Vertex
 from paceline.topologies.measures import bisection, least_cut
 
 MOST = 200_000
 """vertices of the largest graph that is composed"""
 
 
-def compose(name: str, network: Graph, node: Graph, provenance: str) -> Graph:
+def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], provenance: str) -> Graph:
     """The network with a copy of the node in place of each host.
 
     The cables of a host are dealt out to the node's NICs in turn; a node without NICs is joined at its first socket or
@@ -24,7 +25,7 @@ def compose(name: str, network: Graph, node: Graph, provenance: str) -> Graph:
     Args:
         name: of the whole.
         network: a graph with hosts and without devices.
-        node: what stands in place of each host.
+        node: what stands in place of each host, or of those that are named; the others stay as they are.
         provenance: where the shape of the whole comes from.
 
     >>> from paceline.topologies.networks import star
@@ -36,45 +37,56 @@ def compose(name: str, network: Graph, node: Graph, provenance: str) -> Graph:
     hosts = network.of_kind("host")
     if not hosts or network.of_kind("device"):
         raise InputError(f"network: found {network.name}, which has no hosts to replace; expected a network of hosts")
-    if len(hosts) * len(node.vertices) > MOST:
-        raise InputError(f"hosts: found {len(hosts)} of {len(node.vertices)} vertices, expected at most {MOST} in all")
-    nics = node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
-    replaced = set(hosts)
-    vertices = [vertex for vertex in network.vertices if vertex.name not in replaced]
-    connections = [one for connection in network.connections for one in _dealt(connection, replaced, nics)]
-    for host in hosts:
-        vertices += [dataclasses.replace(vertex, name=f"{host}.{vertex.name}", host=host) for vertex in node.vertices]
+    inside = dict.fromkeys(hosts, node) if isinstance(node, Graph) else dict(node)
+    if sum(len(copy.vertices) for copy in inside.values()) > MOST:
+        raise InputError(f"hosts: found {len(inside)} nodes of many vertices, expected at most {MOST} in all")
+    nics = {host: _doors(copy) for host, copy in inside.items()}
+    vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
+    connections = [one for connection in network.connections for one in _dealt(connection, nics)]
+    for host, copy in inside.items():
+        vertices += [_inside(vertex, host) for vertex in copy.vertices]
         connections += [
             dataclasses.replace(one, ends=(f"{host}.{one.ends[0]}", f"{host}.{one.ends[1]}"))
-            for one in node.connections
+            for one in copy.connections
         ]
-    cables = max(one.count for one in network.connections if replaced.intersection(one.ends))
     return Graph(
         name=name,
         vertices=tuple(vertices),
         connections=tuple(connections),
         provenance=provenance,
-        bisection=_bisection(network, node, nics[:cables]),
-        parts=(network, node),
+        bisection=_bisection(network, node) if isinstance(node, Graph) else None,
+        parts=(network, node) if isinstance(node, Graph) else (),
     )
 
 
-def _dealt(connection: Connection, hosts: set[str], nics: tuple[str, ...]) -> list[Connection]:
+def _doors(node: Graph) -> tuple[str, ...]:
+    """Where a node is joined to a network: its NICs or, without any, its first socket or device."""
+    return node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
+
+
+def _inside(vertex: Vertex, host: str) -> Vertex:
+    """A vertex of the copy that stands in place of a host."""
+    plane = None if vertex.plane is None else f"{host}.{vertex.plane}"
+    return dataclasses.replace(vertex, name=f"{host}.{vertex.name}", host=host, plane=plane)
+
+
+def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[Connection]:
     """The cables of a connection, each from NIC to switch or from NIC to NIC."""
-    if not hosts.intersection(connection.ends):
-        return [connection]
+    ways = max((len(nics[end]) for end in connection.ends if end in nics), default=1)
     dealt = []
-    for number, nic in enumerate(nics[: connection.count]):
-        one, other = (f"{end}.{nic}" if end in hosts else end for end in connection.ends)
-        count = len(range(number, connection.count, len(nics)))
+    for number in range(min(ways, connection.count)):
+        one, other = (f"{end}.{nics[end][number % len(nics[end])]}" if end in nics else end for end in connection.ends)
+        count = len(range(number, connection.count, ways))
         dealt.append(dataclasses.replace(connection, ends=(one, other), count=count))
     return dealt
 
 
-def _bisection(network: Graph, node: Graph, nics: tuple[str, ...]) -> Bisection:
+def _bisection(network: Graph, node: Graph) -> Bisection:
     across = (network.bisection or bisection(network)).bytes_per_s
     if across is None:
         return Bisection(None, "one node has no halves")
+    hosts = set(network.of_kind("host"))
+    nics = _doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
     if not set(nics).intersection(node.endpoints):  # what computes sits behind NICs, which may be slower than cables
         across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
     return Bisection(across, "upper bound: the cheapest cut that keeps nodes whole")

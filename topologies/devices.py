@@ -31,6 +31,8 @@ class Device:
     provenance: str = "given in the scenario"
     forward_shares: tuple[float, ...] = ()
     backward_shares: tuple[float, ...] = ()
+    reduce_s_per_byte: float = 0.0
+    """γ: what adding a byte that has come to one's own takes"""
 
     def compute_s(self, samples: int) -> float:
         """Seconds that a gradient over so many samples takes, without spread."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Connection, Graph, Place, Vertex
+from paceline.topologies.links import Link
 from paceline.topologies.networks import FAMILY, MOST, on_circle, whole
 from paceline.topologies.wires import host_end, link_named
 
@@ -27,9 +28,9 @@ def dragonfly(
     hosts: int = 0,
     column_links: int = 3,
     pair_links: int = 2,
-    link: str = "aries-nic",
-    local: str = "aries-local",
-    between: str = "aries-global",
+    link: str | Link = "aries-nic",
+    within: str | Link = "aries-local",
+    between: str | Link = "aries-global",
 ) -> Graph:
     """Groups of routers in rows and columns, all rows, columns and groups joined all to all.
 
@@ -44,7 +45,7 @@ def dragonfly(
         column_links: links between two routers of a column; 3 in Aries (MEMORY high).
         pair_links: global links between two groups.
         link: from a host to its router.
-        local: between routers of a group.
+        within: between routers of a group.
         between: between groups.
 
     >>> figures = dragonfly(groups=2, rows=2, columns=2, hosts_per_router=1, pair_links=4).describe()
@@ -66,7 +67,7 @@ def dragonfly(
         for number, name in enumerate(grid)
     ]
     connections = [
-        *itertools.chain.from_iterable(_inside(grid, columns, local, column_links) for grid in grids),
+        *itertools.chain.from_iterable(_inside(grid, columns, within, column_links) for grid in grids),
         *_global(grids, pair_links, between),
     ]
     machines = [(router, n) for router in vertices for n in range(hosts_per_router)][: hosts or room]
@@ -98,8 +99,8 @@ def _in_group(middle: Place, number: int, rows: int, columns: int) -> Place:
     return middle[0] + (column - (columns - 1) / 2) * COLUMN_GAP, middle[1] + ((rows - 1) / 2 - row) * ROW_GAP
 
 
-def _inside(grid: list[str], columns: int, local: str, column_links: int) -> Iterator[Connection]:
-    wire = link_named(local)
+def _inside(grid: list[str], columns: int, within: str | Link, column_links: int) -> Iterator[Connection]:
+    wire = link_named(within)
     for one, other in itertools.combinations(range(len(grid)), 2):
         ends = grid[one], grid[other]
         if one // columns == other // columns:
@@ -113,7 +114,7 @@ def _bow(one: int, other: int) -> float:
     return 0.0 if other == one + 1 else -min(0.25, 2.2 / ((other - one) * COLUMN_GAP))
 
 
-def _global(grids: list[list[str]], pair_links: int, between: str) -> Iterator[Connection]:
+def _global(grids: list[list[str]], pair_links: int, between: str | Link) -> Iterator[Connection]:
     """Deals the links of every pair of groups out to routers in turn; two that meet the same routers are one."""
     wire, turn = link_named(between), [0] * len(grids)
     for one, other in itertools.combinations(range(len(grids)), 2):

@@ -12,6 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -34,6 +35,10 @@ class Vertex:
     """where it stands in a picture; 1 is a comfortable distance between neighbours"""
     host: str | None = None
     """the host that it is a part of, in a graph composed of a network and nodes"""
+    device: str | None = None
+    """what computes here, by its name in the catalogue; None where nothing does or nobody knows"""
+    plane: str | None = None
+    """switches of one plane share every transfer among them in equal parts, as hardware does: they act as one"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,31 @@ class Graph:
         for connection in self.connections:
             graph.add_edge(*connection.ends, connection=connection, bytes_per_s=connection.bytes_per_s)
         return graph
+
+    def striped(self) -> Graph:
+        """The same graph with each plane of switches as one switch, which is how traffic sees it.
+
+        >>> from paceline.topologies.nodes import nvswitch_node
+        >>> node = nvswitch_node(gpus=2, links_per_gpu=12, switches=6)
+        >>> len(node.of_kind("switch")), len(node.striped().of_kind("switch"))
+        (7, 2)
+        """
+        planes = {vertex.name: vertex.plane for vertex in self.vertices if vertex.plane is not None}
+        if not planes:
+            return self
+        vertices = {name: vertex for vertex in self.vertices if (name := planes.get(vertex.name, vertex.name))}
+        connections: dict[tuple[str, str], Connection] = {}
+        for one in self.connections:
+            ends = planes.get(one.ends[0], one.ends[0]), planes.get(one.ends[1], one.ends[1])
+            before = connections.get(ends)
+            count = one.count + (before.count if before else 0)
+            connections[ends] = dataclasses.replace(one, ends=ends, count=count)
+        return dataclasses.replace(
+            self,
+            vertices=tuple(dataclasses.replace(vertex, name=name, plane=None) for name, vertex in vertices.items()),
+            connections=tuple(connections.values()),
+            bisection=None,
+        )
 
     @cached_property
     def endpoints(self) -> tuple[str, ...]:

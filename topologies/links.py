@@ -3,34 +3,91 @@
 Rules of this file: latency is one way, for a small message, as the message layer named in `provenance` sees it;
 bandwidth is what that layer sustains, not what is printed on the box. FOUND means published by the source named;
 MEMORY means remembered, with the confidence that follows, and is never claimed as validation.
+
+A message layer changes its protocol with a message's size, so a link may have pieces: each has an α and a β of its own
+up to a size. And of every latency a part is work of the sender's and of the receiver's processor, which does it for one
+message at a time: many small messages into one rank queue for it, however wide the link is.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Literal
+
+Medium = Literal["memory", "nvlink", "pcie", "network"]
+"""what a hop goes through, quickest first; a communication library tunes itself for the slowest on the way"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """α and β of the messages of up to so many bytes that no smaller piece is for."""
+
+    up_to_bytes: float
+    latency_s: float
+    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A link, in the α–β model: a message of n bytes takes latency_s + n / bytes_per_s when it is alone.
 
+    Args:
+        latency_s: α, from one end to the other.
+        bytes_per_s: 1 / β, what all messages in one direction have together.
+        provenance: where the values come from.
+        medium: what it goes through.
+        pieces: where α and β change with the size, smallest first; what is larger than all has the link's own.
+        send_s: of the latency, what the sender's processor does for one message at a time.
+        receive_s: of the latency, what the receiver's processor does for one message at a time.
+
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
+    >>> round(LINKS["gke-tcp"].message_s(1024) * 1e6, 1)
+    21.0
     """
 
     name: str
     latency_s: float
     bytes_per_s: float
     provenance: str
+    medium: Medium = "network"
+    pieces: tuple[Piece, ...] = ()
+    send_s: float = 0.0
+    receive_s: float = 0.0
+
+    def piece(self, nbytes: float) -> Piece:
+        """The α and β of a message of so many bytes."""
+        own = Piece(float("inf"), self.latency_s, self.bytes_per_s)
+        return next((piece for piece in self.pieces if nbytes <= piece.up_to_bytes), own)
 
     def message_s(self, nbytes: float) -> float:
         """Seconds from sending to arrival of a message that shares the link with nobody."""
-        return self.latency_s + nbytes / self.bytes_per_s
+        piece = self.piece(nbytes)
+        return piece.latency_s + nbytes / piece.bytes_per_s
 
 
-def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
+SOFTWARE = 0.25
+"""the share of a latency that is the sender's own work, and again the receiver's: INFERENCE from LogP's o, which for
+kernel TCP and for RDMA alike is of the size of a quarter to a half of the one-way time (Culler et al. 1993)"""
+
+
+def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str, medium: Medium = "network") -> Link:
     latency_s = float(f"{latency_us}e-6")  # exactly what is written; a product would end in …98e-05
-    return Link(name=name, latency_s=latency_s, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance)
+    return Link(
+        name=name,
+        latency_s=latency_s,
+        bytes_per_s=gigabytes_per_s * 1e9,
+        provenance=provenance,
+        medium=medium,
+        send_s=SOFTWARE * latency_s,
+        receive_s=SOFTWARE * latency_s,
+    )
+
+
+GKE = tuple(
+    Piece(up_to, latency_us * 1e-6, gb * 1e9) for up_to, latency_us, gb in ((1024, 19.3, 0.6), (32768, 38.4, 5.5))
+)
 
 
 LINKS: dict[str, Link] = {
@@ -55,11 +112,15 @@ LINKS: dict[str, Link] = {
         _link("aries", 1.3, 8.0, "Cray MPI; both FOUND (NERSC on Cori: 0.25 to 3.7 us by distance, about 8 GB/s)"),
         _link("omni-path-100", 1.0, 12.3, "PSM2 on Xeon; both MEMORY high"),
         _link("slingshot-200g", 2.0, 24.0, "CXI; bandwidth FOUND 24.0 GB/s (CSCS); latency MEMORY medium"),
-        _link("pcie3-x16", 5.0, 12.0, "GPU copy; bandwidth FOUND (NCCL's PCI_BW); latency MEMORY medium"),
-        _link("pcie4-x16", 5.0, 26.3, "GPU copy; bandwidth FOUND (Azure A100: 26.28 GB/s); latency MEMORY medium"),
-        _link("nvlink1", 2.0, 18.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
-        _link("nvlink2", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
-        _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE"),
+        _link("pcie3-x16", 5.0, 12.0, "GPU copy; bandwidth FOUND (NCCL's PCI_BW); latency MEMORY medium", "pcie"),
+        _link("pcie4-x16", 5.0, 26.3, "GPU copy; bandwidth FOUND (Azure A100: 26.28); latency MEMORY medium", "pcie"),
+        _link("nvlink1", 2.0, 18.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium", "nvlink"),
+        _link("nvlink2", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium", "nvlink"),
+        _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
+        dataclasses.replace(
+            _link("gke-tcp", 87.0, 6.47, "Open MPI over gVNIC; pieces DERIVED from FOUND osu_latency (1.5 % off)"),
+            pieces=GKE,
+        ),
         _link("loopback", 60.0, 4.0, "gloo over TCP; both measured on two cores, which it is bound by"),
     )
 }  # fmt: skip

@@ -20,7 +20,7 @@ def minsky_node(*, gpus_per_socket: int = 2) -> Graph:
     where = (
         "40 GB/s one way from socket to GPU FOUND (anandtech 10539); two links each way MEMORY high; NICs MEMORY low"
     )
-    return _power_node("minsky-node", gpus_per_socket, "nvlink1", "xbus-power8", "pcie3-device", where)
+    return _power_node("minsky-node", gpus_per_socket, "p100-sxm2", "nvlink1", "xbus-power8", "pcie3-device", where)
 
 
 def ac922_node(*, gpus_per_socket: int = 3) -> Graph:
@@ -34,10 +34,10 @@ def ac922_node(*, gpus_per_socket: int = 3) -> Graph:
     """
     whole("gpus_per_socket", gpus_per_socket, 1, 3)
     where = "FOUND (OLCF's Summit guide); one NIC per socket INFERENCE from dual-rail EDR, 23 GB/s"
-    return _power_node("ac922-node", gpus_per_socket, "nvlink2", "xbus-power9", "pcie4-device", where)
+    return _power_node("ac922-node", gpus_per_socket, "v100-sxm2", "nvlink2", "xbus-power9", "pcie4-device", where)
 
 
-def _power_node(name: str, gpus: int, nvlink: str, bus: str, card: str, where: str) -> Graph:
+def _power_node(name: str, gpus: int, kind: str, nvlink: str, bus: str, card: str, where: str) -> Graph:
     vertices: list[Vertex] = []
     connections = [joined("cpu0", "cpu1", bus)]
     width = (gpus - 1) * 1.8
@@ -47,7 +47,7 @@ def _power_node(name: str, gpus: int, nvlink: str, bus: str, card: str, where: s
         connections.append(joined(cpu, f"nic{socket}", card))
         names = [f"gpu{socket * gpus + number}" for number in range(gpus)]
         for number, gpu in enumerate(names):
-            vertices.append(at(gpu, "device", left + 1.8 * number, 0.0))
+            vertices.append(at(gpu, "device", left + 1.8 * number, 0.0, kind))
             connections.append(joined(cpu, gpu, nvlink, 2))
             for before in range(number):
                 connections.append(joined(names[before], gpu, nvlink, 2, 0.0 if number == before + 1 else -0.25))
@@ -66,7 +66,10 @@ def xeon_node(*, sockets: int = 2) -> Graph:
     whole("sockets", sockets, 1, 2)
     return Graph(
         name="xeon-node",
-        vertices=(*(at(f"cpu{n}", "host", 2.0 * n, 0.0) for n in range(sockets)), at("nic0", "nic", 0.0, 1.4)),
+        vertices=(
+            *(at(f"cpu{n}", "host", 2.0 * n, 0.0, "xeon-e5-2670") for n in range(sockets)),
+            at("nic0", "nic", 0.0, 1.4),
+        ),
         connections=(
             joined("cpu0", "nic0", "pcie3-device"),
             *([joined("cpu0", "cpu1", "qpi-sandy-bridge", 2)] if sockets == 2 else []),
@@ -88,9 +91,11 @@ def knl_node(*, parts: int = 4, nics: int = 1) -> Graph:
     whole("parts", parts, 1, 32)
     whole("nics", nics, 0, 1)
     names = ["cores"] if parts == 1 else [f"cores{number}" for number in range(parts)]
+    device = "knl-7250" if parts == 1 else f"knl-7250/{parts}"
     width = max(3.2, (parts - 1) * 1.3)
     cores = [
-        at(name, "device", (n + 0.5) / parts * (width + 1.3) - (width + 1.3) / 2, 0.0) for n, name in enumerate(names)
+        at(name, "device", (n + 0.5) / parts * (width + 1.3) - (width + 1.3) / 2, 0.0, device)
+        for n, name in enumerate(names)
     ]
     cards: list[Connection] = [joined("mesh", "nic0", "pcie3-device")] if nics else []
     memories = [at("mcdram", "memory", -1.6, 3.0), at("ddr", "memory", 1.6, 3.0)]
@@ -122,7 +127,7 @@ def tianhe2_node(*, phis: int = 3) -> Graph:
     ('phi0', 'phi1', 'phi2')
     """
     whole("phis", phis, 1, 3)
-    cards = [at(f"phi{n}", "device", 1.5 * n, 0.0) for n in range(phis)]
+    cards = [at(f"phi{n}", "device", 1.5 * n, 0.0, "xeon-phi-31s1p") for n in range(phis)]
     return Graph(
         name="tianhe2-node",
         vertices=(at("cpu0", "host", 0.4, 1.8), at("cpu1", "host", 2.6, 1.8), *cards, at("nic0", "nic", 2.6, 3.1)),

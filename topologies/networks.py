@@ -43,7 +43,7 @@ def on_circle(count: int, radius: float) -> Iterator[Place]:
         yield radius * math.cos(angle), radius * math.sin(angle)
 
 
-def star(*, hosts: int = 8, link: str = "eth-10g", cables: int = 1) -> Graph:
+def star(*, hosts: int = 8, link: str | Link = "eth-10g", cables: int = 1) -> Graph:
     """Hosts around one switch.
 
     Bisection: ⌊hosts/2⌋ b, exact.
@@ -56,7 +56,7 @@ def star(*, hosts: int = 8, link: str = "eth-10g", cables: int = 1) -> Graph:
     >>> star(hosts=6).describe().diameter_hops
     2
     """
-    whole("hosts", hosts, 2, MOST)
+    whole("hosts", hosts, 1, MOST)
     whole("cables", cables, 1, 64)
     wire = link_named(link)
     places = on_circle(hosts, max(1.5, hosts * 0.8 / (2 * math.pi)))
@@ -68,11 +68,11 @@ def star(*, hosts: int = 8, link: str = "eth-10g", cables: int = 1) -> Graph:
             Connection(ends=("switch", vertex.name), link=host_end(wire), count=cables) for vertex in vertices
         ),
         provenance=FAMILY,
-        bisection=Bisection(hosts // 2 * cables * wire.bytes_per_s, "exact: ⌊hosts/2⌋ b"),
+        bisection=Bisection(hosts // 2 * cables * wire.bytes_per_s, "exact: ⌊hosts/2⌋ b") if hosts > 1 else None,
     )
 
 
-def ring(*, hosts: int = 8, link: str = "eth-10g") -> Graph:
+def ring(*, hosts: int = 8, link: str | Link = "eth-10g") -> Graph:
     """Hosts in a ring, each joined to the next.
 
     Bisection: 2 b, exact.
@@ -98,7 +98,7 @@ def ring(*, hosts: int = 8, link: str = "eth-10g") -> Graph:
     )
 
 
-def torus(*, sides: tuple[int, ...] = (4, 4), link: str = "eth-10g") -> Graph:
+def torus(*, sides: tuple[int, ...] = (4, 4), link: str | Link = "eth-10g") -> Graph:
     """Hosts on a grid of two or three dimensions whose rows close to rings.
 
     A side of 2 has one connection, not two. Bisection: 2 hosts / (longest side) b where the longest side is even and
@@ -151,7 +151,7 @@ def _torus_connections(spots: list[tuple[int, ...]], sides: tuple[int, ...], wir
                 yield Connection(ends=(_spot(after), _spot(spot)), link=wire, bend=bend)
 
 
-def hypercube(*, dimensions: int = 4, link: str = "eth-10g") -> Graph:
+def hypercube(*, dimensions: int = 4, link: str | Link = "eth-10g") -> Graph:
     """2^dimensions hosts, joined where their numbers differ in one bit.
 
     Bisection: 2^(dimensions − 1) b, exact. Diameter: dimensions.

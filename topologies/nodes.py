@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Connection, Graph, Kind, Vertex
+from paceline.topologies.links import Link
 from paceline.topologies.networks import whole
 from paceline.topologies.wires import link_named
 
@@ -25,14 +26,14 @@ HYBRID_CUBE_MESH = {
 """NVLinks between the GPUs of a DGX-1"""
 
 
-def joined(one: str, other: str, link: str, count: int = 1, bend: float = 0.0) -> Connection:
+def joined(one: str, other: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
     """So many links of a name between two vertices."""
     return Connection(ends=(one, other), link=link_named(link), count=count, bend=bend)
 
 
-def at(name: str, kind: Kind, x: float, y: float) -> Vertex:
-    """A vertex and its place."""
-    return Vertex(name=name, kind=kind, place=(x, y))
+def at(name: str, kind: Kind, x: float, y: float, device: str | None = None) -> Vertex:
+    """A vertex and its place, and what computes there."""
+    return Vertex(name=name, kind=kind, place=(x, y), device=device)
 
 
 def pcie_tree(
@@ -42,7 +43,8 @@ def pcie_tree(
     gpus_per_switch: int = 4,
     nics: int = 1,
     generation: int = 3,
-    between: str = "qpi",
+    between: str | Link = "qpi",
+    gpu: str = "",
 ) -> Graph:
     """GPUs on PCIe switches, switches on sockets, sockets on a bus such as QPI.
 
@@ -53,6 +55,7 @@ def pcie_tree(
         nics: dealt out to the switches in turn.
         generation: of PCIe, 3 to 5; all links have 16 lanes.
         between: the bus from socket to socket.
+        gpu: which GPUs, by their name in the catalogue.
 
     >>> tree = pcie_tree(roots=1, switches=2, gpus_per_switch=5)  # DeepBench's node of ten GPUs
     >>> len(tree.of_kind("device")), tree.describe().diameter_hops
@@ -77,7 +80,10 @@ def pcie_tree(
         gpus = [(f"gpu{number * gpus_per_switch + n}", "device") for n in range(gpus_per_switch)]
         cards = [(f"nic{n}", "nic") for n in range(number, nics, all_switches)]
         for slot, (name, kind) in enumerate(gpus + cards):
-            vertices.append(at(name, "device" if kind == "device" else "nic", x + slot * GAP, 0.0))
+            spot = x + slot * GAP
+            vertices.append(
+                at(name, "device", spot, 0.0, gpu or None) if kind == "device" else at(name, "nic", spot, 0.0)
+            )
             connections.append(joined(plx, name, own))
         x += width * GAP + 0.3
     for root in range(roots):
@@ -130,7 +136,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
             vertices += [at(plx, "switch", x, side * 3.5), at(nic, "nic", x - 1.6 + 3.2 * pair, side * 3.5)]
             connections += [joined(cpu, plx, "pcie3-uplink"), joined(plx, nic, "pcie3-device")]
             for number in (2 * pair, 2 * pair + 1):
-                vertices.append(at(f"gpu{4 * half + number}", "device", 1.8 * number, side * 1.0))
+                vertices.append(at(f"gpu{4 * half + number}", "device", 1.8 * number, side * 1.0, f"{gpu}-sxm2"))
                 connections.append(joined(plx, f"gpu{4 * half + number}", "pcie3-device"))
     connections.append(joined("cpu0", "cpu1", "qpi", bend=-1.2))
     return Graph(
@@ -156,9 +162,10 @@ def nvswitch_node(
     gpus: int = 8,
     links_per_gpu: int = 12,
     switches: int = 6,
-    link: str = "nvlink3",
+    link: str | Link = "nvlink3",
     generation: int = 4,
-    between: str = "xgmi",
+    between: str | Link = "xgmi",
+    gpu: str = "a100-sxm4-40",
 ) -> Graph:
     """GPUs that reach each other over NVSwitches: DGX-2, DGX A100, DGX H100 and their kin.
 
@@ -172,6 +179,7 @@ def nvswitch_node(
         link: which NVLink.
         generation: of PCIe.
         between: the bus from socket to socket.
+        gpu: which GPUs, by their name in the catalogue.
 
     >>> node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6)
     >>> sum(connection.count for connection in node.connections if connection.link.name == "nvlink3")
@@ -183,8 +191,11 @@ def nvswitch_node(
     whole("links_per_gpu", links_per_gpu, switches, 64)
     whole("generation", generation, 3, 5)
     width = (gpus - 1) * GAP
-    vertices = [at(f"gpu{n}", "device", n * GAP, 0.0) for n in range(gpus)]
-    vertices += [at(f"nvswitch{n}", "switch", (n + 0.5) / switches * width, -2.2) for n in range(switches)]
+    vertices = [at(f"gpu{n}", "device", n * GAP, 0.0, gpu) for n in range(gpus)]
+    vertices += [
+        Vertex(name=f"nvswitch{n}", kind="switch", place=((n + 0.5) / switches * width, -2.2), plane="nvswitch")
+        for n in range(switches)
+    ]
     vertices += [at(f"cpu{n}", "host", width * (0.25 + 0.5 * n), 3.6) for n in range(2)]
     connections = [joined("cpu0", "cpu1", between)]
     for pair in range(gpus // 2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,8 +42,8 @@ SYSTEMS = _named(
 TOPOLOGIES = NETWORKS | NODES | SYSTEMS
 
 
-def build(name: str, settings: Mapping[str, str] | None = None) -> Graph:
-    """The graph of this name with these parameters, as text; raises `InputError` with a near miss.
+def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
+    """The graph of this name with these parameters, as text or as values; raises `InputError` with a near miss.
 
     A network also takes ``node``: the name of a node that stands in place of each of its hosts.
 
@@ -62,9 +63,41 @@ def build(name: str, settings: Mapping[str, str] | None = None) -> Graph:
     if node is None:
         return graph
     if node not in NODES:
-        raise InputError(f"node: unknown node {node!r} ({_hint(node, list(NODES))})")
-    inside = NODES[node]()
+        raise InputError(f"node: unknown node {node!r} ({_hint(str(node), list(NODES))})")
+    inside = NODES[str(node)]()
     return compose(f"{name}-of-{node}", graph, inside, f"{graph.provenance}; {inside.provenance}")
+
+
+def sized(name: str, hosts: int, given: Mapping[str, object]) -> dict[str, object]:
+    """The parameters of a network that has room for so many hosts, where those given leave its size open.
+
+    >>> sized("fat-tree", 1000, {}), sized("torus", 12, {"link": "ib-hdr"})
+    ({'k': 16}, {'sides': '4x3', 'link': 'ib-hdr'})
+    >>> sized("star", 5, {"hosts": 9})
+    {'hosts': 9}
+    """
+    known = parameters(name) | dict(given)
+    match name:
+        case "star" | "ring":
+            size: dict[str, object] = {"hosts": max(hosts, 3 if name == "ring" else 1)}
+        case "torus":
+            longer = max(2, math.ceil(math.sqrt(hosts)))
+            size = {"sides": f"{longer}x{max(2, -(-hosts // longer))}"}
+        case "hypercube":
+            size = {"dimensions": max(1, math.ceil(math.log2(hosts)))}
+        case "leaf-spine":
+            size = {"leaves": max(2, -(-hosts // _whole(known["hosts_per_leaf"])))}
+        case "fat-tree":
+            size = {"k": next(k for k in range(2, 10**6, 2) if k**3 // 4 >= hosts)}
+        case _:
+            routers = _whole(known["rows"]) * _whole(known["columns"]) * _whole(known["hosts_per_router"])
+            size = {"groups": max(1, -(-hosts // routers)), "hosts": hosts}
+    return size | dict(given)
+
+
+def _whole(value: object) -> int:
+    """The number, or 1 where it is none, which `build` will say."""
+    return int(value) if re.fullmatch(r"[1-9]\d{0,8}", str(value)) else 1  # type: ignore[call-overload]
 
 
 def parameters(name: str) -> dict[str, int | str]:
@@ -79,12 +112,13 @@ def parameters(name: str) -> dict[str, int | str]:
     }
 
 
-def _values(name: str, given: dict[str, str]) -> dict[str, Any]:
+def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     known = parameters(name)
     choices = [*known, "node"] if name in NETWORKS else list(known)
     problems: list[str] = []
     values: dict[str, Any] = {}
-    for key, text in given.items():
+    for key, value in given.items():
+        text = "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if key not in known:
             problems.append(f"{name}: unknown parameter {key!r} ({_hint(key, choices)})")
         elif key == "sides":
@@ -97,7 +131,7 @@ def _values(name: str, given: dict[str, str]) -> dict[str, Any]:
                 continue
             values[key] = int(text)
         else:
-            values[key] = text
+            values[key] = value
     if problems:
         raise InputError("\n".join(problems))
     return values

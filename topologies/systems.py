@@ -11,6 +11,7 @@ import dataclasses
 from paceline.topologies.compose import compose
 from paceline.topologies.dragonfly import dragonfly
 from paceline.topologies.graph import Graph
+from paceline.topologies.links import Link
 from paceline.topologies.machines import ac922_node, knl_node, minsky_node, tianhe2_node, xeon_node
 from paceline.topologies.networks import star, whole
 from paceline.topologies.nodes import dgx1, nvswitch_node, pcie_tree
@@ -76,7 +77,7 @@ def minsky(*, nodes: int = 32) -> Graph:
     return _on_a_switch("minsky", minsky_node(), whole("nodes", nodes, 1, 36), 2, where)
 
 
-def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str = "ib-edr") -> Graph:
+def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str | Link = "ib-edr") -> Graph:
     """One node as it is, or several around a switch."""
     if nodes == 1:
         return dataclasses.replace(node, name=name)
@@ -119,7 +120,7 @@ def dgx_a100(*, nodes: int = 1) -> Graph:
     >>> len(dgx_a100().endpoints)
     8
     """
-    node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6, link="nvlink3", generation=4, between="xgmi")
+    node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6, link="nvlink3", generation=4, gpu="a100-sxm4-40")
     where = "NV12 FOUND (nccl issue 1505); six NVSwitches, PCIe and eight HDR NICs MEMORY high"
     node = dataclasses.replace(node, provenance=where)
     return _on_a_switch("dgx-a100", node, whole("nodes", nodes, 1, 40), 8, SWITCH, "ib-hdr")
@@ -134,7 +135,9 @@ def dgx_h100(*, nodes: int = 1) -> Graph:
     >>> len(dgx_h100().endpoints)
     8
     """
-    node = nvswitch_node(gpus=8, links_per_gpu=18, switches=4, link="nvlink4", generation=5, between="upi")
+    node = nvswitch_node(
+        gpus=8, links_per_gpu=18, switches=4, link="nvlink4", generation=5, between="upi", gpu="h100-sxm5"
+    )
     where = "18 NVLinks MEMORY certain; four NVSwitches, PCIe and eight NDR NICs MEMORY high"
     node = dataclasses.replace(node, provenance=where)
     return _on_a_switch("dgx-h100", node, whole("nodes", nodes, 1, 32), 8, SWITCH, "ib-ndr")
@@ -168,7 +171,7 @@ def k80_cluster(*, nodes: int = 16) -> Graph:
     64
     """
     node = dataclasses.replace(
-        pcie_tree(roots=1, switches=2, gpus_per_switch=2, nics=1),
+        pcie_tree(roots=1, switches=2, gpus_per_switch=2, nics=1, gpu="k80"),
         provenance="two halves behind each board's own switch",
     )
     where = "16 nodes of two K80s MEMORY medium; FDR from the paper's table MEMORY high; its one switch INFERENCE"

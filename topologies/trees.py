@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Bisection, Connection, Graph, Vertex
+from paceline.topologies.links import Link
 from paceline.topologies.networks import FAMILY, MOST, hop, spread_out, whole
 from paceline.topologies.wires import host_end, link_named
 
@@ -13,8 +14,8 @@ def leaf_spine(
     leaves: int = 4,
     spines: int = 2,
     hosts_per_leaf: int = 4,
-    link: str = "eth-10g",
-    uplink: str = "eth-40g-usnic",
+    link: str | Link = "eth-10g",
+    uplink: str | Link = "eth-40g-usnic",
     cables: int = 1,
     uplinks: int = 1,
 ) -> Graph:
@@ -71,7 +72,7 @@ def leaf_spine(
     )
 
 
-def fat_tree(*, k: int = 4, link: str = "eth-10g") -> Graph:
+def fat_tree(*, k: int = 4, link: str | Link = "eth-10g") -> Graph:
     """The k-ary fat tree of Al-Fares, Loukissas and Vahdat 2008: k pods, k³/4 hosts, all switches with k ports.
 
     Bisection: k³/8 b, exact, as any permutation of the hosts can be routed at full speed. Diameter: 6.

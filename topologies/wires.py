@@ -15,13 +15,17 @@ import dataclasses
 import difflib
 
 from paceline.algorithms.errors import InputError
-from paceline.topologies.links import LINKS, Link
+from paceline.topologies.links import LINKS, Link, Medium
+
+PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
+PREFIXES |= {"nvlink": "nvlink", "mcdram": "memory", "knl": "memory"}
+"""what links of these names go through; the others are networks"""
 
 
 def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
-    return Link(
-        name=name, latency_s=float(f"{latency_us}e-6"), bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance
-    )
+    medium: Medium = next((kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)), "network")
+    latency_s = float(f"{latency_us}e-6")
+    return Link(name=name, latency_s=latency_s, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance, medium=medium)
 
 
 PCIE_LATENCY = "latency DERIVED from fits of FOUND rings: 6.0 us under one switch, 9.2 us across two roots"
@@ -59,8 +63,8 @@ SWITCH_HOP_S = 0.24e-6
 """what one more hop between switches adds: FOUND for HDR100 (perftest, 20000 pings), INFERENCE for other networks"""
 
 
-def link_named(name: str) -> Link:
-    """The link of this name; raises `InputError` with a near miss.
+def link_named(name: str | Link) -> Link:
+    """The link of this name, or the link given; raises `InputError` with a near miss.
 
     >>> link_named("nvlink3").bytes_per_s
     20000000000.0
@@ -69,6 +73,8 @@ def link_named(name: str) -> Link:
     paceline.algorithms.errors.InputError: unknown link 'eth-10' (did you mean eth-10g?)
     """
     known = LINKS | WIRES
+    if isinstance(name, Link):
+        return name
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)
@@ -77,10 +83,12 @@ def link_named(name: str) -> Link:
 
 
 def host_end(link: Link) -> Link:
-    """The hop from a host to its switch: half of what the message layer sees."""
-    return dataclasses.replace(link, latency_s=link.latency_s / 2)
+    """The hop from a host to its switch: half of the latency, all of the processor's work."""
+    pieces = tuple(dataclasses.replace(piece, latency_s=piece.latency_s / 2) for piece in link.pieces)
+    return dataclasses.replace(link, latency_s=link.latency_s / 2, pieces=pieces)
 
 
 def switch_hop(link: Link) -> Link:
     """The hop from one switch to the next over a cable of this kind."""
-    return dataclasses.replace(link, latency_s=SWITCH_HOP_S)
+    pieces = tuple(dataclasses.replace(piece, latency_s=SWITCH_HOP_S) for piece in link.pieces)
+    return dataclasses.replace(link, latency_s=SWITCH_HOP_S, pieces=pieces, send_s=0.0, receive_s=0.0)

@@ -23,8 +23,9 @@ from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Null, Rank
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import CollectiveName, StarNetwork
-from tests.clusters import played, star
+from paceline.simulator.network import ClusterNetwork
+from paceline.simulator.patterns import PATTERNS
+from tests.clusters import joined, played, star
 from tests.support import FixedTiming, job_of
 
 ALPHA_S, BYTES = 0.5, 4000
@@ -32,14 +33,16 @@ BETA_S = 1 / 1000
 N_S = BYTES * BETA_S
 
 
-def time_of(ask: Any, members: int, collective: CollectiveName = "auto") -> float:
+def time_of(ask: Any, members: int, collective: str = "ring") -> float:
     """How long one collective among `members` nodes takes from the last entry on."""
 
     @program
     def run(me: Me, state: Replica) -> Program[None]:
         yield from ask(me)
 
-    return played(run, workers=members, network=StarNetwork(star(*[1] * members, latency_s=ALPHA_S), collective)).wall_s
+    return played(
+        run, workers=members, network=ClusterNetwork(star(*[1] * members, latency_s=ALPHA_S), collective)
+    ).wall_s
 
 
 def all_reduce(me: Me) -> Op[Any]:
@@ -78,20 +81,19 @@ def test_the_other_collectives_c7_c9(p: int) -> None:
 
 
 @pytest.mark.parametrize(("nbytes", "quickest"), [(4, "recursive-doubling"), (400_000, "halving-doubling")])
-def test_auto_is_the_cheapest(nbytes: int, quickest: CollectiveName) -> None:
+def test_auto_is_the_cheapest(nbytes: int, quickest: str) -> None:
     def ask(me: Me) -> Op[Any]:
         return AllReduce(value=Null(nbytes // 4), group=me.workers, key="")
 
-    names: tuple[CollectiveName, ...] = ("ring", "recursive-doubling", "halving-doubling", "binomial-tree")
-    costs = {name: time_of(ask, 8, name) for name in names}
-    assert time_of(ask, 8) == min(costs.values()) == costs[quickest]
+    costs = {name: time_of(ask, 8, name) for name in PATTERNS["AllReduce"]}
+    assert time_of(ask, 8, "auto") == min(costs.values()) == costs[quickest]
 
 
 @pytest.mark.parametrize(("workers", "server_bytes_per_s"), [(8, 1000.0), (2, 4000.0), (4, 4000.0)])
 def test_synchronous_push_to_one_server_c17(workers: int, server_bytes_per_s: float) -> None:
     """α + n max(1/B_w, N/B_s)."""
     worker_bytes_per_s, nbytes = 1000.0, 4000
-    nodes = star(1, bytes_per_s=server_bytes_per_s).nodes + star(*[1] * workers, bytes_per_s=worker_bytes_per_s).nodes
+    cluster = joined(star(1, bytes_per_s=server_bytes_per_s), star(*[1] * workers, bytes_per_s=worker_bytes_per_s))
 
     @program
     def server(me: Me, state: Replica) -> Program[None]:
@@ -102,15 +104,14 @@ def test_synchronous_push_to_one_server_c17(workers: int, server_bytes_per_s: fl
     def worker(me: Me, state: Replica) -> Program[None]:
         yield from Send(Rank(0), Null(nbytes // 4))
 
-    cluster = type(star(1))(nodes=nodes)
-    trace = played(server, worker, workers=workers + 1, network=StarNetwork(cluster))
+    trace = played(server, worker, workers=workers + 1, network=ClusterNetwork(cluster))
     assert trace.wall_s == pytest.approx(nbytes * max(1 / worker_bytes_per_s, workers / server_bytes_per_s))
 
 
 def test_without_compute_a_step_is_its_collective() -> None:
     job = job_of(SyncSgd(), 4, steps=5)
     trace = simulate_job(
-        job, FixedTiming(compute=0.0), StarNetwork(star(1, 1, 1, 1, latency_s=ALPHA_S), "ring"), Schedule(1)
+        job, FixedTiming(compute=0.0), ClusterNetwork(star(1, 1, 1, 1, latency_s=ALPHA_S), "ring"), Schedule(1)
     )
     nbytes = 4 * 8
     assert trace.wall_s == pytest.approx(5 * (6 * ALPHA_S + 1.5 * nbytes * BETA_S))
@@ -122,4 +123,4 @@ def test_nobody_pays_for_a_collective_alone() -> None:
         yield from all_reduce(me)
         yield from Barrier(group=me.workers, key="")
 
-    assert played(alone, network=StarNetwork(star(1, latency_s=ALPHA_S))).wall_s == 0.0
+    assert played(alone, network=ClusterNetwork(star(1, latency_s=ALPHA_S))).wall_s == 0.0

@@ -13,7 +13,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.periodic import HbsSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import StarNetwork
+from paceline.simulator.network import ClusterNetwork
 from tests.clusters import star
 from tests.support import FixedTiming, job_of
 
@@ -44,7 +44,7 @@ def written(trace: Trace) -> str:
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
     method = HbsSgd(k1=1, k2=2) if name == "hbs-sgd" else METHODS[name]()
     job = job_of(method, nodes=[[0, 1], [2, 3]], steps=8 if method.has_server else 2)
-    trace = simulate_job(job, TIMING, StarNetwork(star(2, 2, latency_s=0.015625)), Schedule(1))
+    trace = simulate_job(job, TIMING, ClusterNetwork(star(2, 2, latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):
         golden.write_text(written(trace))

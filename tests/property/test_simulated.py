@@ -18,7 +18,7 @@ from paceline.records.summary import shares
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost, StarNetwork
+from paceline.simulator.network import ClusterNetwork, NoCost
 from tests.clusters import star
 from tests.support import FixedTiming, job_of
 
@@ -42,7 +42,7 @@ def times(compute: Sequence[float]) -> Callable[[int, int], float]:
 
 def simulated(job: Job, counts: Sequence[int], compute: Sequence[float], latency_s: float) -> Trace:
     timing = FixedTiming(compute=times(compute), work=0.125, load=0.25)
-    return simulate_job(job, timing, StarNetwork(star(*counts, latency_s=latency_s)), Schedule(every=2))
+    return simulate_job(job, timing, ClusterNetwork(star(*counts, latency_s=latency_s)), Schedule(every=2))
 
 
 @EVERY_METHOD
@@ -137,7 +137,7 @@ def test_every_link_carries_what_was_sent_over_it(
 ) -> None:
     """Number 53: a port's rate over time adds up to the messages through it, to the rounding of that sum."""
     job = job_on(counts, name)
-    network = StarNetwork(star(*counts, latency_s=latency_s))
+    network = ClusterNetwork(star(*counts, latency_s=latency_s))
     trace = simulate_job(job, FixedTiming(compute=times(compute)), network, Schedule(every=2))
     due = dict.fromkeys(network.carried_bytes, 0)
     for node, ranks in enumerate(job.team[rank].node for rank in np.cumsum([0, *counts[:-1]])):

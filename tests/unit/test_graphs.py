@@ -84,7 +84,7 @@ def test_two_hosts_on_a_switch_see_the_links_latency() -> None:
         ("zzz", {}, r"unknown topology 'zzz' \(there are star, ring"),
         ("star", {"host": "3"}, r"star: unknown parameter 'host' \(did you mean hosts\?\)"),
         ("star", {"hosts": "3.5"}, "hosts: found '3.5', expected a whole number"),
-        ("star", {"hosts": "1"}, "hosts: found 1, expected a whole number from 2 to 16384"),
+        ("star", {"hosts": "0"}, "hosts: found 0, expected a whole number from 1 to 16384"),
         ("star", {"link": "eth-10"}, r"unknown link 'eth-10' \(did you mean eth-10g\?\)"),
         ("star", {"node": "dgx"}, r"node: unknown node 'dgx' \(did you mean dgx1\?\)"),
         ("ring", {"hosts": "2"}, "hosts: found 2, expected a whole number from 3"),

@@ -102,7 +102,7 @@ def test_a_group_size_that_does_not_divide_the_workers() -> None:
 
 def test_workers_without_devices() -> None:
     assert mistakes(SMALL.replace(NODES, "cluster: {nodes: [{per_node: 4}]}\n")) == [
-        "scenario: cluster.nodes[0].device: missing; expected a mapping with name, overhead and per_sample"
+        "scenario: cluster.nodes[0].device: missing; expected a device's name or a mapping"
     ]
     assert changed("cluster.nodes=[]") == ["cluster.nodes: found [], expected a list of at least one"]
 
@@ -210,16 +210,28 @@ def test_devices_too_fast_to_be_paced_here() -> None:
         assert len(load(scenario, [way]).plans(paced=True)) == 6
 
 
-def test_named_clusters_and_devices_are_not_there_yet() -> None:
-    assert changed("cluster=this-machine") == [
-        "cluster: found 'this-machine', expected a mapping with nodes; clusters known by name come with a later version"
+def test_an_unknown_system_is_told_the_nearest() -> None:
+    (line,) = changed("cluster=cori-knm")
+    assert line.startswith("cluster.system: found 'cori-knm', expected cori-knl, summit, ")
+    assert line.endswith("(did you mean cori-knl?)")
+
+
+def test_a_network_too_small_for_its_nodes() -> None:
+    assert changed("cluster.network={topology: fat-tree, k: 2}", "cluster.nodes[0].count=4") == [
+        "cluster.network.topology: found a fat-tree of 2 hosts (k = 2), expected 5 or more"
     ]
-    assert changed("cluster.nodes[0].device=p100") == [
-        (
-            "cluster.nodes[0].device: found 'p100', expected a mapping with name, "
-            "overhead and per_sample; devices known by "
-            "name come with a later version"
-        )
+
+
+def test_parameters_that_a_network_does_not_have() -> None:
+    assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
+        "cluster.network.sidse: unknown key (did you mean sides?); there are topology, link, local, routing, collective, "
+        "library, sides"
+    ]
+
+
+def test_a_node_with_fewer_devices_than_workers() -> None:
+    assert changed("cluster.nodes[0]={node: dgx1, per_node: 9}") == [
+        "cluster.nodes[0].per_node: found 9, expected at most 8, as many as a dgx1 has"
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from paceline.algorithms.values import Rank
 from paceline.scenarios import SHIPPED, Scenario, load, schema
 from paceline.scenarios.units import PERIOD, RATE, TIME
+from paceline.topologies import LINKS
 
 
 @pytest.mark.parametrize(
@@ -164,11 +165,11 @@ def test_one_method_twice_is_told_apart() -> None:
 
 
 def test_a_link_may_be_inline_and_resolves_with_its_provenance() -> None:
-    node = load("quickstart", ["cluster.network.link={latency: 5 us, bandwidth: 1 GB/s}"]).cluster.build().nodes[0]
-    assert (node.link.latency_s, node.link.bytes_per_s, node.link.provenance) == (5e-6, 1e9, "given in the scenario")
-    node = load("quickstart").cluster.build().nodes[0]
-    assert (node.link.name, node.link.latency_s, node.link.bytes_per_s) == ("eth-10g", 2e-5, 1.15e9)
-    assert "MEMORY" in node.link.provenance
+    wire = load("quickstart", ["cluster.network.link={latency: 5 us, bandwidth: 1 GB/s}"]).cluster.network.link.build()
+    assert (wire.latency_s, wire.bytes_per_s, wire.provenance) == (5e-6, 1e9, "given in the scenario")
+    wire = load("quickstart").cluster.network.link.build()
+    assert wire == LINKS["eth-10g"]
+    assert "MEMORY" in wire.provenance
 
 
 def test_sequential_sgd_uses_one_worker() -> None:

@@ -24,7 +24,7 @@ from paceline.records.summary import SMOOTHING
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost, StarNetwork
+from paceline.simulator.network import ClusterNetwork, NoCost
 from paceline.simulator.run import simulate
 from paceline.topologies.profile import Profile
 from tests.clusters import fixed_costs, star
@@ -119,7 +119,7 @@ def test_simulator_wide_invariants(name: str, seed: int) -> None:
 
     def run() -> Trace:
         job = job_of(METHODS[name](), nodes=[[0, 1], [2, 3]], steps=8)
-        return simulate_job(job, timing, StarNetwork(star(2, 2, latency_s=0.01)), Schedule(3))
+        return simulate_job(job, timing, ClusterNetwork(star(2, 2, latency_s=0.01)), Schedule(3))
 
     trace, again = run(), run()
     assert trace.spans == again.spans and trace.updates == again.updates and trace.heard == again.heard

@@ -9,15 +9,12 @@ import pytest
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Rank
-from paceline.topologies import LINKS, NO_SPREAD, Cluster, Device, Node, Spread
+from paceline.topologies import LINKS, NO_SPREAD, Device, Spread
+from paceline.topologies.cluster import on_a_star
 from paceline.topologies.spread import BLOCK, LAWS, _block
 
 FAST = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
 SLOW = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
-
-
-def node(name: str, device: Device, workers: int) -> Node:
-    return Node(name=name, device=device, workers=workers, link=LINKS["eth-10g"], local=LINKS["shared-memory"])
 
 
 def test_quickstart_devices_take_twenty_and_forty_milliseconds() -> None:
@@ -26,7 +23,8 @@ def test_quickstart_devices_take_twenty_and_forty_milliseconds() -> None:
 
 
 def test_placement_is_consecutive_and_the_server_sits_where_told() -> None:
-    cluster = Cluster(nodes=(node("a", FAST, 3), node("b", SLOW, 1), node("c", FAST, 2)), server_node=1)
+    kinds = [(FAST, 3), (SLOW, 1), (FAST, 2)]
+    cluster = on_a_star(kinds, link=LINKS["eth-10g"], local=LINKS["shared-memory"], server_node=1)
     assert cluster.workers == 6
     assert cluster.placement == [[0, 1, 2], [3], [4, 5]]
     assert [cluster.node_of(Rank(rank)) for rank in range(7)] == [0, 0, 0, 1, 2, 2, 1]

@@ -1,0 +1,163 @@
+"""The section of a scenario that says how nodes are joined: links, the network's graph, routing, collectives.
+
+Rules of this file: a network takes the parameters that `paceline list topologies` shows, beside the keys that every
+network has; whoever leaves its size open gets one that all nodes have room in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from paceline.algorithms.errors import InputError
+from paceline.scenarios import fields
+from paceline.scenarios.part import Part
+from paceline.scenarios.problems import complain, expected, near_miss, wrong
+from paceline.topologies import LINKS, Link
+from paceline.topologies.graph import Graph
+from paceline.topologies.links import Piece
+from paceline.topologies.registry import NETWORKS, build, parameters, sized
+from paceline.topologies.wires import WIRES
+
+GIVEN = "given in the scenario"
+KNOWN_LINKS = LINKS | WIRES
+
+
+class PiecePart(Part):
+    up_to: fields.Size = Field(description="the largest message that the piece is for: '32 kB'")
+    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
+    bandwidth: fields.Rate = Field(description="what one such message gets at most: '5 GB/s'")
+
+
+class LinkPart(Part):
+    name: fields.Name = Field(default="inline", description="a name for tables and figures")
+    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
+    bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
+    provenance: str = Field(default=GIVEN, description="where the two values come from")
+    medium: fields.MediumName = Field(default="network", description="what it goes through")
+    send: fields.Time = Field(default=0.0, description="of the latency, the sender's own work, one message at a time")
+    receive: fields.Time = Field(default=0.0, description="of the latency, the receiver's, one message at a time")
+    pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
+
+    def build(self) -> Link:
+        """The link."""
+        return Link(
+            name=self.name,
+            latency_s=self.latency,
+            bytes_per_s=self.bandwidth,
+            provenance=self.provenance,
+            medium=self.medium,
+            send_s=self.send,
+            receive_s=self.receive,
+            pieces=tuple(Piece(piece.up_to, piece.latency, piece.bandwidth) for piece in self.pieces),
+        )
+
+
+def known_link(name: str) -> LinkPart:
+    """A link of the catalogue as a section."""
+    link = KNOWN_LINKS[name]
+    pieces = tuple(
+        PiecePart.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
+        for one in link.pieces
+    )
+    return LinkPart.model_construct(
+        name=link.name,
+        latency=link.latency_s,
+        bandwidth=link.bytes_per_s,
+        provenance=link.provenance,
+        medium=link.medium,
+        send=link.send_s,
+        receive=link.receive_s,
+        pieces=pieces,
+    )
+
+
+def _link(value: object) -> object:
+    if isinstance(value, dict | LinkPart):
+        return value
+    if isinstance(value, str) and value in KNOWN_LINKS:
+        return known_link(value)
+    hint = near_miss(value, KNOWN_LINKS)
+    raise expected(f"one of {', '.join(LINKS)}, or a mapping with latency and bandwidth{hint}")
+
+
+AnyLink = Annotated[
+    LinkPart, BeforeValidator(_link, json_schema_input_type=Annotated[str, fields.choices(*KNOWN_LINKS)] | LinkPart)
+]
+
+
+class NetworkPart(Part):
+    topology: fields.Topology = Field(
+        default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
+    )
+    link: AnyLink = Field(
+        default=known_link("eth-10g"), description="a link's name, or latency and bandwidth: from a node to the network"
+    )
+    parameters: dict[str, Any] = Field(
+        default={}, description="the topology's own; they may also stand beside the other keys"
+    )
+    local: AnyLink = Field(
+        default=known_link("shared-memory"),
+        description="a link's name, or latency and bandwidth: between ranks of one host",
+    )
+    routing: fields.Routing = Field(
+        default="shortest", description="which way messages go: shortest, ecmp, or a dragonfly's minimal or valiant"
+    )
+    collective: fields.Collective = Field(
+        default="auto", description="the pattern of an all-reduce; auto: the cheapest"
+    )
+    library: fields.LibraryName = Field(
+        default="plain", description="whose protocols collectives have: plain (no costs of their own), nccl, mpi, gloo"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_parameters(cls, value: object) -> object:
+        """Gathers the topology's parameters, and fills in its usual link."""
+        if not isinstance(value, Mapping) or value.get("topology", "star") not in NETWORKS:
+            return value
+        known = parameters(value.get("topology", "star"))
+        keys = list(dict.fromkeys([*cls.model_fields, *known]))
+        keys.remove("parameters")
+        complain(
+            [
+                ((key,), wrong(f"unknown key{near_miss(key, keys)}; there are {', '.join(keys)}"), part)
+                for key, part in value.items()
+                if key not in keys and key != "parameters"
+            ]
+        )
+        own = {key: part for key, part in value.items() if key in known and key != "link"}
+        rest = {key: part for key, part in value.items() if key not in own}
+        given = rest.get("parameters", {})
+        if isinstance(given, Mapping):
+            rest["parameters"] = own | dict(given)
+        return {"link": known["link"]} | rest
+
+    @model_serializer(mode="wrap")
+    def _beside(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = handler(self)
+        own: dict[str, Any] = dumped.pop("parameters", {})
+        return dumped | own
+
+    def graph(self, hosts: int) -> Graph:
+        """The network, with room for so many hosts; raises `InputError`."""
+        graph = build(self.topology, sized(self.topology, hosts, {**self.parameters, "link": self.link.build()}))
+        if (room := len(graph.of_kind("host"))) < hosts:
+            given = ", ".join(f"{key} = {part}" for key, part in self.parameters.items())
+            raise InputError(f"topology: found a {self.topology} of {room} hosts ({given}), expected {hosts} or more")
+        return graph
+
+    @model_validator(mode="after")
+    def _buildable(self) -> NetworkPart:
+        try:
+            build(self.topology, sized(self.topology, 4, {**self.parameters, "link": self.link.build()}))
+        except InputError as error:
+            faults = []
+            for line in str(error).splitlines():
+                key, _, text = line.partition(": ")
+                place = key if key in self.parameters else "topology"
+                faults.append(((place,), wrong(text if place == key else line), self.topology))
+            complain(faults)
+        return self
