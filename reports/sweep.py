@@ -143,7 +143,7 @@ ENGINE = "paceline.simulator.run"
 
 def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
     """The runs of a point, each with the scenario that is this run alone."""
-    workers = scenario.cluster.build().workers
+    workers = scenario.cluster.workers
     return [
         (
             Entry(vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers),

@@ -1,46 +1,57 @@
-"""Devices of the catalogue, made into what a step takes on them."""
+"""Devices of a scenario: given by two numbers, or made from the catalogue for what is computed."""
 
 from __future__ import annotations
 
-import dataclasses
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from paceline.algorithms.errors import InputError
-from paceline.topologies import Device
-from paceline.topologies.catalogue import THIS_MACHINE
+from paceline.scenarios import fields
+from paceline.scenarios.part import Part
+from paceline.scenarios.problems import expected
+from paceline.topologies import Device, roofline
 from paceline.topologies.finding import named
-from paceline.topologies.roofline import device
-from paceline.workloads import find_model
+from paceline.workloads.models import find_model
 
 if TYPE_CHECKING:
-    from paceline.scenarios.clusters import DevicePart
     from paceline.scenarios.schema import WorkloadPart
 
 
-def unknown_device(name: str) -> str | None:
-    """What is wrong with the name of a device; None where there is one. Nothing is measured."""
-    if name != THIS_MACHINE:
-        try:
-            named(name)
-        except InputError as error:
-            return str(error)
-    return None
+class DevicePart(Part):
+    name: fields.Name = Field(description="a name for tables and figures")
+    overhead: fields.Time = Field(description="a time with its unit: what every step costs, however few its samples")
+    per_sample: fields.Time = Field(description="a time with its unit: what each sample of a step adds")
+
+    def build(self) -> Device:
+        """The device."""
+        return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
 
 
-def device_of(which: DevicePart | str, workload: WorkloadPart | None) -> Device:
-    """A device as it works on a workload; one of the catalogue by the roofline, at the workload's batch.
+def any_device(value: object, _: object) -> object:
+    """A mapping, or a name in the catalogue."""
+    if isinstance(value, DevicePart):
+        return value
+    if isinstance(value, dict):
+        return DevicePart.model_validate(value)
+    words = "a device of `paceline list devices`, or a mapping with name, overhead and per_sample"
+    if not isinstance(value, str):
+        raise expected(words)
+    try:
+        return value if value == "this-machine" else named(value).name
+    except InputError as error:
+        hint = str(error).rpartition(" (")[2].removesuffix(")")
+        raise expected(f"{words} ({hint})" if hint.startswith("did you mean") else words) from None
 
-    Raises:
-        InputError: the batch does not fit into its memory, or nothing is known of the model's arithmetic.
-    """
-    if not isinstance(which, str):
+
+def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
+    """A device as it computes gradients of a workload; raises `InputError` where these do not fit into its memory."""
+    if isinstance(which, DevicePart):
         return which.build()
-    assert workload is not None, "devices of the catalogue take their time from what they work on"
-    return _known(which, workload.model, workload.precision, workload.batch_per_worker)
+    return _of_catalogue(which, workload.model, workload.arithmetic, workload.batch_per_worker)
 
 
-@cache
-def _known(name: str, model: str, precision: str, samples: int) -> Device:
-    made = device(named(name), find_model(model), precision, samples=samples)
-    return dataclasses.replace(made, name=name.replace("/", "-of-"))
+@lru_cache(maxsize=64)
+def _of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
+    return roofline.device(named(name), find_model(model), arithmetic, samples=batch)

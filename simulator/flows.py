@@ -148,8 +148,8 @@ class Flows:
             return 0.0
         if flow.number == NONE:
             return flow.remaining
-        net, number = self._net, flow.number
-        return max(0.0, net.remaining[number] - net.rate[number] * (self._env.now - net.since[number]))
+        its = self._net.flows[flow.number]
+        return max(0.0, its.remaining - its.rate * (self._env.now - its.since))
 
     def _leave(self, number: int) -> None:
         fluid.leave(self._net, number, self._env.now)

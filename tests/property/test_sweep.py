@@ -68,7 +68,8 @@ def test_the_grid_is_the_product_in_order(axes: list[list[int]]) -> None:
     vary = [f"{path}={','.join(map(str, values))}" for path, values in zip(paths, axes, strict=True)]
     points = grid("quickstart", vary, algorithms=["sync-sgd"])
     assert [tuple(point.values.values()) for point in points] == list(product(*axes))
-    assert [point.scenario.cluster.nodes[0].count for point in points] == [values[0] for values in product(*axes)]
+    counts = [point.scenario.dump()["cluster"]["nodes"][0]["count"] for point in points]
+    assert counts == [values[0] for values in product(*axes)]
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 10))
