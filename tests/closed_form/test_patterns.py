@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.values import Rank
 from paceline.simulator.fabric import Path
-from paceline.simulator.patterns import PATTERNS, Amounts, Kind, Setting, build
+from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
 from paceline.simulator.perform import alone_s, played
 from paceline.simulator.performance import Play
 from paceline.topologies import collectives as forms
-from tests.replay import Players, Replay, Uniform, replayed_s
+from tests.replay import Uniform, replayed_s
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
 POWERS = [2, 4, 8, 16, 64]
