@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.values import Rank
 from paceline.simulator.fabric import Path
-from paceline.simulator.patterns import Pattern, Round
+from paceline.simulator.rounds import Pattern, Round
 
 Key = tuple[int, int, int, int]
 """a message: its part, round, repetition and number"""
