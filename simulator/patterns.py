@@ -1,14 +1,9 @@
-"""Collectives as message patterns: who sends how much to whom, in which order. Pure; who carries it is `perform`.
+"""Collectives as message patterns, by kind and name. What a pattern is stands in `rounds`, who carries it in `perform`.
 
 Rules of this file:
 
 * Ranks are named by their places in the group, 0 … p − 1. A builder takes p, the bytes and what else it needs, and
   `nbytes` is the n of the closed forms: one rank's whole vector or, for gathers, the gathered result.
-* Every rank goes through the rounds that it appears in, in order. All messages of a round that touch a rank are under
-  way at once; it goes on when all of them have arrived and, where the round reduces, have been added.
-* A message starts when both its ends have come to its round; a buffered one, as around rings, when its sender has. Its
-  receiver is done with it when it has arrived, its sender when its bytes are on their way or, where sends block, as
-  down trees, when they have arrived, too.
 * One rank alone has an empty pattern.
 
 Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and Träff 2009 (double tree).
@@ -16,81 +11,16 @@ Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Places = NDArray[np.int64]
-Amounts = NDArray[np.float64]
+from paceline.simulator.pipelined import double_tree
+from paceline.simulator.rounds import Pattern, Round, Rounds, among, one_round, side_by_side
+
 Kind = Literal["AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Round:
-    """Messages that are under way together, so many times in a row.
-
-    Args:
-        sources: the place of each message's sender.
-        targets: the place of its receiver.
-        nbytes: its bytes.
-        reduces: whether receivers add what they get to what they have.
-        blocking: whether senders wait for the arrival.
-        buffered: whether senders begin before receivers are ready.
-        times: how many such rounds follow each other.
-    """
-
-    sources: Places
-    targets: Places
-    nbytes: Amounts
-    reduces: bool = False
-    blocking: bool = False
-    buffered: bool = False
-    times: int = 1
-
-
-Rounds = tuple[Round, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pattern:
-    """Lists of rounds that are carried out side by side; the collective is done when all are."""
-
-    parts: tuple[Rounds, ...]
-
-    @property
-    def messages(self) -> int:
-        """How many there are in all."""
-        return sum(len(one.sources) * one.times for part in self.parts for one in part)
-
-
-def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = False, blocking: bool = False) -> Round:
-    """A round of equal messages."""
-    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return Round(ends[:, 0], ends[:, 1], np.full(len(ends), float(nbytes)), reduces, blocking)
-
-
-def side_by_side(lists: Sequence[Rounds]) -> Rounds:
-    """Rounds of groups that have no rank in common, as rounds of all of them; all lists have the same shape."""
-    return tuple(
-        replace(
-            rounds[0],
-            sources=np.concatenate([one.sources for one in rounds]),
-            targets=np.concatenate([one.targets for one in rounds]),
-            nbytes=np.concatenate([one.nbytes for one in rounds]),
-        )
-        for rounds in zip(*lists, strict=True)
-    )
-
-
-def among(places: Sequence[int], rounds: Rounds) -> Rounds:
-    """The same rounds among some members of a larger group."""
-    at = np.array(places, dtype=np.int64)
-    return tuple(replace(one, sources=at[one.sources], targets=at[one.targets]) for one in rounds)
 
 
 # --- rings -----------------------------------------------------------------------------------------------------------
@@ -211,75 +141,6 @@ def _below(p: int, at: int) -> int:
     return min(at & -at if at else p, p - at)
 
 
-CHUNK_BYTES = 2**19
-"""of a pipelined tree: what NCCL's buffers hold in one of their eight steps (MEMORY high)"""
-
-
-MOST_CHUNKS = 128
-"""larger vectors have larger chunks, so that a message-by-message play stays short: INFERENCE, costs (chunks + rounds
-of one chunk) / chunks at most"""
-
-
-def double_tree(p: int, nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> tuple[Rounds, ...]:
-    """All-reduce over two binary trees, half the vector each, pipelined in chunks, up and down at once.
-
-    A leaf of one tree is an inner vertex of the other, so every rank sends and receives about 2 n bytes in all.
-    """
-    if p < 2:
-        return ()
-    parents = [_parent(p, place) for place in range(p)]
-    shift = 1 if p % 2 else 0
-    other = [(p - 1 - place if not shift else (place + shift) % p) for place in range(p)]
-    trees = [
-        list(enumerate(parents)),
-        [(other[place], -1 if up < 0 else other[up]) for place, up in enumerate(parents)],
-    ]
-    chunks = max(1, math.ceil(nbytes / 2 / chunk_bytes))
-    return tuple(_pipelined(dict(tree), nbytes / 2, chunks) for tree in trees)
-
-
-def _parent(p: int, place: int) -> int:
-    """In the binary tree whose leaves are the odd places; −1 for the root."""
-    if place == 0:
-        return -1
-    low = place & -place
-    up = (place ^ low) | (low << 1)
-    return up if up < p else place ^ low
-
-
-def _pipelined(parents: dict[int, int], nbytes: float, chunks: int) -> Rounds:
-    """Chunk c leaves a vertex upwards in round c + its height and downwards in round c + root's height + its depth."""
-    height: dict[int, int] = dict.fromkeys(parents, 0)
-    depth: dict[int, int] = {}
-    for leaf in parents:
-        at, high = leaf, 0
-        while (up := parents[at]) >= 0:
-            high += 1
-            height[up] = max(height[up], high)
-            at = up
-    for vertex in parents:
-        at, deep = vertex, 0
-        while (at := parents[at]) >= 0:
-            deep += 1
-        depth[vertex] = deep
-    top = max(height.values())
-    edges = [(low, up, height[low], True) for low, up in parents.items() if up >= 0]
-    edges += [(up, low, top + depth[up], False) for low, up in parents.items() if up >= 0]
-    last = max(begin for *_, begin, _ in edges) + chunks
-    changes = sorted({*(edge[2] for edge in edges), *(edge[2] + chunks for edge in edges)})
-    rounds: list[Round] = []
-    for begin, end in pairwise(changes):
-        active = [edge for edge in edges if edge[2] <= begin < edge[2] + chunks]
-        rounds.append(replace(_mixed(active, nbytes / chunks), times=end - begin))
-    assert changes[-1] == last
-    return tuple(rounds)
-
-
-def _mixed(edges: list[tuple[int, int, int, bool]], nbytes: float) -> Round:
-    """Upward and downward messages of one round, which overlap at every inner vertex; adding is charged for all."""
-    return one_round([(one, other) for one, other, *_ in edges], nbytes, any(up for *_, up in edges))
-
-
 # --- others ----------------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +202,7 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
         "recursive-doubling": lambda s: _parts(recursive_doubling(s.p, s.nbytes)),
         "halving-doubling": lambda s: _parts(halving_doubling(s.p, s.nbytes)),
         "binomial-tree": lambda s: _parts(tree_all_reduce(s.p, s.nbytes)),
-        "double-tree": lambda s: _parts(*double_tree(s.p, s.nbytes)),
+        "double-tree": lambda s: _parts(double_tree(s.p, s.nbytes)),
         "two-level": lambda s: _parts(two_level(s.nodes, s.nbytes)),
         "shared-memory": lambda s: _parts(shared_memory(s.nodes, s.nbytes)),
     },

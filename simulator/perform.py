@@ -22,8 +22,8 @@ import simpy
 
 from paceline.simulator.fabric import Fabric
 from paceline.simulator.flows import Flows, Port
-from paceline.simulator.patterns import Amounts, Pattern, Round
 from paceline.simulator.performance import Performance, Play
+from paceline.simulator.rounds import Amounts, Pattern, Round
 
 SHORT = 4
 """repetitions that are played at first; twice as many each time they turn out not to be enough"""

@@ -3,7 +3,7 @@
 Rules of this file:
 
 * Every rank goes through its rounds in order. When a message begins, and how long it occupies its ends, is said in
-  `patterns`. Where the round reduces, the receiver adds before it goes on.
+  `rounds`. Where the round reduces, the receiver adds before it goes on.
 * A performance that has begun on a network of its own can go on where others are: `move` takes all that is under way
   along, with what is left of it.
 """
@@ -19,7 +19,7 @@ import simpy
 from paceline.algorithms.values import Rank
 from paceline.simulator.fabric import Path
 from paceline.simulator.flows import Port
-from paceline.simulator.patterns import Amounts, Pattern, Round, Rounds
+from paceline.simulator.rounds import Amounts, Pattern, Round, Rounds
 
 Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
 """moves so many bytes from one rank to another along a path; the event comes when they are through"""

@@ -17,8 +17,9 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Group
 from paceline.simulator.fabric import Fabric
 from paceline.simulator.flows import Port
-from paceline.simulator.patterns import PATTERNS, Kind, Pattern, Round, Setting, build
+from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
 from paceline.simulator.performance import Play
+from paceline.simulator.rounds import Pattern, Round
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""

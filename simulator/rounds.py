@@ -1,0 +1,85 @@
+"""Message patterns: who sends how much to whom, in which order. Pure; `performance` carries them out.
+
+Rules of this file:
+
+* Ranks are named by their places in the group, 0 … p − 1.
+* Every rank goes through the rounds that it appears in, in order. All messages of a round that touch a rank are under
+  way at once; it goes on when all of them have arrived and, where the round reduces, have been added.
+* A message starts when both its ends have come to its round; a buffered one, as around rings, when its sender has. Its
+  receiver is done with it when it has arrived, its sender when its bytes are on their way or, where sends block, as
+  down trees, when they have arrived, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """Messages that are under way together, so many times in a row.
+
+    Args:
+        sources: the place of each message's sender.
+        targets: the place of its receiver.
+        nbytes: its bytes.
+        reduces: whether receivers add what they get to what they have.
+        blocking: whether senders wait for the arrival.
+        buffered: whether senders begin before receivers are ready.
+        times: how many such rounds follow each other.
+    """
+
+    sources: Places
+    targets: Places
+    nbytes: Amounts
+    reduces: bool = False
+    blocking: bool = False
+    buffered: bool = False
+    times: int = 1
+
+
+Rounds = tuple[Round, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """Lists of rounds that are carried out side by side; the collective is done when all are."""
+
+    parts: tuple[Rounds, ...]
+
+    @property
+    def messages(self) -> int:
+        """How many there are in all."""
+        return sum(len(one.sources) * one.times for part in self.parts for one in part)
+
+
+def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = False, blocking: bool = False) -> Round:
+    """A round of equal messages."""
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Round(ends[:, 0], ends[:, 1], np.full(len(ends), float(nbytes)), reduces, blocking)
+
+
+def side_by_side(lists: Sequence[Rounds]) -> Rounds:
+    """Rounds of groups that have no rank in common, as rounds of all of them; all lists have the same shape."""
+    return tuple(
+        replace(
+            rounds[0],
+            sources=np.concatenate([one.sources for one in rounds]),
+            targets=np.concatenate([one.targets for one in rounds]),
+            nbytes=np.concatenate([one.nbytes for one in rounds]),
+        )
+        for rounds in zip(*lists, strict=True)
+    )
+
+
+def among(places: Sequence[int], rounds: Rounds) -> Rounds:
+    """The same rounds among some members of a larger group."""
+    at = np.array(places, dtype=np.int64)
+    return tuple(replace(one, sources=at[one.sources], targets=at[one.targets]) for one in rounds)

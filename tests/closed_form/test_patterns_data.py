@@ -1,0 +1,214 @@
+"""What patterns move: the right bytes, of the right pieces, so that everybody ends with the right result.
+
+A pattern says who sends how much to whom. Here each pattern is given the rule of its algorithm by which a message
+carries which pieces of the vector; it must be as large as they are, and the vectors must come out right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.pipelined import chunks, double_tree, schedule, two_trees
+
+Pieces = Callable[["Message"], set[int]]
+NBYTES = 5040.0
+
+
+class Message:
+    """One message, with where it stands in its pattern."""
+
+    def __init__(self, s: Setting, number: int, repetition: int, source: int, target: int, count: int) -> None:
+        self.s, self.number, self.repetition = s, number, repetition
+        self.source, self.target, self.before = source, target, count
+        """`before`: how many messages of the same pair came before it"""
+        self.power = 1 << (s.p.bit_length() - 1)
+        self.inner = number - (1 if self.power < s.p else 0)
+        """the round, not counting the one in which ranks are folded in"""
+
+
+def all_of(number: int) -> set[int]:
+    return set(range(number))
+
+
+def ring(offset: int) -> Pieces:
+    return lambda m: {(m.source - m.s.root + offset - m.repetition) % m.s.p}
+
+
+def ring_all_reduce(m: Message) -> set[int]:
+    return ring(-1 if m.number == 0 else 0)(m)
+
+
+def halving(m: Message) -> set[int]:
+    """The pieces whose last bits are those of the receiver, one bit more each round; then of the sender, one less."""
+    steps = m.power.bit_length() - 1
+    if m.inner in (-1, 2 * steps):
+        return all_of(m.power)
+    bits, mine = (m.inner + 1, m.target) if m.inner < steps else (2 * steps - m.inner, m.source)
+    return {piece for piece in range(m.power) if (piece ^ mine) % 2**bits == 0}
+
+
+def bruck(m: Message) -> set[int]:
+    return {(m.source + k) % m.s.p for k in range(min(2**m.number, m.s.p - 2**m.number))}
+
+
+def scatter_gather(m: Message) -> set[int]:
+    depth = (m.s.p - 1).bit_length()
+    if m.number == depth:
+        return ring(0)(m)
+    to = (m.target - m.s.root) % m.s.p
+    return set(range(to, min(to + 2 ** (depth - 1 - m.number), m.s.p)))
+
+
+def halving_or_ring(m: Message) -> set[int]:
+    return halving(m) if m.power == m.s.p else ring(-1)(m)
+
+
+def alike(s: Setting) -> bool:
+    return all(len(node) == len(s.nodes[0]) for node in s.nodes)
+
+
+def among_leaders(m: Message) -> set[int]:
+    """Whole vectors inside nodes, a ring of the nodes' first ranks between them."""
+    heads, number = [node[0] for node in m.s.nodes], len(m.s.nodes)
+    if m.source not in heads or m.target not in heads:
+        return all_of(number)
+    shift, turn = (1, m.before) if m.before < number - 1 else (0, m.before - number + 1)
+    return {(heads.index(m.source) - shift - turn) % number}
+
+
+def two_level(m: Message) -> set[int]:
+    """Pieces are (share of the ranks of a node, part of it), where all nodes are alike."""
+    size, nodes = len(m.s.nodes[0]), len(m.s.nodes)
+    if not alike(m.s):
+        return among_leaders(m)
+    node, place = divmod(m.source, size)
+    if m.target // size != node:
+        shift, turn = (1, m.before) if m.before < nodes - 1 else (0, m.before - nodes + 1)
+        return {place * nodes + (node - shift - turn) % nodes}
+    shift, turn = (1, m.before) if m.before < size - 1 else (0, m.before - size + 1)
+    return {(place - shift - turn) % size * nodes + part for part in range(nodes)}
+
+
+def one_piece(_: Setting) -> int:
+    return 1
+
+
+def the_piece(_: Message) -> set[int]:
+    return {0}
+
+
+WHOLE = (one_piece, the_piece)
+RULES: dict[tuple[Kind, str], tuple[Callable[[Setting], int], Pieces]] = {
+    ("AllReduce", "ring"): (lambda s: s.p, ring_all_reduce),
+    ("AllReduce", "recursive-doubling"): WHOLE,
+    ("AllReduce", "halving-doubling"): (lambda s: 1 << (s.p.bit_length() - 1), halving),
+    ("AllReduce", "binomial-tree"): WHOLE,
+    ("Reduce", "binomial-tree"): WHOLE,
+    ("Broadcast", "binomial-tree"): WHOLE,
+    ("Broadcast", "scatter-gather"): (lambda s: s.p, scatter_gather),
+    ("AllGather", "ring"): (lambda s: s.p, ring(0)),
+    ("AllGather", "recursive-doubling"): (lambda s: s.p, bruck),
+    ("ReduceScatter", "ring"): (lambda s: s.p, ring(-1)),
+    ("ReduceScatter", "halving"): (lambda s: s.p, halving_or_ring),
+    ("AllReduce", "two-level"): (lambda s: len(s.nodes) * (len(s.nodes[0]) if alike(s) else 1), two_level),
+    ("AllReduce", "shared-memory"): (lambda s: len(s.nodes), among_leaders),
+}
+"""of each pattern: into how many pieces the vector is cut, and which of them a message carries"""
+
+
+def carried_out(kind: Kind, name: str, s: Setting) -> np.ndarray:
+    """The vectors of all ranks at the end, piece by piece: how much of each rank's first vector is in them."""
+    number, rule = RULES[kind, name]
+    parts = number(s)
+    data = np.zeros((s.p, parts, s.p), dtype=int)
+    for place in range(s.p):
+        mine = (place - s.root) % s.p if kind == "AllGather" else slice(None)
+        data[place, mine, place] = 1
+    sent: Counter[tuple[int, int]] = Counter()
+    (rounds,) = build(kind, name, s).parts
+    for index, one in enumerate(rounds):
+        for repetition in range(one.times):
+            before = data.copy()
+            for source, target, nbytes in zip(one.sources, one.targets, one.nbytes, strict=True):
+                pair = int(source), int(target)
+                pieces = sorted(rule(Message(s, index, repetition, *pair, sent[pair])))
+                assert nbytes == pytest.approx(len(pieces) * NBYTES / parts)
+                data[target, pieces] = before[source, pieces] + (data[target, pieces] if one.reduces else 0)
+                sent[pair] += 1
+    return data
+
+
+SOME = st.integers(2, 20)
+
+
+@pytest.mark.parametrize(("kind", "name"), RULES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.DataObject) -> None:
+    p = data.draw(SOME, label="p")
+    root = data.draw(st.integers(0, p - 1), label="root") if kind in ("Broadcast", "Reduce") else 0
+    per_node = data.draw(st.integers(1, p), label="per node")
+    nodes = tuple(tuple(range(first, min(first + per_node, p))) for first in range(0, p, per_node))
+    result = carried_out(kind, name, Setting(p, NBYTES, root, nodes))
+    match kind:
+        case "AllReduce":
+            assert (result == 1).all()
+        case "Reduce":
+            assert (result[root] == 1).all()
+        case "Broadcast":
+            assert (result == np.eye(p, dtype=int)[root]).all()
+        case "AllGather":
+            assert (result == np.eye(p, dtype=int)).all()
+        case "ReduceScatter":
+            assert all((result[place, place] == 1).all() for place in range(p))
+
+
+@given(SOME)
+def test_a_barrier_hears_of_everybody(p: int) -> None:
+    heard = np.eye(p, dtype=bool)
+    (rounds,) = build("Barrier", "dissemination", Setting(p, 0.0, 0, ())).parts
+    for one in rounds:
+        before = heard.copy()
+        for source, target in zip(one.sources, one.targets, strict=True):
+            heard[target] |= before[source]
+    assert heard.all()
+
+
+@given(SOME, st.sampled_from([1.0, 4000.0, 9000.0]))
+def test_two_trees_add_up_every_chunk_and_hand_it_out(p: int, nbytes: float) -> None:
+    trees, number = two_trees(p), chunks(nbytes, 1000.0)
+    inner = [{up for up in tree if up >= 0} for tree in trees]
+    assert [sum(up < 0 for up in tree) for tree in trees] == [1, 1]
+    assert len(inner[0] & inner[1]) <= p % 2
+    expected: Counter[tuple[int, int, int]] = Counter()
+    for tree in trees:
+        edges = schedule(tree)
+        data = np.repeat(np.eye(p, dtype=int)[:, None, :], number, axis=1)
+        for turn in range(max(edge.first for edge in edges) + number):
+            before = data.copy()
+            for edge in edges:
+                if 0 <= (chunk := turn - edge.first) < number:
+                    expected[turn, edge.source, edge.target] += 1
+                    kept = data[edge.target, chunk] if edge.adds else 0
+                    data[edge.target, chunk] = before[edge.source, chunk] + kept
+        assert (data == 1).all()
+    found: Counter[tuple[int, int, int]] = Counter()
+    turn = 0
+    for one in double_tree(p, nbytes, 1000.0):
+        assert one.nbytes.tolist() == [nbytes / 2 / number] * len(one.nbytes)
+        for _ in range(one.times):
+            found.update((turn, *pair) for pair in zip(one.sources.tolist(), one.targets.tolist(), strict=True))
+            turn += 1
+    assert found == expected
+
+
+def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:
+    names = {(kind, name) for kind, several in PATTERNS.items() for name in several}
+    assert names - set(RULES) == {("AllReduce", "double-tree"), ("Barrier", "dissemination")}

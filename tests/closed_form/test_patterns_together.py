@@ -1,0 +1,118 @@
+"""Collectives that share ports with messages and with each other, against the replay that knows no short cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.values import Rank
+from paceline.simulator.concert import Concert
+from paceline.simulator.fabric import Path
+from paceline.simulator.flows import Flows
+from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.perform import alone_s
+from paceline.simulator.performance import Play
+from tests.replay import Players, Replay, Uniform
+
+Crossing = tuple[float, float, tuple[str, ...]]
+"""a flow beside collectives: when it begins, its bytes, its ports"""
+Beginning = tuple[float, Play]
+
+
+def play(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> Play:
+    nodes = tuple(
+        tuple(range(first, min(first + fabric.per_node, fabric.p))) for first in range(0, fabric.p, fabric.per_node)
+    )
+    pattern = build(kind, name, Setting(fabric.p, nbytes, 0, nodes))
+    return Play(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
+
+
+def simulated_s(fabric: Uniform, plays: list[Beginning], crossing: list[Crossing]) -> list[float]:
+    """When each collective, and then each flow, is done, on our network."""
+    env = simpy.Environment(0.0)
+    flows = Flows(env, fabric.capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    concert = Concert(env, fabric, carry)
+    ends = [0.0] * (len(plays) + len(crossing))
+
+    def perform(at: int, begin_s: float, one: Play) -> Iterator[simpy.Event]:
+        yield env.timeout(begin_s)
+        yield concert.perform(one)
+        ends[at] = env.now
+
+    def cross(at: int, begin_s: float, nbytes: float, ports: tuple[str, ...]) -> Iterator[simpy.Event]:
+        yield env.timeout(begin_s)
+        concert.message(ports)
+        yield flows.begin(ports, nbytes)
+        concert.passed(ports)
+        ends[at] = env.now
+
+    for at, (begin_s, one) in enumerate(plays):
+        env.process(perform(at, begin_s, one))  # type: ignore[arg-type]
+    for at, (begin_s, nbytes, ports) in enumerate(crossing, len(plays)):
+        env.process(cross(at, begin_s, nbytes, ports))  # type: ignore[arg-type]
+    env.run()
+    return ends
+
+
+def replayed_s(fabric: Uniform, plays: list[Beginning], crossing: list[Crossing]) -> list[float]:
+    """The same, message by message, rates from scratch at every change."""
+    run = Replay(fabric.capacity)
+    players = [Players(run, one.pattern, fabric, [begin_s] * fabric.p) for begin_s, one in plays]
+    ends = [0.0] * len(crossing)
+
+    def note(at: int) -> None:
+        ends[at] = run.now
+
+    for at, (begin_s, nbytes, ports) in enumerate(crossing):
+        run.at(begin_s, lambda at=at, n=nbytes, p=ports: run.flow(p, n, lambda: note(at)))  # type: ignore[misc]
+    run.run()
+    return [*(max(one.finish_s) for one in players), *ends]
+
+
+def test_a_flow_that_crosses_a_ring_of_64() -> None:
+    """It begins when the ring, which nobody has carried out so far, is half done."""
+    fabric = Uniform(64)
+    ring = play(fabric, "AllReduce", "ring", 4e6)
+    quiet_s = float(alone_s(ring, fabric).max())
+    crossing: list[Crossing] = [(0.45 * quiet_s, 1.5e6, ("up 3", "down 40"))]
+    found_s = simulated_s(fabric, [(0.0, ring)], crossing)
+    assert found_s == pytest.approx(replayed_s(fabric, [(0.0, ring)], crossing), rel=1e-9)
+    assert found_s[0] > 1.05 * quiet_s
+
+
+def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
+    fabric = Uniform(8)
+    tree = play(fabric, "Broadcast", "binomial-tree", 1e6)
+    quiet_s = float(alone_s(tree, fabric).max())
+    crossing: list[Crossing] = [(0.0, 1e7, ("up 7",)), (2 * quiet_s, 1e7, ("up 0",))]
+    assert simulated_s(fabric, [(0.0, tree)], crossing)[0] == pytest.approx(quiet_s, rel=1e-9)
+
+
+NAMES = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+SMALL = [1e3, 1e5]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_collectives_and_flows_that_share_ports_equal_the_replay(data: st.DataObject) -> None:
+    fabric = Uniform(data.draw(st.integers(2, 6), label="p"), per_node=data.draw(st.integers(1, 3), label="per node"))
+    begins = st.sampled_from([0.0, 3e-6, 1.1e-5, 4e-5])
+    plays = [
+        (data.draw(begins), play(fabric, *data.draw(st.sampled_from(NAMES)), data.draw(st.sampled_from(SMALL))))
+        for _ in range(data.draw(st.integers(1, 2), label="collectives"))
+    ]
+    ports = sorted(fabric.capacity)
+    crossing: list[Crossing] = [
+        (data.draw(begins), data.draw(st.sampled_from(SMALL)), (data.draw(st.sampled_from(ports)),))
+        for _ in range(data.draw(st.integers(0, 2), label="flows"))
+    ]
+    expected_s = replayed_s(fabric, plays, crossing)
+    assert simulated_s(fabric, plays, crossing) == pytest.approx(expected_s, rel=1e-9)

@@ -1,0 +1,197 @@
+"""Message patterns played the plain way: a heap of events, and rates solved from scratch whenever a message moves.
+
+Shares nothing with the engine but the pattern itself, which is data: no SimPy, no incremental solving, no short cuts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.values import Rank
+from paceline.simulator.fabric import Path
+from paceline.simulator.rounds import Pattern, Round
+
+Key = tuple[int, int, int, int]
+"""a message: its part, round, repetition and number"""
+
+
+@dataclass(eq=False)
+class Uniform:
+    """Ranks on a star, each with a port up and one down, or as many to a node that share the node's ports."""
+
+    p: int
+    alpha_s: float = 2e-6
+    bytes_per_s: float = 10e9
+    reduce_s_per_byte: float = 0.0
+    per_node: int = 1
+    inside_s: float = 0.5e-6
+    inside_bytes_per_s: float = 40e9
+    capacity: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in range(-(-self.p // self.per_node)):
+            self.capacity[f"up {node}"] = self.capacity[f"down {node}"] = self.bytes_per_s
+        for rank in range(self.p):
+            self.capacity[f"out {rank}"] = self.capacity[f"into {rank}"] = self.inside_bytes_per_s
+
+    def node_of(self, rank: Rank) -> int:
+        return rank // self.per_node
+
+    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        here, there = self.node_of(source), self.node_of(to)
+        if here == there:
+            return Path((f"out {source}", f"into {to}"), self.inside_s, "memory")
+        return Path((f"up {here}", f"down {there}"), self.alpha_s)
+
+
+def fair(routes: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Max-min fair rates of the flows whose links stand in the rows."""
+    rates, free = np.zeros(len(routes)), capacity.copy()
+    rising = np.ones(len(routes), dtype=bool)
+    while rising.any():
+        users = routes[rising].sum(axis=0)
+        shares = np.divide(free, users, out=np.full(len(free), np.inf), where=users > 0)
+        level = shares.min()
+        stopped = rising & (routes[:, shares <= level * (1 + 1e-13)] > 0).any(axis=1)
+        rates[stopped] = level
+        free = free - level * routes[stopped].sum(axis=0)
+        rising &= ~stopped
+    return rates
+
+
+class Replay:
+    """A run of one or more patterns, and of plain flows, over links that they share."""
+
+    def __init__(self, capacity: Mapping[str, float]) -> None:
+        self.number = {port: index for index, port in enumerate(capacity)}
+        self.capacity = np.array(list(capacity.values()))
+        self.now = 0.0
+        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = count()
+        self.left = np.zeros(0)
+        self.routes = np.zeros((0, len(self.number)))
+        self.after: list[Callable[[], None]] = []
+
+    def at(self, when_s: float, then: Callable[[], None]) -> None:
+        heapq.heappush(self.heap, (when_s, next(self.order), then))
+
+    def flow(self, ports: Sequence[str], nbytes: float, then: Callable[[], None]) -> None:
+        if nbytes == 0.0:
+            self.at(self.now, then)
+            return
+        row = np.zeros((1, len(self.number)))
+        row[0, [self.number[port] for port in ports]] = 1.0
+        self.left, self.routes = np.append(self.left, nbytes), np.concatenate([self.routes, row])
+        self.after.append(then)
+
+    def run(self) -> None:
+        while self.heap or self.after:
+            used = self.routes.any(axis=0)
+            rates = fair(self.routes[:, used], self.capacity[used])
+            ends = self.now + self.left / rates
+            due_s = self.heap[0][0] if self.heap else np.inf
+            then_s = min(due_s, float(ends.min(initial=np.inf)))
+            through = ends <= then_s + 1e-13 * (then_s - self.now) + 1e-15 * then_s
+            self.left = self.left - rates * (then_s - self.now)
+            self.now = then_s
+            ended = [then for then, over in zip(self.after, through, strict=True) if over]
+            self.after = [then for then, over in zip(self.after, through, strict=True) if not over]
+            self.left, self.routes = self.left[~through], self.routes[~through]
+            for then in ended:
+                then()
+            while self.heap and self.heap[0][0] <= self.now:
+                heapq.heappop(self.heap)[2]()
+
+
+class Players:
+    """The ranks of one pattern, each of which goes through its rounds in order."""
+
+    def __init__(
+        self, run: Replay, pattern: Pattern, fabric: Uniform, entries_s: Sequence[float] | None = None
+    ) -> None:
+        self.run, self.fabric, self.pattern = run, fabric, pattern
+        self.finish_s = list(entries_s) if entries_s is not None else [0.0] * fabric.p
+        self.turns: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for part, rounds in enumerate(pattern.parts):
+            for number, one in enumerate(rounds):
+                for place in sorted({*one.sources.tolist(), *one.targets.tolist()}):
+                    mine = self.turns.setdefault((part, place), [])
+                    mine.extend((number, repetition) for repetition in range(one.times))
+        self.next = dict.fromkeys(self.turns, -1)
+        self.open: dict[tuple[int, int], int] = {}
+        self.come: dict[Key, int] = {}
+        for thread in self.turns:
+            run.at(self.finish_s[thread[1]], lambda thread=thread: self.enter(thread))  # type: ignore[misc]
+
+    def messages(self, thread: tuple[int, int]) -> tuple[Round, list[Key]]:
+        part, place = thread
+        number, repetition = self.turns[thread][self.next[thread]]
+        one = self.pattern.parts[part][number]
+        mine = [at for at in range(len(one.sources)) if place in (one.sources[at], one.targets[at])]
+        return one, [(part, number, repetition, at) for at in mine]
+
+    def enter(self, thread: tuple[int, int]) -> None:
+        self.next[thread] += 1
+        if self.next[thread] == len(self.turns[thread]):
+            self.finish_s[thread[1]] = max(self.finish_s[thread[1]], self.run.now)
+            return
+        one, mine = self.messages(thread)
+        self.open[thread] = len(mine)
+        for key in mine:
+            if one.buffered:
+                if one.sources[key[3]] == thread[1]:
+                    self.start(one, key)
+                else:
+                    self.meet(one, key)
+            else:
+                self.come[key] = self.come.get(key, 0) + 1
+                if self.come[key] == 2:
+                    self.start(one, key)
+
+    def start(self, one: Round, key: Key) -> None:
+        source, target, nbytes = int(one.sources[key[3]]), int(one.targets[key[3]]), float(one.nbytes[key[3]])
+        path = self.fabric.path(Rank(source), Rank(target), nbytes)
+
+        def through() -> None:
+            self.run.at(self.run.now + path.latency_s, arrived)
+            if not one.blocking:
+                self.end(key[0], source)
+
+        def arrived() -> None:
+            if one.blocking:
+                self.end(key[0], source)
+            if one.buffered:
+                self.meet(one, key)
+            else:
+                self.take(one, key)
+
+        self.run.flow(path.ports, nbytes, through)
+
+    def meet(self, one: Round, key: Key) -> None:
+        """A buffered message is taken when it has arrived and its receiver has come."""
+        self.come[key] = self.come.get(key, 0) + 1
+        if self.come[key] == 2:
+            self.take(one, key)
+
+    def take(self, one: Round, key: Key) -> None:
+        added_s = float(one.nbytes[key[3]]) * self.fabric.reduce_s_per_byte if one.reduces else 0.0
+        self.run.at(self.run.now + added_s, lambda: self.end(key[0], int(one.targets[key[3]])))
+
+    def end(self, part: int, place: int) -> None:
+        self.open[part, place] -= 1
+        if self.open[part, place] == 0:
+            self.enter((part, place))
+
+
+def replayed_s(pattern: Pattern, fabric: Uniform, entries_s: Sequence[float] | None = None) -> list[float]:
+    """When each rank is done, alone."""
+    run = Replay(fabric.capacity)
+    players = Players(run, pattern, fabric, entries_s)
+    run.run()
+    return players.finish_s
