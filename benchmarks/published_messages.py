@@ -1,4 +1,4 @@
-"""Closed forms of MPI and gloo: rounds of messages between ranks at a distance, several of them on each node.
+"""MPI and gloo: rounds of messages between ranks at a distance, several of them on each node.
 
 Rules of this file:
 
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from published_model import STEPS, Cost
+from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 
 from paceline.topologies.libraries import LIBRARIES
@@ -24,7 +26,7 @@ MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""
 NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is INFERENCE"""
-CORE_ADDS_BYTES_PER_S = 10e9
+CORE_BYTES_PER_S = 10e9
 """bytes of sum that one core makes: MEMORY medium"""
 COPIES_SINCE = 2017
 """GPUs before this year send through their host, one copy after the other: INFERENCE"""
@@ -38,7 +40,21 @@ def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost
         yield _textbook(machine, kind, nbytes)
         return
     for algorithm in _chosen(machine, nbytes):
+        if machine.per_node == 1 and nbytes / 4 >= machine.ranks:
+            yield Cost(algorithm, *_played(machine, algorithm, nbytes))
+            continue
         yield Cost(algorithm, *ALGORITHMS[algorithm](partial(_message, machine), machine.ranks, nbytes))
+
+
+def _played(machine: Machine, algorithm: str, nbytes: float) -> Time:
+    """One rank a node: nobody shares its cards, and the simulator's patterns are the library's."""
+    name = {"reduce-broadcast": "binomial-tree"}.get(algorithm, algorithm)
+    million_s = _message(machine, 1e6, machine.ranks)[1]  # copies over the host included
+    between = replace(machine.between, bytes_per_s=1e6 / million_s)
+    fabric = MachineFabric(replace(machine, between=between))
+    return all_reduce_s(
+        fabric, name, nbytes, lambda _, size: _message(machine, size, machine.ranks)[0], 1 / CORE_BYTES_PER_S
+    )
 
 
 def _chosen(machine: Machine, nbytes: float) -> set[str]:
@@ -73,7 +89,7 @@ def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False,
         rate = 1 / (1 / rate + 2 / card.bytes_per_s)
     protocol = LIBRARIES["mpi"].message(nbytes, hop.transport)
     latency_s = protocol.latency_factor * latency_s + protocol.step_extra_s
-    adding_s = nbytes * max(1 / CORE_ADDS_BYTES_PER_S, sending / memory) if adds else 0.0
+    adding_s = nbytes * max(1 / CORE_BYTES_PER_S, sending / memory) if adds else 0.0
     return latency_s, nbytes / rate + adding_s
 
 

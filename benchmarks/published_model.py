@@ -1,9 +1,12 @@
-"""Closed forms: what a collective takes on a machine as read, part by latency and part by bandwidth.
+"""What a collective takes on a machine as read, part by latency and part by bandwidth.
 
 Rules of this file:
 
 * A `Cost` is one way of doing it: an algorithm carried out by a protocol. Its time is λ · latency_s + transfer_s / σ;
   the catalogue says λ = σ = 1, and these two are all that is ever fitted.
+* Rings of all-reduces, and all of MPI's where a node has one rank, are carried out by the simulator
+  (`published_played`). Trees of NCCL, NVLS, and many ranks on a node are closed forms: the tuner's own, and those of
+  `published_messages`.
 * Libraries that take the cheapest are given all their ways; those that decide by a table only what the table says.
 """
 
@@ -13,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 from published_words import Unread
 
@@ -118,14 +122,20 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
         inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
         if machine.per_node == 1:  # nothing hides it: what a step of a tree takes
             across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
-    latency_s = protocol.base_s + (steps - crossing) * inside + crossing * across
+    limit = _ll_limit(machine) if protocol.name == "LL" else math.inf
+    if kind == "allreduce":
+        fabric = MachineFabric(machine, protocol.bandwidth_factor, limit)
+        latency_s, transfer_s = all_reduce_s(
+            fabric, "ring", nbytes, lambda medium, _: across if medium == "network" else inside
+        )
+    else:
+        share = 1.0 if kind in ("broadcast", "reduce") else (p - 1) / p
+        latency_s = (steps - crossing) * inside + crossing * across
+        transfer_s = nbytes * share / min(_ring_rate(machine) * protocol.bandwidth_factor, limit)
+    latency_s += protocol.base_s
     if protocol.name == "Simple" and m > 1 and nbytes / (CHANNELS * p) >= 64:
         latency_s *= PLATEAU["volta"] if machine.chip.year < 2020 else 1.4
-    rate = _ring_rate(machine) * protocol.bandwidth_factor
-    if protocol.name == "LL":
-        rate = min(rate, _ll_limit(machine))
-    share = 1.0 if kind in ("broadcast", "reduce") else around * (p - 1) / p
-    return Cost(f"ring {protocol.name}", latency_s, nbytes * share / rate)
+    return Cost(f"ring {protocol.name}", latency_s, transfer_s)
 
 
 def _index(algorithm: str, name: str) -> int:

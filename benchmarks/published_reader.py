@@ -16,6 +16,8 @@ from published_words import Chip, Row, Unread, chip_of, text_of, whole
 from paceline.topologies.nodes import HYBRID_CUBE_MESH
 from paceline.topologies.wires import link_named
 
+MOST_RANKS = 20_000
+"""of which messages are played one by one"""
 NODE_LINKS = r"sxm|nvlink|nvswitch|\bnv\d+\b|\bdgx|\bhgx|hybrid cube|\bhcm\b|\bp3(dn)?\.|\bp4de?\b|\bp5\b|\bnd\b"
 SWITCHED = r"nvswitch|\bdgx[- ]?(2|a100|h[12]00|b[23]00)\b|\bhgx"
 CUBE = {"pascal": HYBRID_CUBE_MESH["p100"], "volta": HYBRID_CUBE_MESH["v100"]}
@@ -62,6 +64,8 @@ def read(row: Row) -> Machine:
     ranks = whole(row, "nranks")
     if ranks is None or ranks < 2:
         raise Unread(f"nranks: found {row.get('nranks')!r}, expected 2 or more")
+    if ranks > MOST_RANKS:
+        raise Unread(f"nranks: found {ranks}, expected at most {MOST_RANKS}")
     assumed: list[str] = []
     per_node = whole(row, "ranks_per_node")
     nodes = whole(row, "nnodes") or (-(-ranks // per_node) if per_node else 1)

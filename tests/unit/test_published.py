@@ -121,6 +121,16 @@ def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: 
     assert cost.seconds() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize(("ranks", "nodes", "slowest"), [(4, 1, 21.9e9), (8, 4, 6.2e9), (6, 2, 6.2e9)])
+def test_rings_of_nccl_are_played_on_the_machine(ranks: int, nodes: int, slowest: float) -> None:
+    row = {"device": "RTX 3090", "nranks": str(ranks), "nnodes": str(nodes), "topology": "1 socket; InfiniBand FDR"}
+    machine = part("reader").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
+    (cost,) = part("model").costs(machine, "allreduce", 1e9)
+    assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-3)
+    inside = machine.inside.bytes_per_s
+    assert slowest == pytest.approx(min(inside, machine.between.bytes_per_s if nodes > 1 else inside), rel=1e-3)
+
+
 def test_decisions_of_open_mpi() -> None:
     mpi = LIBRARIES["mpi"]
     assert [mpi.algorithm(2, n, (4, 0)) for n in (9_999, 10_000)] == ["recursive-doubling", "ring"]

@@ -1,0 +1,93 @@
+"""Collectives carried out by the simulator: its message patterns, on a fabric made of a machine that was read.
+
+Rules of this file: every rank has a port out and one in, and every node one of each to the network, so one rank a node
+of a ring crosses. What of a time is latency and what is transfer is told apart by playing the pattern twice, on ports
+that take no time and along paths that take none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from published_reader import Machine
+
+from paceline.algorithms.values import Rank
+from paceline.simulator.fabric import Medium, Path
+from paceline.simulator.patterns import Setting, build
+from paceline.simulator.perform import alone_s
+from paceline.simulator.performance import Play
+
+NO_TIME = 1e30
+"""bytes per second of a port that is not to take any time"""
+
+
+@dataclass
+class MachineFabric:
+    """A machine's ranks, one node after the other.
+
+    Args:
+        machine: as read.
+        share: of every port's bandwidth that carries data.
+        limit_bytes_per_s: the most that a port carries.
+    """
+
+    machine: Machine
+    share: float = 1.0
+    limit_bytes_per_s: float = math.inf
+    reduce_s_per_byte: float = 0.0
+    capacity: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        machine, limit = self.machine, min(self.limit_bytes_per_s, NO_TIME)
+        inside = machine.inside.bytes_per_s if machine.per_node > 1 else NO_TIME
+        for way in ("out of", "into"):
+            for rank in range(machine.ranks):
+                self.capacity[f"{way} rank {rank}"] = min(self.share * inside, limit)
+                self.capacity[f"{way} node {self.node_of(Rank(rank))}"] = min(
+                    self.share * machine.between.bytes_per_s, limit
+                )
+
+    def node_of(self, rank: Rank) -> int:
+        return int(rank) // self.machine.per_node
+
+    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        here, there = self.node_of(source), self.node_of(to)
+        ends = f"out of rank {source}", f"into rank {to}"
+        if here == there:
+            return Path(ends, self.machine.inside.latency_s, self.machine.inside.medium)
+        crossing = f"out of node {here}", f"into node {there}"
+        return Path((ends[0], *crossing, ends[1]), self.machine.between.latency_s, "network")
+
+
+def all_reduce_s(
+    fabric: MachineFabric, name: str, nbytes: float, step_s: Callable[[Medium, float], float], adds_s: float = 0.0
+) -> tuple[float, float]:
+    """Seconds of latency and of transfer that an all-reduce takes.
+
+    Args:
+        fabric: where.
+        name: of the pattern.
+        nbytes: of one rank's vector.
+        step_s: the latency of a message over a medium, of so many bytes.
+        adds_s: seconds for each byte that a receiver adds.
+    """
+    ranks = tuple(map(Rank, range(fabric.machine.ranks)))
+    nodes: dict[int, list[int]] = {}
+    for rank in ranks:
+        nodes.setdefault(fabric.node_of(rank), []).append(int(rank))
+    pattern = build("AllReduce", name, Setting(len(ranks), nbytes, 0, tuple(map(tuple, nodes.values()))))
+
+    def late(source: Rank, to: Rank, size: float) -> Path:
+        path = fabric.path(source, to, size)
+        return replace(path, latency_s=step_s(path.medium, size))
+
+    def at_once(source: Rank, to: Rank, size: float) -> Path:
+        return replace(fabric.path(source, to, size), latency_s=0.0)
+
+    quiet = replace(fabric, share=NO_TIME, limit_bytes_per_s=math.inf, capacity={})
+    latency_s = alone_s(Play(pattern, ranks, late), quiet)
+    transfer_s = alone_s(Play(pattern, ranks, at_once, adds_s), fabric)
+    return float(np.max(latency_s)), float(np.max(transfer_s))
