@@ -2,6 +2,7 @@
 
     python benchmarks/network.py --cases DIR      # finish times against those of the case files, to 1e-9
     python benchmarks/network.py                  # wall time on random flows, beside SimGrid's where it is installed
+    python benchmarks/network.py --case star --case dragonfly
     python benchmarks/network.py --json
 
 A case file names links (bandwidth, latency, policy `shared` or `fatpipe`), routes, flows, and the times at which a
@@ -9,10 +10,11 @@ reference solver says that they finish. A bus is a shared link on the routes of 
 flow by itself.
 
 The random flows go between hosts drawn at random, have 1 to 50 MB, and start at random over so long a time that a
-host's link of 10 GB/s is busy for 60 % of it. Where a fat tree has several shortest paths, each pair draws one. What
-is timed is the running, not the making of the list; the first run, which compiles, is apart. SimGrid is an optional
-part (Debian's python3-simgrid); where it is there, its finish times are compared with ours too. As it comes, it takes
-ends within 1 ns for simultaneous, so the two differ by about as much (by 3e-15 where its precision is set to 1e-13).
+host's link of 10 GB/s is busy for 60 % of it. Where a fat tree has several shortest paths, each pair draws one. The
+dragonfly routes minimally. What is timed is the running, not the making of the list; the first run, which compiles, is
+apart. SimGrid is an optional part (Debian's python3-simgrid); where it is there, its finish times are compared with
+ours too. As it comes, it takes ends within 1 ns for simultaneous, so the two differ by about as much (by 3e-15 where
+its precision is set to 1e-13). On the largest case it takes minutes.
 
 Exits with 1 where a case differs by more than 1e-9.
 """
@@ -82,7 +84,7 @@ def run_cases(folder: Path) -> dict[str, Any]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise InputError(f"{folder}: found no case file, expected *.json")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in paths:
         name, platform, expected_s = read_case(path)
         found_s = transfer_all(*platform).finish_s
@@ -103,6 +105,7 @@ class Speed:
     simgrid_s: float | None
     ratio: float | None
     difference: float | None
+    simgrid_version: str | None
 
 
 def flows_between(
@@ -145,26 +148,59 @@ def fat_tree(k: int, flows: int) -> Platform:
     return flows_between(half * half * k, flows, route)
 
 
-CASES: dict[str, Callable[[], Platform]] = {
-    "star, 64 hosts": lambda: star(64, 10_000),
-    "fat tree k=8, 128 hosts": lambda: fat_tree(8, 10_000),
+def dragonfly(routers: int, hosts: int, flows: int) -> Platform:
+    """Groups of routers, all joined in a group; as many links to other groups a router as hosts, one between any two.
+
+    Source: Kim et al., Technology-driven, highly-scalable dragonfly topology, ISCA 2008: a = 2p = 2h is balanced.
+    """
+    groups = routers * hosts + 1
+
+    def gateway(group: int, far_group: int) -> int:
+        return group * routers + (far_group - group - 1) % groups // hosts
+
+    def local(router: int, other: int) -> list[str]:
+        return [f"local {router} to {other}"] if router != other else []
+
+    def route(source: int, target: int, _: np.random.Generator) -> tuple[str, ...]:
+        router, far_router = source // hosts, target // hosts
+        group, far_group = router // routers, far_router // routers
+        path = local(router, far_router)
+        if group != far_group:
+            leaves, arrives = gateway(group, far_group), gateway(far_group, group)
+            path = [*local(router, leaves), f"global {group} to {far_group}", *local(arrives, far_router)]
+        return (f"host {source} up", *path, f"host {target} down")
+
+    return flows_between(groups * routers * hosts, flows, route)
+
+
+CASES: dict[str, tuple[str, Callable[[], Platform]]] = {
+    "star": ("star, 64 hosts", lambda: star(64, 10_000)),
+    "fat-tree-8": ("fat tree k=8, 128 hosts", lambda: fat_tree(8, 10_000)),
+    "dragonfly": ("dragonfly, 72 hosts", lambda: dragonfly(4, 2, 10_000)),
+    "fat-tree-16": ("fat tree k=16, 1,024 hosts", lambda: fat_tree(16, 100_000)),
 }
 
 
 def measure(name: str) -> Speed:
     """One case."""
-    pipes, transfers = CASES[name]()
+    title, make = CASES[name]
+    pipes, transfers = make()
+    print(f"{title}: Paceline …", file=sys.stderr)
     began = time.perf_counter()
     found_s = transfer_all(pipes, transfers, compiled=True).finish_s
     ours_s = time.perf_counter() - began
+    print(f"{title}: Paceline took {ours_s:.3g} s", file=sys.stderr)
     theirs = simgrid(pipes, transfers) if find_spec("simgrid") else None
+    if theirs:
+        print(f"{title}: SimGrid took {theirs['wall_s']:.3g} s", file=sys.stderr)
     return Speed(
-        case=name,
+        case=title,
         flows=len(transfers),
         ours_s=ours_s,
         simgrid_s=theirs["wall_s"] if theirs else None,
         ratio=ours_s / theirs["wall_s"] if theirs else None,
         difference=largest_difference(found_s, theirs["finish_s"]) if theirs else None,
+        simgrid_version=theirs["version"] if theirs else None,
     )
 
 
@@ -176,7 +212,6 @@ def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]
     platform = json.dumps({"links": links, "flows": flows})
     done = subprocess.run(command, input=platform, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
-    print(f"SimGrid {answer['version']}", file=sys.stderr)
     return answer
 
 
@@ -207,7 +242,9 @@ def show_speed(rows: list[Speed], compiling_s: float, console: Console) -> None:
         table.add_row(row.case, str(row.flows), f"{row.ours_s:.3f}", *theirs)
     console.print(table)
     console.print(f"compiling, or loading what was compiled before, took {compiling_s:.1f} s, apart")
-    if all(row.simgrid_s is None for row in rows):
+    if versions := {row.simgrid_version for row in rows} - {None}:
+        console.print(f"SimGrid {', '.join(map(str, versions))}; both were timed one after the other, in this run")
+    else:
         console.print("SimGrid is missing here, so there is nothing to compare with (Debian: python3-simgrid)")
 
 
@@ -215,6 +252,7 @@ def main() -> int:
     """Runs what was asked for and prints it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=Path, metavar="DIR")
+    parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.cases is not None:
@@ -229,7 +267,7 @@ def main() -> int:
             show_cases(answer, Console())
         return 0 if answer["largest_relative_difference"] <= ALLOWED else 1
     compiling_s = compile_s()
-    rows = [measure(name) for name in CASES]
+    rows = [measure(name) for name in options.case or CASES]
     if options.json:
         print(json.dumps({"speed": [asdict(row) for row in rows], "compile_s": compiling_s}))
     else:

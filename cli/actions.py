@@ -33,6 +33,12 @@ class Ask:
         """The scenario, changed and validated; raises `InputError` with every mistake at once."""
         from paceline.scenarios import load
 
+        scenario = load(self.scenario, self.all_changes(), algorithms=self.names())
+        self.make_out()
+        return scenario
+
+    def all_changes(self) -> list[str]:
+        """The changes, and those that options stand for; raises `InputError` for an option that is not there yet."""
         if self.network == "emulated":
             raise InputError("--network: found 'emulated', which is not there yet; expected local")
         changes = list(self.changes)
@@ -44,9 +50,7 @@ class Ask:
             changes.append(f"train.pace={'device' if self.pace else 'none'}")
         if self.network is not None:
             changes.append(f"train.network={self.network}")
-        scenario = load(self.scenario, changes, algorithms=self.names())
-        self.make_out()
-        return scenario
+        return changes
 
     def make_out(self) -> None:
         """Makes the folder for records before anything runs that could not be recorded."""

@@ -16,19 +16,33 @@ import sys
 import threading
 import traceback
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.cli.options import (
+    RUNS,
+    Algorithms,
+    Json,
+    Network,
+    Out,
+    Pace,
+    Quiet,
+    Scenario,
+    Seed,
+    Seeds,
+    Set,
+    Verbose,
+    output,
+)
+from paceline.cli.sweep import sweep
 from paceline.cli.topology import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 Listing = Literal["algorithms", "devices", "topologies", "models", "scenarios"]
-NetworkName = Literal["local", "emulated"]
 
 
 class Guarded(TyperGroup):
@@ -65,58 +79,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
 )
-
-Scenario = Annotated[
-    str,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run.",
-        show_default=False,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
-]
-Algorithms = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,…", help="Only these algorithms; others than the scenario's are added with their defaults."
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
-Seeds = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="So many seeds, counted up from the first; `compare` then gives figures with 95 % intervals."
-    ),
-]
-Out = Annotated[
-    Path,
-    typer.Option(metavar="DIR", help="Where the new folders are made; nothing in it is overwritten.", file_okay=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no progress, no notes.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also where each run is stored; tracebacks of failures.")
-]
-Pace = Annotated[
-    bool | None,
-    typer.Option(
-        "--pace/--no-pace",
-        help="Hold each step to the scenario's device time, or run as fast as this machine goes; "
-        "without either, as the scenario says. Only paced runs can be compared so far.",
-        show_default=False,
-    ),
-]
-Network = Annotated[
-    NetworkName | None,
-    typer.Option(
-        help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
-    ),
-]
-RUNS = Path("runs")
 
 
 def _show_version(wanted: bool) -> None:
@@ -166,7 +128,7 @@ def simulate(
     from paceline.cli import actions
 
     ask = actions.Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out)
-    actions.simulate(ask, _output(ctx, as_json, quiet, verbose))
+    actions.simulate(ask, output(ctx, as_json, quiet, verbose))
 
 
 @app.command()
@@ -204,7 +166,7 @@ def train(
         pace=pace,
         network=network,
     )
-    actions.train(ask, _output(ctx, as_json, quiet, verbose))
+    actions.train(ask, output(ctx, as_json, quiet, verbose))
 
 
 @app.command()
@@ -245,7 +207,7 @@ def compare(
         pace=pace,
         network=network,
     )
-    actions.compare(ask, _output(ctx, as_json, quiet, verbose))
+    actions.compare(ask, output(ctx, as_json, quiet, verbose))
 
 
 @app.command("list")
@@ -263,9 +225,10 @@ def list_(
     """
     from paceline.cli import listing
 
-    listing.show(kind, _output(ctx, as_json))
+    listing.show(kind, output(ctx, as_json))
 
 
+app.command()(sweep)
 app.command()(topology)
 
 
@@ -280,13 +243,6 @@ def schema() -> None:
     from paceline.cli import actions
 
     actions.schema()
-
-
-def _output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Any:
-    from paceline.cli.output import Output
-
-    ctx.meta["verbose"] = verbose
-    return Output(as_json=as_json, quiet=quiet, verbose=verbose)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from paceline.algorithms import METHODS
 from paceline.cli.output import Output
 from paceline.reports.table import plain_table
+from paceline.topologies.catalogue import Spec
 
 Item = dict[str, Any]
 
@@ -24,6 +25,8 @@ def show(kind: str, output: Output) -> None:
 
 def table_of(kind: str, items: list[Item]) -> Table:
     """Name and description of each, and what else a person wants to see at once."""
+    if kind == "devices":
+        return _device_table(items)
     table = plain_table(f"{len(items)} {kind}", first="name")
     table.add_column("description")
     for item in items:
@@ -83,19 +86,38 @@ def scenarios() -> Iterable[Item]:
 
 
 def devices() -> Iterable[Item]:
-    """The devices of the scenarios that come with Paceline; a step's time belongs to a device and a model together."""
-    from paceline.scenarios import SHIPPED, load
+    """Every device of the catalogue with its figures in SI units, each with where it comes from."""
+    from paceline.topologies.catalogue import SPECS, THIS_MACHINE
 
-    for name, path in SHIPPED.items():
-        for device in dict.fromkeys(node.device for node in load(path).plans()[0].cluster.nodes):
-            yield {
-                "name": device.name,
-                "description": f"{1e3 * device.overhead_s:g} ms, {1e3 * device.per_sample_s:g} ms a sample, in {name}",
-                "overhead_s": device.overhead_s,
-                "per_sample_s": device.per_sample_s,
-                "scenario": name,
-                "provenance": device.provenance,
-            }
+    for name, spec in SPECS.items():
+        yield {
+            **dataclasses.asdict(spec),
+            "name": name,
+            "description": _device_line(spec),
+            "aliases": list(spec.aliases),
+        }
+    words = "the machine that you are at: measured when a scenario names it, which takes a second or two"
+    yield {"name": THIS_MACHINE, "description": words, "kind": "cpu", "provenance": {}}
+
+
+def _device_line(spec: Spec) -> str:
+    also = f"; also {', '.join(spec.aliases)}" if spec.aliases else ""
+    return f"{spec.title}, {spec.year}{also}"
+
+
+def _device_table(items: list[Item]) -> Table:
+    """A row a device: peaks by precision, memory and its bandwidth, the far memory's below."""
+    table = plain_table(f"{len(items)} devices", first="name")
+    for column in ("kind", "TFLOP/s", "GB", "GB/s", "description"):
+        table.add_column(column)
+    for item in items:
+        peaks = " ".join(f"{precision} {rate / 1e12:.4g}" for precision, rate in item.get("peaks", {}).items())
+        memory, speed = (
+            "\n".join(f"{item[key] / 1e9:g}" for key in keys if item.get(key))
+            for keys in (("memory_bytes", "far_bytes"), ("bytes_per_s", "far_bytes_per_s"))
+        )
+        table.add_row(item["name"], item["kind"], peaks, memory, speed, item["description"])
+    return table
 
 
 def topologies() -> Iterable[Item]:

@@ -1,8 +1,8 @@
-"""``paceline topology``: a cluster graph in figures, and as a picture."""
+"""``paceline topology``: a cluster graph, by its name or from a file, in figures and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +23,9 @@ def topology(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME",
-            help="One of [bold]paceline list topologies[/], which also shows parameters.",
+            metavar="NAME|FILE",
+            help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
+            "nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML.",
             show_default=False,
         ),
     ],
@@ -52,6 +53,8 @@ def topology(
       paceline topology fat-tree --set k=8 --set link=ib-edr
       paceline topology leaf-spine --set leaves=2 --set node=dgx1
       paceline topology cori-knl --set nodes=384 --json
+      nvidia-smi topo -m > mine.txt; paceline topology mine.txt --set link=nvlink3
+      paceline topology platform.xml --out platform.png
     """
     from paceline.cli.output import Output
 
@@ -60,9 +63,7 @@ def topology(
 
 def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -> None:
     """Answers ``{"name", "nodes", "links", "diameter_hops", "bisection_Bps"}`` and keeps the picture."""
-    from paceline.topologies.registry import build
-
-    graph = build(name, dict(_pair(setting) for setting in settings))
+    graph = _graph(name, dict(_pair(setting) for setting in settings))
     figures = graph.describe()
     if out is not None or not output.as_json:
         from paceline.reports.picture import draw
@@ -76,6 +77,17 @@ def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -
                 raise
             output.note(f"no picture: {error}")  # nobody asked for one, and the figures stand
     output.answer(answer(figures), [] if output.as_json else [_table(graph, figures)])
+
+
+def _graph(name: str, settings: Mapping[str, str]) -> Graph:
+    """What has this name, or is in the file of this name."""
+    from paceline.topologies.importing import load
+    from paceline.topologies.registry import TOPOLOGIES, build
+
+    path = Path(name)
+    if name in TOPOLOGIES or not (path.suffix or path.is_file() or "/" in name):
+        return build(name, settings)
+    return load(path, settings)
 
 
 def answer(figures: Description) -> dict[str, Any]:

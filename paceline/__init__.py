@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paceline.backend.run import train
     from paceline.records import Run
     from paceline.reports.compare import Comparison, compare
+    from paceline.reports.sweep import Sweep, sweep
     from paceline.scenarios import Scenario, load
     from paceline.simulator.run import simulate
 
@@ -24,13 +25,15 @@ _HOMES = {
     "Comparison": "paceline.reports.compare",
     "Run": "paceline.records",
     "Scenario": "paceline.scenarios",
+    "Sweep": "paceline.reports.sweep",
     "compare": "paceline.reports.compare",
     "load": "paceline.scenarios",
     "simulate": "paceline.simulator.run",
+    "sweep": "paceline.reports.sweep",
     "train": "paceline.backend.run",
 }
 
-__all__ = ["Comparison", "Run", "Scenario", "compare", "load", "simulate", "train"]
+__all__ = ["Comparison", "Run", "Scenario", "Sweep", "compare", "load", "simulate", "sweep", "train"]
 
 
 def __getattr__(name: str) -> Any:

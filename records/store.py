@@ -114,21 +114,56 @@ def describe(run: Run) -> dict[str, Any]:
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A hidden folder to build in; it gets its name when the block ends well and is removed when it does not."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    building = _hidden(folder.parent, folder.name)
     try:
         yield building
-        building.chmod(0o755)  # mkdtemp gives 0o700, which would lock colleagues out
-        if folder.exists():  # renaming onto an empty folder would succeed
-            raise FileExistsError(f"{folder} is there already; runs are never overwritten")
-        try:
-            building.rename(folder)
-        except OSError as error:
-            if folder.exists():  # it came between the look and the renaming
-                raise FileExistsError(f"{folder} is there already; runs are never overwritten") from error
-            raise
+        _reveal(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+@dataclasses.dataclass(slots=True)
+class NumberedFolder:
+    """A folder that gets the next free number when it is whole."""
+
+    building: Path
+    path: Path | None = None
+    """where it stands, once it does"""
+
+
+@contextmanager
+def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
+    """As `new_folder`, named by `place` only when the block has ended: what took long to build finds a place."""
+    made = NumberedFolder(_hidden(out, stem))
+    try:
+        yield made
+        while made.path is None:
+            folder = place(out, stem)
+            try:
+                _reveal(made.building, folder)
+                made.path = folder
+            except FileExistsError:  # somebody else took the name since; the next one is free
+                continue
+    finally:
+        shutil.rmtree(made.building, ignore_errors=True)
+
+
+def _hidden(out: Path, name: str) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f".{name}-", dir=out))
+
+
+def _reveal(building: Path, folder: Path) -> None:
+    """Gives a hidden folder its name; raises `FileExistsError` where there is something of that name already."""
+    building.chmod(0o755)  # mkdtemp gives 0o700, which would lock colleagues out
+    if folder.exists():  # renaming onto an empty folder would succeed
+        raise FileExistsError(f"{folder} is there already; runs are never overwritten")
+    try:
+        building.rename(folder)
+    except OSError as error:
+        if folder.exists():  # it came between the look and the renaming
+            raise FileExistsError(f"{folder} is there already; runs are never overwritten") from error
+        raise
 
 
 def place(out: Path, stem: str) -> Path:

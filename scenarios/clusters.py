@@ -16,13 +16,14 @@ from pydantic import (
 )
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.values import Rank
 from paceline.scenarios import fields
-from paceline.scenarios.devices import device_of, known_devices
+from paceline.scenarios.devices import DevicePart, any_device, device_of
 from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
 from paceline.scenarios.layout import Layout, of_nodes, of_system
 from paceline.scenarios.networks import NetworkPart
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import Place, complain, expected, near_miss, wrong
+from paceline.scenarios.problems import Place, complain, expected, wrong
 from paceline.topologies import NO_SPREAD, Cluster, Device, Node
 from paceline.topologies.cluster import sites
 from paceline.topologies.graph import Graph
@@ -35,27 +36,7 @@ MOST_WORKERS = 100_000
 """larger than any machine there is; a slip of the keyboard would otherwise fill the memory"""
 
 
-class DevicePart(Part):
-    name: fields.Name = Field(description="a name for tables and figures")
-    overhead: fields.Time = Field(description="a time with its unit: what every step costs, however few its samples")
-    per_sample: fields.Time = Field(description="a time with its unit: what each sample of a step adds")
-
-    def build(self, workload: WorkloadPart | None = None) -> Device:
-        """The device."""
-        return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
-
-
-def _device(value: object, _: Any) -> object:
-    if isinstance(value, dict | DevicePart):
-        return value if isinstance(value, DevicePart) else DevicePart.model_validate(value)
-    if isinstance(value, str) and value in known_devices():
-        return value
-    hint = near_miss(value, known_devices()) if isinstance(value, str) else ""
-    words = "a device of `paceline list devices`, or a mapping with name, overhead and per_sample"
-    raise expected(f"{words}{hint}")
-
-
-AnyDevice = Annotated[DevicePart | str, WrapValidator(_device)]
+AnyDevice = Annotated[DevicePart | str, WrapValidator(any_device)]
 
 
 class NodePart(Part):
@@ -190,11 +171,19 @@ class ClusterPart(Part):
         """In all."""
         return sum(len(site.seats) for site in self.layout.sites)
 
-    def build(self, workload: WorkloadPart | None = None) -> Cluster:
+    @property
+    def placement(self) -> list[list[Rank]]:
+        """The worker ranks of each node, which do not depend on what its devices are."""
+        sizes = [len(site.seats) for site in self.layout.sites]
+        return [
+            [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
+        ]
+
+    def build(self, workload: WorkloadPart) -> Cluster:
         """The cluster, node by node.
 
         Args:
-            workload: what the devices compute; needed where they come from the catalogue.
+            workload: what the devices compute.
         """
         local = self.network.local.build()
         kinds = [device for _, device in self.devices(workload)]
@@ -214,7 +203,7 @@ class ClusterPart(Part):
             faults=faults_of(self),
         )
 
-    def devices(self, workload: WorkloadPart | None = None) -> list[tuple[Place, Device]]:
+    def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """The device of each kind of node, and where in the section it is named."""
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload))]
@@ -224,7 +213,7 @@ class ClusterPart(Part):
             for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
         ]
 
-    def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart | None) -> Device:
+    def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node whose devices nobody names is refused"
         return device_of(which, workload)

@@ -22,6 +22,7 @@ def load(
     overrides: Sequence[str] = (),
     *,
     algorithms: Sequence[str] | None = None,
+    varied: Sequence[str] = (),
 ) -> Scenario:
     """The scenario of a file, checked.
 
@@ -30,6 +31,7 @@ def load(
             braces in it), a mapping, or a scenario.
         overrides: changes ``path=value``, applied before anything is checked.
         algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others.
+        varied: further changes ``path=value``, those of one point of a sweep.
 
     Raises:
         ScenarioError: with every mistake: where it is, what was found, and what would be right.
@@ -43,6 +45,8 @@ def load(
     name, data, problems = read(source.dump() if isinstance(source, Scenario) else source)
     for change in overrides:
         problems += override(data, change)
+    for change in varied:
+        problems += override(data, change, "--vary")
     for key in unused_hyperparameters(data):
         hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"

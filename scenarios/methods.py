@@ -80,7 +80,7 @@ def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> 
     complain(faults)
     made = method(**right)
     if "cluster" in info.data:
-        complain([_blame(text, right) for text in made.problems(info.data["cluster"].build().placement)])
+        complain([_blame(text, right) for text in made.problems(info.data["cluster"].placement)])
     return made
 
 

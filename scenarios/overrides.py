@@ -1,4 +1,4 @@
-"""Changes to a scenario's data before it is validated: ``--set path=value`` and ``--algorithms a,b``.
+"""Changes to a scenario's data before it is validated: ``--set path=value``, ``--vary`` likewise, ``--algorithms a,b``.
 
 A path is keys and list positions, as in the messages: ``cluster.nodes[1].device.overhead=8 ms``. An entry of a list of
 named things may be given by its name: ``algorithms.agd.delay=2``. The value is read as YAML.
@@ -16,8 +16,8 @@ from paceline.scenarios.text import parse
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 
 
-def override(data: Any, change: str) -> list[Problem]:
-    """Applies one ``path=value`` to `data` in place; answers what is wrong with it.
+def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
+    """Applies one ``path=value`` to `data` in place; answers what is wrong with it, by the option it was given with.
 
     >>> data = {"algorithms": ["sync-sgd", "agd"]}
     >>> override(data, "algorithms.agd.delay=2"), override(data, "stop.epochs=3")
@@ -28,9 +28,9 @@ def override(data: Any, change: str) -> list[Problem]:
     path, equals, text = change.partition("=")
     place = _place(path.strip())
     if not equals or not place:
-        return [Problem((), f"--set: found {change!r}, expected path=value, such as cluster.nodes[0].count=2")]
-    value, problems = parse(text, f"--set {path}")
-    return problems or _put(data, place, value)
+        return [Problem((), f"{option}: found {change!r}, expected path=value, such as cluster.nodes[0].count=2")]
+    value, problems = parse(text, f"{option} {path}")
+    return problems or _put(data, place, value, option)
 
 
 def _place(path: str) -> Place:
@@ -41,7 +41,7 @@ def _place(path: str) -> Place:
     return tuple(steps) if at == len(path) else ()
 
 
-def _put(data: Any, place: Place, value: Any) -> list[Problem]:
+def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:
     here = data
     for depth, step in enumerate(place):
         last = depth == len(place) - 1
@@ -54,7 +54,7 @@ def _put(data: Any, place: Place, value: Any) -> list[Problem]:
             if not last and isinstance(here[key], str):
                 here[key] = {"name": here[key]}  # an algorithm written as its name alone
         else:
-            return [Problem((), f"--set {path_of(place)}: {_why_not(here, place[:depth], step)}")]
+            return [Problem((), f"{option} {path_of(place)}: {_why_not(here, place[:depth], step)}")]
         if last:
             here[key] = value
         else:

@@ -84,9 +84,13 @@ class Plan:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.
 
-        A layer's work is taken to be proportional to its parameters, which is right for dense layers.
+        The first device that knows them says it for all. Where none does, a layer's work is taken to be proportional to
+        its parameters, which is right for dense layers.
         """
         layout = self.job.learner.layout
+        for node in self.cluster.nodes:
+            if len(node.device.forward_shares) == len(layout.layers):
+                return node.device.forward_shares, node.device.backward_shares
         shares = [(layer.stop - layer.start) / layout.size for layer in layout.layers]
         return [FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares]
 
@@ -107,7 +111,7 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
             cluster=cluster,
             stretch=scenario.train.stretch if paced else 1.0,
         )
-        for name, method in zip(_names(scenario.algorithms), scenario.algorithms, strict=True)
+        for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
         for seed in seeds
     ]
 
@@ -124,11 +128,11 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
     return replace(job, budget=Budget(samples=samples, seconds=stop.seconds, accuracy=stop.accuracy))
 
 
-def _names(methods: Sequence[Method]) -> list[str]:
+def names_of(methods: Sequence[Method]) -> list[str]:
     """A name for each: the method's, with the hyper-parameters that tell it apart where a method is there twice.
 
     >>> from paceline.algorithms import find
-    >>> _names([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
+    >>> names_of([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
     ['sync-sgd', 'agd(delay=1)', 'agd(delay=4)']
     """
     often = Counter(method.name for method in methods)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
@@ -32,6 +33,9 @@ class WorkloadPart(Part):
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
     precision: str = Field(default="float32", description="of weights and gradients: float32 or float64")
+    arithmetic: fields.Arithmetic = Field(
+        default="fp32", description="what devices of the catalogue compute in: fp32, tf32, fp16, bf16, fp64 or amp"
+    )
     options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
 
     def learner(self, seed: int) -> Learner:
@@ -104,7 +108,7 @@ class Scenario(Part):
     @field_validator("workload")
     @classmethod
     def _trainable(cls, workload: WorkloadPart, info: ValidationInfo) -> WorkloadPart:
-        given = workload.model_dump(exclude={"batch_per_worker"})
+        given = workload.model_dump(exclude={"batch_per_worker", "arithmetic"})
         faults: list[Fault] = []
         for text in problems(**given):
             key, _, rest = text.partition(": ")
@@ -116,6 +120,14 @@ class Scenario(Part):
                 words = f"at most {workload.population // workers}, so that {workers} workers"
                 words += f" together take no more than all {workload.population} samples at once"
                 complain([(("batch_per_worker",), expected(words), batch)])
+            try:
+                info.data["cluster"].devices(workload)
+            except InputError as error:  # a model whose work is not known, or that does not fit into memory
+                complain([((), wrong(str(error)), workload)])
+            try:
+                info.data["cluster"].devices(workload)
+            except InputError as error:  # what a device of the catalogue cannot do: the batch does not fit
+                complain([((), wrong(str(error)), workload)])
         return workload
 
     @field_validator("algorithms")

@@ -77,7 +77,7 @@ class GraphFabric:
     >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
     >>> fabric = GraphFabric(on_a_star([(device, 2), (device, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"]))
     >>> fabric.path(Rank(0), Rank(2), 1000).ports, fabric.path(Rank(0), Rank(1), 1000).ports
-    (('host0>switch', 'switch>host1'), ('local host0',))
+    (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
     """
 
     def __init__(self, cluster: Cluster, routing: Rule = "shortest", seed: int = 0) -> None:
@@ -85,8 +85,10 @@ class GraphFabric:
         self._all_routes = self._routes = Routes(cluster.graph, routing, seed)
         self._known: dict[tuple[str, str, int], tuple[Connection, ...]] = {}
         self._paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = {}
-        self._local = {seat: node.local for node in cluster.nodes for seat in (node.host, *node.seats)}
-        self.capacity: dict[Port, float] = {f"local {seat}": link.bytes_per_s for seat, link in self._local.items()}
+        self.capacity: dict[Port, float] = {}
+        for rank in map(Rank, range(cluster.workers + 1)):
+            rate = cluster.nodes[cluster.node_of(rank)].local.bytes_per_s
+            self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
             one, other = connection.ends
             self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
@@ -108,7 +110,7 @@ class GraphFabric:
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:
-            return self._inside(here, nbytes)
+            return self._inside(source, to, nbytes)
         if (key := (here, there, flow)) not in self._known:
             self._known[key] = self._routes.between(here, there, flow).connections
         hops = self._known[key]
@@ -117,11 +119,13 @@ class GraphFabric:
             known = self._paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
 
-    def _inside(self, seat: str, nbytes: float) -> Path:
-        link = self._local[seat]
+    def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
+        link = self._cluster.nodes[self._cluster.node_of(source)].local
         piece = link.piece(nbytes)
         limit = piece.bytes_per_s if link.pieces else math.inf
-        return Path((f"local {seat}",), piece.latency_s, link.medium, limit, link.send_s, link.receive_s)
+        one, other = (min(rank, self._cluster.workers) for rank in (source, to))
+        ports = (f"out of rank {one}", f"into rank {other}")
+        return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s)
 
     def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
         ports: list[Port] = []
@@ -130,7 +134,7 @@ class GraphFabric:
             ports.append(port(here, there))
             here = there
         pieces = [hop.link.piece(nbytes) for hop in hops]
-        limits = [piece.bytes_per_s for piece, hop in zip(pieces, hops, strict=True) if hop.link.pieces]
+        limits = [piece.bytes_per_s * hop.count for piece, hop in zip(pieces, hops, strict=True) if hop.link.pieces]
         return Path(
             ports=tuple(ports),
             latency_s=sum(piece.latency_s for piece in pieces),

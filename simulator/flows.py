@@ -38,7 +38,7 @@ def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]
     for flow in flows:
         fluid.enter(net, add_flow(net, [number[port] for port in flow], 1.0), 0.0)
     fluid.solve(net, 0.0)
-    return list(net.rate)
+    return [flow.rate for flow in net.flows]
 
 
 @dataclass(slots=True)
@@ -83,8 +83,8 @@ class Flows:
         self._to_solve = False
         self._left: list[int] = []
         """flows that have left the network at this instant"""
-        self._changed: list[int] = []
-        """links that have"""
+        self._changed: dict[int, float] = {}
+        """links that carry more or less from this instant on"""
         self._to_enter: dict[simpy.Event, _Flow] = {}
         self._solved_s = env.now
         self._soonest_s: float | None = None
@@ -93,10 +93,11 @@ class Flows:
     @property
     def carried_bytes(self) -> dict[Port, float]:
         """What has gone through each port so far, as rates times durations."""
-        net, carried = self._net, list(self._net.carried)
-        for flow in self._done:
-            for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-                carried[net.link[entry]] += net.rate[flow] * (self._env.now - net.since[flow])
+        net, carried = self._net, [link.carried for link in self._net.links]
+        for number in self._done:
+            flow = net.flows[number]
+            for entry in net.entries[flow.first : flow.first + flow.hops]:
+                carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
         return {port: carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
@@ -117,8 +118,7 @@ class Flows:
         """
         if not 0.0 <= bytes_per_s < inf:
             raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
-        self._net.capacity[self._number[port]] = float(bytes_per_s)
-        self._changed.append(self._number[port])
+        self._changed[self._number[port]] = float(bytes_per_s)
         self._solve_afterwards()
 
     def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
@@ -132,7 +132,7 @@ class Flows:
         flow.ports = ports
         if flow.number != NONE:
             self._leave(flow.number)
-            flow.remaining, flow.number = self._net.remaining[flow.number], NONE
+            flow.remaining, flow.number = self._net.flows[flow.number].remaining, NONE
         if ports or flow.limit_bytes_per_s < inf:
             self._to_enter[event] = flow
         else:
@@ -140,6 +140,16 @@ class Flows:
             del self._under_way[event]
             event.succeed()
         self._solve_afterwards()
+
+    def remaining(self, event: simpy.Event) -> float:
+        """Bytes that are still to come of the flow that the event stands for."""
+        flow = self._under_way.get(event)
+        if flow is None:
+            return 0.0
+        if flow.number == NONE:
+            return flow.remaining
+        its = self._net.flows[flow.number]
+        return max(0.0, its.remaining - its.rate * (self._env.now - its.since))
 
     def _leave(self, number: int) -> None:
         fluid.leave(self._net, number, self._env.now)
@@ -152,9 +162,10 @@ class Flows:
             route.append(self._limit(flow.limit_bytes_per_s))
         if unused := self._unused.get(len(route)):
             flow.number = unused.pop()
-            first = self._net.first[flow.number]
-            self._net.link[first : first + len(route)] = route
-            self._net.remaining[flow.number] = flow.remaining
+            known = self._net.flows[flow.number]
+            known.remaining = flow.remaining
+            for entry, link in zip(self._net.entries[known.first : known.first + known.hops], route, strict=True):
+                entry.link = link
         else:
             flow.number = add_flow(self._net, route, flow.remaining)
         self._done[flow.number] = done
@@ -164,15 +175,16 @@ class Flows:
         if not self._unused_limits:
             return add_link(self._net, bytes_per_s)
         link = self._unused_limits.pop()
-        self._net.capacity[link] = bytes_per_s
+        fluid.change(self._net, link, bytes_per_s)
         return link
 
     def _forget(self, number: int) -> None:
         """The number, and the link that was a limit, are free for others."""
-        last = self._net.link[self._net.first[number] + self._net.hops[number] - 1]
+        flow = self._net.flows[number]
+        last = self._net.entries[flow.first + flow.hops - 1].link
         if last >= len(self._number):
             self._unused_limits.append(last)
-        self._unused.setdefault(self._net.hops[number], []).append(number)
+        self._unused.setdefault(flow.hops, []).append(number)
 
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
@@ -183,16 +195,14 @@ class Flows:
         """New rates, and a timer for those that end first under them."""
         self._to_solve, self._solved_s = False, self._env.now
         for number in self._left:
-            fluid.wake(self._net, number)
             self._forget(number)
-        for link in self._changed:
-            fluid.disturb(self._net, link)
+        for link, bytes_per_s in self._changed.items():
+            fluid.change(self._net, link, bytes_per_s)
         for done, flow in self._to_enter.items():
             self._enter(done, flow)
-        self._left, self._changed, self._to_enter = [], [], {}
+        self._left, self._changed, self._to_enter = [], {}, {}
         fluid.solve(self._net, self._solved_s)
-        ends = self._net.ends
-        soonest_s = ends.key[ends.order[0]] if ends.size[0] > 0 else inf
+        soonest_s = fluid.least(self._net.ends)
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
@@ -206,7 +216,8 @@ class Flows:
         self._soonest_s = None
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
-        while (number := fluid.next_end(self._net, latest_s)) != NONE:
+        while fluid.least(self._net.ends) <= latest_s:
+            number = self._net.ends.order[0]
             through.append(self._done[number])
             self._leave(number)
         for done in sorted(through, key=lambda one: self._under_way[one].begun):

@@ -2,27 +2,27 @@
 
 Rules of this file:
 
-* It knows flows and links by number, and no clock but the seconds it is told: `flows` puts SimPy around it, `transfers`
-  runs a whole list of flows at once.
-* Everything is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and on arrays, as
-  machine code. Whoever compiles it needs no second version, and every test of one is a test of the other.
+* It knows no clock but the seconds it is told: `flows` puts SimPy around it, `transfers` runs a whole list of flows.
+* All is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and as machine code on
+  arrays of records: every test of one is a test of the other.
 * A flow ends when its turn comes in the queue of ends, not when what remains is nought: no rounding can lose one.
 
 How a change is solved. Rates are max-min fair exactly if every flow has a bottleneck: a link that is full and on which
-nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). So: free the flows that the change may move, share among
-them what the others leave (progressive filling), and look whether every flow on their links still has its bottleneck.
-Those that have not are freed too, and so on until none is left. Links that are not full pass nothing on; a connected
-component is solved as a whole only where all of it moves.
+nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). Progressive filling finds them: all rates rise together,
+and who comes to a link that is full stops there. A turn goes through this filling, from low rates to high, but of most
+flows it is known how it ends: they keep their rate. Two things free one to rise and find a new bottleneck, and each
+shows when the filling has come to the rate in question, so that all below is settled:
+
+* a link is full, and someone who keeps his rate is faster than those who rise there: he has to share;
+* this is the rate of those whom a link holds back, and it will not be full: it lets them go.
+
+So a flow is freed and stopped once at most, nothing is filled twice, and what no change reaches is not looked at.
 """
 
 from __future__ import annotations
 
-from paceline.simulator.net import NONE, Floats, Ints, Net, Queue
+from paceline.simulator.net import NONE, Floats, Net, Queue
 
-FIXED, FILLED, FREED = 0, 1, 2
-"""a flow that keeps its rate; one that shares what is spare; one that will, from the next filling on"""
-UNTOUCHED, SURVEYED, CHANGED = 0, 1, 2
-"""a link that no change has reached; one that has been looked at since; one that has not"""
 CLOSE = 1e-12
 """rates this near to each other are equal, and links this near to full are: sums differ in their last bits"""
 TICK = 1e-15
@@ -50,6 +50,11 @@ def take(queue: Queue, item: int) -> None:
     last = queue.order[queue.size[0]]
     if last != item:
         sink(queue, last, rise(queue, last, at))
+
+
+def least(queue: Queue) -> float:
+    """The key of the first item; infinite where there is none."""
+    return queue.key[queue.order[0]] if queue.size[0] > 0 else float("inf")
 
 
 def rise(queue: Queue, item: int, at: int) -> int:
@@ -86,196 +91,190 @@ def sink(queue: Queue, item: int, at: int) -> None:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def enter(net: Net, flow: int, now: float) -> None:
+def enter(net: Net, number: int, now: float) -> None:
     """A flow begins; it has no rate until the change is solved."""
-    net.since[flow] = now
-    net.rate[flow] = 0.0
-    net.bottleneck[flow] = NONE
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        front = net.head[net.link[entry]]
-        net.before[entry] = NONE
-        net.after[entry] = front
-        if front != NONE:
-            net.before[front] = entry
-        net.head[net.link[entry]] = entry
-    free(net, flow)
+    flow = net.flows[number]
+    flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
+    for at in range(flow.first, flow.first + flow.hops):
+        entry = net.entries[at]
+        link = net.links[entry.link]
+        entry.before, entry.after = NONE, link.head
+        if link.head != NONE:
+            net.entries[link.head].before = at
+        link.head = at
+    free(net, number)
 
 
-def leave(net: Net, flow: int, now: float) -> None:
-    """A flow ends; who shared with it learns of that from `wake`, when all that end together have left."""
-    account(net, flow, now)
-    take(net.ends, flow)
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        before, after = net.before[entry], net.after[entry]
-        if before != NONE:
-            net.after[before] = after
+def leave(net: Net, number: int, now: float) -> None:
+    """A flow ends, and makes room."""
+    flow = net.flows[number]
+    account(net, number, now)
+    take(net.ends, number)
+    net.links[flow.bottleneck].holding -= 1
+    for at in range(flow.first, flow.first + flow.hops):
+        entry = net.entries[at]
+        link = net.links[entry.link]
+        if entry.before != NONE:
+            net.entries[entry.before].after = entry.after
         else:
-            net.head[net.link[entry]] = after
-        if after != NONE:
-            net.before[after] = before
+            link.head = entry.after
+        if entry.after != NONE:
+            net.entries[entry.after].before = entry.before
+        link.room = link.room + flow.rate if link.head != NONE else link.capacity
+        link.carried += flow.moved
+        if link.holding > 0 and net.holds.place[entry.link] == NONE:
+            put(net.holds, entry.link, link.held)
 
 
-def wake(net: Net, flow: int) -> None:
-    """Frees those whom the links of a flow that has left held back."""
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        link = net.link[entry]
-        other = net.head[link]
-        while other != NONE:
-            if net.bottleneck[net.owner[other]] == link:
-                free(net, net.owner[other])
-            other = net.after[other]
+def change(net: Net, number: int, capacity: float) -> None:
+    """A link carries so much from now on. All on it are freed; who leaves now has to have left before."""
+    link = net.links[number]
+    at = link.head
+    while at != NONE:
+        free(net, net.entries[at].flow)
+        at = net.entries[at].after
+    link.capacity = link.room = capacity
+    if link.waiting > 0:
+        put(net.levels, number, capacity / link.waiting)
 
 
-def disturb(net: Net, link: int) -> None:
-    """Frees everybody on a link whose capacity has changed."""
-    entry = net.head[link]
-    while entry != NONE:
-        free(net, net.owner[entry])
-        entry = net.after[entry]
-
-
-def free(net: Net, flow: int) -> None:
-    """The flow is to get a new rate."""
-    if net.state[flow] != FIXED:
+def free(net: Net, number: int) -> None:
+    """The flow is to get a new rate, and leaves the old one to whom it may concern."""
+    flow = net.flows[number]
+    if flow.turn == net.turn[0]:
         return
-    net.state[flow] = FREED
-    net.flows[net.sizes[1]] = flow
-    net.sizes[1] += 1
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        link = net.link[entry]
-        if net.reached[link] == UNTOUCHED:
-            net.links[net.sizes[0]] = link
-            net.sizes[0] += 1
-        net.reached[link] = CHANGED
+    if flow.bottleneck != NONE:
+        net.links[flow.bottleneck].holding -= 1
+    flow.turn, flow.rising, flow.bottleneck = net.turn[0], 1, NONE
+    for at in range(flow.first, flow.first + flow.hops):
+        index = net.entries[at].link
+        link = net.links[index]
+        link.room += flow.rate
+        link.waiting += 1
+        level = max(link.room, 0.0) / link.waiting
+        if link.waiting == 1 or level < net.levels.key[index]:
+            put(net.levels, index, level)
+        if link.holding > 0 and net.holds.place[index] == NONE:
+            put(net.holds, index, link.held)
 
 
-def account(net: Net, flow: int, now: float) -> None:
+def account(net: Net, number: int, now: float) -> None:
     """Books what the flow has moved since its rate was set."""
-    moved = net.rate[flow] * (now - net.since[flow])
-    net.since[flow] = now
-    net.remaining[flow] -= moved
-    for entry in range(net.first[flow], net.first[flow] + net.hops[flow]):
-        net.carried[net.link[entry]] += moved
+    flow = net.flows[number]
+    moved = flow.rate * (now - flow.since)
+    flow.since, flow.moved = now, flow.moved + moved
+    flow.remaining -= moved
 
 
 # --- solving ---------------------------------------------------------------------------------------------------------
 
 
 def solve(net: Net, now: float) -> None:
-    """New rates, and new ends, for all whom the changes at this time reach."""
-    fill(net)
-    while widen(net):
-        fill(net)
-    for at in range(net.sizes[1]):
-        flow = net.flows[at]
-        net.state[flow] = FIXED
-        if net.fresh[flow] != net.rate[flow] or net.ends.place[flow] == NONE:
-            account(net, flow, now)
-            net.rate[flow] = net.fresh[flow]
-            put(net.ends, flow, now + until(net.remaining[flow], net.rate[flow]))
-    for at in range(net.sizes[0]):
-        net.reached[net.links[at]] = UNTOUCHED
-    net.sizes[0] = net.sizes[1] = 0
+    """New rates, and new ends, for all whom the changes at this time reach: the filling, from low rates to high."""
+    while net.levels.size[0] > 0 or net.holds.size[0] > 0:
+        if net.holds.size[0] == 0 or least(net.levels) < least(net.holds):
+            fill(net, net.levels.order[0], now)
+        else:
+            let_go(net, net.holds.order[0])
+    net.turn[0] += 1
+
+
+def fill(net: Net, number: int, now: float) -> None:
+    """The filling has come to where a link may be full."""
+    link = net.links[number]
+    level = net.levels.key[number] * (1.0 + CLOSE)
+    if link.room <= level * link.waiting and link.turn != net.turn[0]:
+        survey(net, number)
+    share = max(link.room, 0.0) / link.waiting
+    if share > level:
+        put(net.levels, number, share)  # flows that stopped elsewhere have left it more
+    elif link.quickest > share * (1.0 + CLOSE):
+        squeeze(net, number)
+    else:
+        stop(net, number, share, now)
+
+
+def survey(net: Net, number: int) -> None:
+    """Counts anew what is left of a link, lest rounding adds up, and finds the quickest that keep their rates."""
+    link = net.links[number]
+    room, quickest = link.capacity, 0.0
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if not flow.rising:
+            room -= flow.rate
+            if flow.turn != net.turn[0]:
+                quickest = max(quickest, flow.rate)
+        at = entry.after
+    link.turn, link.room, link.quickest = net.turn[0], room, quickest
+
+
+def squeeze(net: Net, number: int) -> None:
+    """Those who are quickest on a full link have to share with those who rise."""
+    link = net.links[number]
+    quick = link.quickest * (1.0 - CLOSE)
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if flow.rate >= quick and flow.turn != net.turn[0]:
+            free(net, entry.flow)
+        at = entry.after
+    survey(net, number)
+    put(net.levels, number, max(link.room, 0.0) / link.waiting)
+
+
+def stop(net: Net, number: int, rate: float, now: float) -> None:
+    """Those who rise on a full link stop; what they leave on other links is for others."""
+    full = net.links[number]
+    full.held = rate
+    at = full.head
+    while at != NONE:
+        entry = net.entries[at]
+        flow = net.flows[entry.flow]
+        if flow.rising:
+            flow.rising, flow.bottleneck = 0, number
+            full.holding += 1
+            for hop in range(flow.first, flow.first + flow.hops):
+                index = net.entries[hop].link
+                link = net.links[index]
+                link.room -= rate
+                link.waiting -= 1
+                if link.waiting == 0:
+                    take(net.levels, index)
+            if rate != flow.rate or net.ends.place[entry.flow] == NONE:
+                account(net, entry.flow, now)
+                flow.rate = rate
+                put(net.ends, entry.flow, now + until(flow.remaining, rate))
+        at = entry.after
+
+
+def let_go(net: Net, number: int) -> None:
+    """Frees those whom a link has held back, if it has more to give than to them and, as much, to those who rise."""
+    link = net.links[number]
+    take(net.holds, number)
+    if link.turn != net.turn[0]:
+        survey(net, number)
+    asked = link.waiting * link.held
+    if link.room - asked <= CLOSE * (asked if link.waiting > 0 else link.capacity):
+        return
+    at = link.head
+    while at != NONE:
+        entry = net.entries[at]
+        if net.flows[entry.flow].bottleneck == number:
+            free(net, entry.flow)
+        at = entry.after
 
 
 def until(remaining: float, rate: float) -> float:
-    """The seconds that the rest takes: none where nothing is left, for ever where the flow stands still."""
+    """The seconds that the rest takes, at a rate that may be none; nothing takes no time even so."""
     if remaining <= 0.0:
         return 0.0
     return remaining / rate if rate > 0.0 else float("inf")
 
 
-def fill(net: Net) -> None:
-    """Progressive filling: freed flows rise together; those on a link that is full stop; the rest rise on."""
-    for at in range(net.sizes[1]):
-        net.state[net.flows[at]] = FILLED
-        net.fresh[net.flows[at]] = NONE
-    for at in range(net.sizes[0]):
-        link = net.links[at]
-        if net.reached[link] == CHANGED:
-            survey(net, link)
-        net.room[link], net.waiting[link], net.full[link] = net.spare[link], net.sharers[link], 0
-        put(net.levels, link, max(net.room[link], 0.0) / net.waiting[link])
-    rising = net.sizes[1]
-    while rising > 0:
-        link = net.levels.order[0]
-        level = net.levels.key[link]
-        share = net.room[link] / max(net.waiting[link], 1)
-        if net.waiting[link] > 0 and share > level * (1.0 + CLOSE):
-            put(net.levels, link, share)  # flows that stopped elsewhere have left it more
-            continue
-        take(net.levels, link)
-        if net.waiting[link] > 0:
-            rising -= stop(net, link, max(level, share))
-    for at in range(net.levels.size[0]):
-        net.levels.place[net.levels.order[at]] = NONE
-    net.levels.size[0] = 0
-
-
-def survey(net: Net, link: int) -> None:
-    """What the flows that keep their rates leave of a link, and what they ask of the others there."""
-    spare, sharers, quickest, held = net.capacity[link], 0, 0.0, float("inf")
-    entry = net.head[link]
-    while entry != NONE:
-        flow = net.owner[entry]
-        if net.state[flow] == FILLED:
-            sharers += 1
-        else:
-            spare -= net.rate[flow]
-            quickest = max(quickest, net.rate[flow])
-            if net.bottleneck[flow] == link:
-                held = min(held, net.rate[flow])
-        entry = net.after[entry]
-    net.spare[link], net.sharers[link], net.quickest[link], net.held[link] = spare, sharers, quickest, held
-    net.reached[link] = SURVEYED
-
-
-def stop(net: Net, full: int, level: float) -> int:
-    """Those who still rise on a full link stop; what they leave on other links is for others. Says how many."""
-    stopped = 0
-    net.full[full] = 1
-    entry = net.head[full]
-    while entry != NONE:
-        flow = net.owner[entry]
-        if net.state[flow] == FILLED and net.fresh[flow] < 0.0:
-            stopped += 1
-            net.fresh[flow] = level
-            net.bottleneck[flow] = full
-            for hop in range(net.first[flow], net.first[flow] + net.hops[flow]):
-                link = net.link[hop]
-                net.room[link] -= level
-                net.waiting[link] -= 1
-                net.level[link] = level
-        entry = net.after[entry]
-    return stopped
-
-
-def widen(net: Net) -> bool:
-    """Frees the flows that have lost their bottleneck, or are faster than one allows; says whether there are any."""
-    links, flows = net.sizes[0], net.sizes[1]
-    for at in range(links):
-        link = net.links[at]
-        # levels only rise, so the last to stop on a link is the fastest of those that have a new rate
-        level = net.level[link] * (1.0 + CLOSE)
-        lost = net.room[link] > net.capacity[link] * CLOSE or net.held[link] * (1.0 + CLOSE) < net.level[link]
-        if (lost and net.held[link] < float("inf")) or (net.full[link] and net.quickest[link] > level):
-            entry = net.head[link]
-            while entry != NONE:
-                flow = net.owner[entry]
-                if (lost and net.bottleneck[flow] == link) or (net.full[link] and net.rate[flow] > level):
-                    free(net, flow)
-                entry = net.after[entry]
-    return net.sizes[1] > flows
-
-
 # --- a whole list of flows -------------------------------------------------------------------------------------------
-
-
-def next_end(net: Net, latest: float) -> int:
-    """The flow that ends next and no later; NONE if there is none."""
-    if net.ends.size[0] == 0 or net.ends.key[net.ends.order[0]] > latest:
-        return NONE
-    return net.ends.order[0]
 
 
 def together(soonest: float, now: float) -> float:
@@ -283,25 +282,18 @@ def together(soonest: float, now: float) -> float:
     return soonest + CLOSE * (soonest - now) + TICK * soonest
 
 
-def play(net: Net, order: Ints, start: Floats, finish: Floats, leaving: Ints) -> int:
-    """Runs flows that start in this order to their ends; fills in when, and counts the times that were solved for."""
+def play(net: Net, times: Floats) -> int:
+    """Flows start in the order of their numbers, at times whose place their ends take; says how often it solved."""
     now, arrived, solved = 0.0, 0, 0
-    while arrived < len(order) or net.ends.size[0] > 0:
-        soonest = net.ends.key[net.ends.order[0]] if net.ends.size[0] > 0 else float("inf")
-        latest = together(soonest, now) if soonest < float("inf") else soonest
-        now = min(soonest, start[order[arrived]]) if arrived < len(order) else soonest
-        left = 0
-        flow = next_end(net, latest) if now == soonest else NONE
-        while flow != NONE:
-            finish[flow] = net.ends.key[flow]
+    while arrived < len(times) or net.ends.size[0] > 0:
+        soonest, latest = least(net.ends), together(least(net.ends), now)
+        now = min(soonest, times[arrived]) if arrived < len(times) else soonest
+        while now == soonest and least(net.ends) <= latest:
+            flow = net.ends.order[0]
+            times[flow] = net.ends.key[flow]
             leave(net, flow, now)
-            leaving[left] = flow
-            left += 1
-            flow = next_end(net, latest)
-        for at in range(left):
-            wake(net, leaving[at])
-        while arrived < len(order) and start[order[arrived]] <= now:
-            enter(net, order[arrived], now)
+        while arrived < len(times) and times[arrived] <= now:
+            enter(net, arrived, now)
             arrived += 1
         solve(net, now)
         solved += 1

@@ -1,15 +1,18 @@
-"""The columns that the network engine works on: links, flows, and the entries where they meet.
+"""What the network engine works on: links, flows, and the entries where they meet.
 
 Rules of this file:
 
-* Columns are lists, which grow while a run goes on and are quick to index one by one, or arrays, which machine code
-  takes. Both are filled here and nowhere else.
+* Each kind stands in a table, and everything is named by its number there. Tables are lists of objects, which grow
+  while a run goes on, or arrays of records with the same fields, which machine code takes. Both are filled here and
+  nowhere else.
 * A link is not more than its capacity. A limit on each single flow is a link of that flow's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +20,60 @@ import numpy as np
 Floats = MutableSequence[float]
 Ints = MutableSequence[int]
 NONE = -1
-"""no flow, no link, no entry, no place"""
+"""no flow, no link, no entry, no place, no turn"""
+
+
+@dataclass(slots=True)
+class Link:
+    """What flows share."""
+
+    capacity: float
+    room: float
+    """what no flow has that keeps its rate"""
+    carried: float = 0.0
+    """bytes of flows that have left, as rates times durations"""
+    head: int = NONE
+    """its first entry"""
+    holding: int = 0
+    """how many flows it is the bottleneck of"""
+    held: float = 0.0
+    """their rate"""
+    waiting: int = 0
+    """entries of flows that rise"""
+    quickest: float = 0.0
+    """none of the others is faster"""
+    turn: int = NONE
+    """the latest in which that was found out, and the room counted"""
+
+
+@dataclass(slots=True)
+class Flow:
+    """What remains of so many bytes, and how fast it goes."""
+
+    first: int
+    hops: int
+    """its entries are first, first + 1, …, first + hops - 1"""
+    remaining: float
+    moved: float = 0.0
+    """bytes since it entered"""
+    since: float = 0.0
+    """the time at which so much remained"""
+    rate: float = 0.0
+    bottleneck: int = NONE
+    turn: int = NONE
+    """the latest in which it was freed"""
+    rising: int = 0
+    """1 from then until it has its new rate"""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A flow's place in the list of those that a link carries."""
+
+    link: int
+    flow: int
+    after: int = NONE
+    before: int = NONE
 
 
 class Queue(NamedTuple):
@@ -30,63 +86,25 @@ class Queue(NamedTuple):
 
 
 class Net(NamedTuple):
-    """Links, flows and their meetings (a flow's entry on a link), as columns."""
+    """The tables, and who is next."""
 
-    # of a link
-    capacity: Floats
-    carried: Floats
-    """bytes so far, as rates times durations"""
-    head: Ints
-    """its first entry"""
-    reached: Ints
-    spare: Floats
-    """what those that keep their rates leave"""
-    sharers: Ints
-    """entries of flows that do not"""
-    quickest: Floats
-    """the highest rate kept"""
-    held: Floats
-    """the lowest rate kept for the sake of this link; infinite where there is none"""
-    room: Floats
-    """what is left for those that still rise"""
-    waiting: Ints
-    """their entries"""
-    level: Floats
-    """the rate at which the last one stopped"""
-    full: Ints
-    # of a flow
-    first: Ints
-    hops: Ints
-    """its entries are first, first + 1, …, first + hops - 1"""
-    remaining: Floats
-    since: Floats
-    """the time at which so much remained"""
-    rate: Floats
-    fresh: Floats
-    """its rate to be"""
-    bottleneck: Ints
-    state: Ints
-    # of an entry
-    link: Ints
-    owner: Ints
-    after: Ints
-    before: Ints
-    # what is being solved
-    links: Ints
-    flows: Ints
-    sizes: Ints
-    """how many of `links` and of `flows` are meant"""
+    links: MutableSequence[Link]
+    flows: MutableSequence[Flow]
+    entries: MutableSequence[Entry]
     levels: Queue
-    """links by the rate at which they are full"""
+    """links by the rate at which they are full, or less"""
+    holds: Queue
+    """links by the rate of those that they hold back"""
     ends: Queue
     """flows by the time at which they end"""
+    turn: Ints
+    """the number of this one"""
 
 
 def network(capacity: Iterable[float]) -> Net:
     """Links of such capacities (bytes per second), and no flow yet."""
-    columns: list[Any] = [[] for _ in Net._fields[:-3]]
-    others: list[Any] = [[0, 0], Queue([], [], [], [0]), Queue([], [], [], [0])]
-    net = Net(*columns, *others)
+    levels, holds, ends = (Queue([], [], [], [0]) for _ in range(3))
+    net = Net([], [], [], levels, holds, ends, [0])
     for bytes_per_s in capacity:
         add_link(net, bytes_per_s)
     return net
@@ -94,32 +112,19 @@ def network(capacity: Iterable[float]) -> Net:
 
 def add_link(net: Net, bytes_per_s: float) -> int:
     """A link more; says its number."""
-    net.capacity.append(float(bytes_per_s))
-    net.head.append(NONE)
-    for amounts in (net.carried, net.spare, net.quickest, net.held, net.room, net.level):
-        amounts.append(0.0)
-    for counts in (net.reached, net.sharers, net.waiting, net.full, net.links):
-        counts.append(0)
+    net.links.append(Link(float(bytes_per_s), float(bytes_per_s)))
     _make_room(net.levels)
-    return len(net.capacity) - 1
+    _make_room(net.holds)
+    return len(net.links) - 1
 
 
 def add_flow(net: Net, route: Sequence[int], nbytes: float) -> int:
     """A flow more, which has yet to enter; says its number."""
-    flow = len(net.first)
-    net.first.append(len(net.link))
-    net.hops.append(len(route))
-    net.remaining.append(float(nbytes))
-    for amounts in (net.since, net.rate, net.fresh):
-        amounts.append(0.0)
-    net.bottleneck.append(NONE)
-    for counts in (net.state, net.flows):
-        counts.append(0)
-    net.link.extend(route)
-    for entries, value in ((net.owner, flow), (net.after, NONE), (net.before, NONE)):
-        entries.extend([value] * len(route))
+    number = len(net.flows)
+    net.flows.append(Flow(len(net.entries), len(route), float(nbytes)))
+    net.entries.extend([Entry(link, number) for link in route])
     _make_room(net.ends)
-    return flow
+    return number
 
 
 def _make_room(queue: Queue) -> None:
@@ -129,7 +134,13 @@ def _make_room(queue: Queue) -> None:
 
 
 def as_arrays(net: Net) -> Net:
-    """A copy whose columns are arrays."""
-    columns: list[Any] = [np.array(column) for column in net[:-2]]
-    queues: list[list[Any]] = [[np.array(column) for column in queue] for queue in (net.levels, net.ends)]
-    return Net(*columns, *(Queue(*queue) for queue in queues))
+    """A copy whose tables are arrays of records."""
+    tables = [_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))]
+    queues = [Queue._make(map(np.array, queue)) for queue in (net.levels, net.holds, net.ends)]
+    return Net._make([*tables, *queues, np.array(net.turn)])
+
+
+def _records(kind: Any, rows: Sequence[Any]) -> Any:
+    columns = [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
+    rows = list(map(attrgetter(*(name for name, _ in columns)), rows))
+    return np.array(rows, dtype=np.dtype(columns, align=True)).view(np.recarray)

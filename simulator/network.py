@@ -1,40 +1,30 @@
-"""Networks: how long messages and collectives take. An α–β star, this machine as measured, and none at all.
+"""Networks: how long messages and collectives take. A cluster's graph, this machine as measured, and none at all.
 
 Rules of this file:
 
 * A network answers with events and knows nothing of programs. Each answer is an event that is still to come.
 * A network object serves one run: `attach` gives it that run's clock.
-* A star shares its ports fairly among messages. Its collectives take their closed forms, as if they were alone; that
-  they share links with messages and with each other is the network engine's affair.
+* Messages and collectives share the links of a graph with each other, whoever they belong to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Protocol
 
 import simpy
 
-from paceline.algorithms.errors import InputError
 from paceline.algorithms.meeting import Collective
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier
+from paceline.algorithms.operations import Broadcast, Reduce
 from paceline.algorithms.values import Group, Rank
+from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows, Port
+from paceline.simulator.performance import Play
 from paceline.simulator.strands import Steps
-from paceline.topologies import collectives as forms
+from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.routing import Rule
-
-AllReduceName = Literal["ring", "recursive-doubling", "halving-doubling", "binomial-tree"]
-CollectiveName = Literal["auto", AllReduceName]
-ALL_REDUCE: dict[AllReduceName, Callable[[int, float, float, float], float]] = {
-    "ring": forms.ring_all_reduce_s,
-    "recursive-doubling": forms.recursive_doubling_s,
-    "halving-doubling": forms.halving_doubling_s,
-    "binomial-tree": forms.tree_all_reduce_s,
-}
 
 
 class Network(Protocol):
@@ -114,26 +104,32 @@ class ClusterNetwork:
 
     Args:
         cluster: the graph, and which ranks sit where.
-        collective: how all-reduce is done; "auto" is whatever is predicted to be quickest.
+        collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
         routing: which way messages go.
     """
 
-    def __init__(self, cluster: Cluster, collective: CollectiveName = "auto", routing: Rule = "shortest") -> None:
-        if collective != "auto" and collective not in ALL_REDUCE:
-            raise InputError(f"found the collective {collective!r}; there are auto, {', '.join(ALL_REDUCE)}")
+    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "shortest") -> None:
         self.fabric = GraphFabric(cluster, routing)
-        self._forms = list(ALL_REDUCE.values()) if collective == "auto" else [ALL_REDUCE[collective]]
+        self.tuner = Tuner(self.fabric, collective)
 
     def attach(self, env: simpy.Environment) -> None:
-        self._env, self._channels, self._flows = env, Channels(env), Flows(env, self.fabric.capacity)
+        self._env, self._flows = env, Flows(env, self.fabric.capacity)
+        self._concert = Concert(env, self.fabric, self._carry)
         self._last: dict[tuple[Rank, Rank], simpy.Event] = {}
         """the last transfer of each pair"""
+        self._queues: dict[tuple[Group, str], simpy.Event] = {}
+        """the last collective of each group and stream"""
         self._sending, self._receiving = Processors(), Processors()
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:
-        """What messages have moved through each port so far."""
+        """What messages, and collectives that shared ports, have moved through each port so far."""
         return self._flows.carried_bytes
+
+    def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         before, through = self._last.get((source, to)), self._env.event()
@@ -147,34 +143,30 @@ class ClusterNetwork:
         path, env = self.fabric.path(source, to, nbytes), self._env
         if path.send_s:
             yield env.timeout(self._sending.serve(source, env.now, path.send_s) - env.now)
-        yield self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+        self._concert.message(path.ports)
+        yield self._carry(source, to, nbytes, path)
+        self._concert.passed(path.ports)
         through.succeed()
         yield env.timeout(max(0.0, path.latency_s - path.send_s - path.receive_s))
         if path.receive_s:
             yield env.timeout(self._receiving.serve(to, env.now, path.receive_s) - env.now)
 
+    # --- collectives ----------------------------------------------------------------------------------------------
+
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        return self._channels.serve(op.group, stream, self.collective_s(op, nbytes))
+        before = self._queues.get((op.group, stream))
+        done = self._queues[op.group, stream] = self._env.process(self._perform(before, op, nbytes))
+        return done
 
-    def collective_s(self, op: Collective, nbytes: int) -> float:
-        """The closed form with the slowest way from a member to the next."""
-        members = len(op.group)
-        pairs = pairwise([*op.group, *op.group][: members + 1]) if members > 1 else ()
-        paths = [self.fabric.path(one, other, nbytes) for one, other in pairs]
-        alpha_s = max((path.latency_s for path in paths), default=0.0)
-        beta_s_per_byte = max((1 / self._rate(path) for path in paths), default=0.0)
-        match op:
-            case AllReduce():
-                return min(form(members, nbytes, alpha_s, beta_s_per_byte) for form in self._forms)
-            case AllGather():
-                return forms.ring_all_gather_s(members, nbytes, alpha_s, beta_s_per_byte)
-            case Barrier():
-                return forms.barrier_s(members, alpha_s)
-            case _:
-                return forms.binomial_tree_s(members, nbytes, alpha_s, beta_s_per_byte)
+    def _perform(self, before: simpy.Event | None, op: Collective, nbytes: int) -> Steps:
+        if before is not None and not before.processed:
+            yield before
+        yield self._concert.perform(self.play(op, nbytes))
 
-    def _rate(self, path: Path) -> float:
-        return min(path.limit_bytes_per_s, *(self.fabric.capacity[port] for port in path.ports))
+    def play(self, op: Collective, nbytes: int) -> Play:
+        """What carries out a collective operation."""
+        root = op.group.ranks.index(op.root) if isinstance(op, Reduce | Broadcast) else 0
+        return self.tuner.play(type(op).__name__, op.group, nbytes, root)  # type: ignore[arg-type]
 
 
 class Processors:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from paceline.simulator.net import Net, add_flow, add_link, as_arrays, network
 MANY = 2000
 """from so many transfers on, machine code is worth loading"""
 PARTS = (
-    *(fluid.put, fluid.take, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.wake, fluid.disturb),
-    *(fluid.free, fluid.account, fluid.solve, fluid.until, fluid.fill, fluid.survey, fluid.stop, fluid.widen),
-    *(fluid.next_end, fluid.together),
+    *(fluid.put, fluid.take, fluid.least, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free),
+    *(fluid.account, fluid.solve, fluid.fill, fluid.survey, fluid.squeeze, fluid.stop, fluid.let_go, fluid.until),
+    fluid.together,
 )
 
 
@@ -80,26 +80,30 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
     """
     _check(pipes, transfers)
     shared = {name: number for number, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
+    finish_s = [float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers]
+    under_way = [number for number, one in enumerate(transfers) if one.nbytes > 0 and one.route]
+    under_way.sort(key=finish_s.__getitem__)  # what is under way together is near each other in memory
     net = network(pipes[name].bytes_per_s for name in shared)
-    for transfer in transfers:
-        limits = [pipes[name].bytes_per_s for name in transfer.route if pipes[name].per_flow]
+    for one in (transfers[number] for number in under_way):
+        limits = [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]
         own = [add_link(net, min(limits))] if limits else []
-        add_flow(net, [shared[name] for name in transfer.route if name in shared] + own, transfer.nbytes)
-    ready = [float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers]
-    finish, solved, net = _play(net, ready, len(transfers) >= MANY if compiled is None else compiled)
-    carried = {name: float(net.carried[number]) for name, number in shared.items()}
-    return Outcome(finish_s=finish, carried_bytes=carried, solved=solved)
+        add_flow(net, [shared[name] for name in one.route if name in shared] + own, one.nbytes)
+    times_s = [finish_s[number] for number in under_way]
+    solved, net = _play(net, times_s, len(transfers) >= MANY if compiled is None else compiled)
+    for number, time_s in zip(under_way, times_s, strict=True):
+        finish_s[number] = time_s
+    carried = {name: float(net.links[number].carried) for name, number in shared.items()}
+    return Outcome(finish_s=finish_s, carried_bytes=carried, solved=solved)
 
 
-def _play(net: Net, ready: list[float], compiled: bool) -> tuple[list[float], int, Net]:
-    flows = [flow for flow in range(len(ready)) if net.remaining[flow] > 0.0 and net.hops[flow] > 0]
-    order = sorted(flows, key=ready.__getitem__)
-    finish, leaving = list(ready), [0] * len(ready)
-    if not compiled or not flows:
-        return finish, fluid.play(net, order, ready, finish, leaving), net
-    net, finishes = as_arrays(net), np.array(finish)
-    solved = machine_code()(net, np.array(order), np.array(ready), finishes, np.array(leaving))
-    return [float(finish_s) for finish_s in finishes], int(solved), net
+def _play(net: Net, times_s: list[float], compiled: bool) -> tuple[int, Net]:
+    """Flows that start in the order of their numbers; their ends take the place of their starts."""
+    if not compiled or not times_s:
+        return fluid.play(net, times_s), net
+    net, times = as_arrays(net), np.array(times_s)
+    solved = machine_code()(net, times)
+    times_s[:] = times.tolist()
+    return int(solved), net
 
 
 @cache
@@ -108,9 +112,12 @@ def machine_code() -> Callable[..., Any]:
     import numba
     import numba.extending
 
+    # a call hands over all arrays, and everybody who has one counts that he has: neither is needed here, as nothing
+    # is allocated, and together they would take most of the time
     for part in PARTS:
-        numba.extending.register_jitable(part)
-    return numba.njit(cache=True)(fluid.play)
+        numba.extending.register_jitable(forceinline=True)(part)
+    options: dict[str, Any] = {"cache": True, "_nrt": False}
+    return cast(Callable[..., Any], numba.njit(**options)(fluid.play))
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:

@@ -4,8 +4,8 @@ Rules of this file:
 
 * Worker ranks are numbered node by node. The server of a method that has one comes after the workers and sits on
   `server_node`, sharing that node's links.
-* Every rank sits on a vertex of the graph. Ranks on one vertex reach each other over their node's `local` link, which
-  they share in both directions, as processes of one host share its memory; all others by way of the graph.
+* Every rank sits on a vertex of the graph. Ranks on one vertex reach each other over their node's `local` link: each
+  copies out and in at its rate, as processes of one host do. All others go by way of the graph.
 """
 
 from __future__ import annotations

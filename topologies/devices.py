@@ -1,8 +1,8 @@
 """Devices: how long a gradient takes on one.
 
 A step costs a fixed overhead (launching kernels, the input pipeline, the framework) and a time per sample: the
-straight line that throughput tables over batch sizes are fitted with. There is no catalogue: the two numbers belong
-to a device and a model together, and specifications of devices alone do not give them.
+straight line that throughput tables over batch sizes are fitted with. The two numbers belong to a device and a model
+together: `roofline.device` makes them from the catalogue's figures and a model's layers, or from measured points.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ class Device:
 
     compute_s(b) = overhead_s + b · per_sample_s
 
+    Args:
+        forward_shares, backward_shares: of each layer that has parameters, in the time of a gradient, first layer
+            first; together they make 1. Empty where they are not known.
+
     >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
     >>> round(slow.compute_s(32), 9)
     0.04
@@ -25,6 +29,8 @@ class Device:
     overhead_s: float
     per_sample_s: float
     provenance: str = "given in the scenario"
+    forward_shares: tuple[float, ...] = ()
+    backward_shares: tuple[float, ...] = ()
     reduce_s_per_byte: float = 0.0
     """γ: what adding a byte that has come to one's own takes"""
 

@@ -171,12 +171,15 @@ class Routes:
         a, b = start[-1], end[-1]
         if a == b:
             return start
+        ways = self._ways(a, b, self._choices(a, b, source, to, flow))
+        if ways is None:
+            one, other = self._wiring.names[source], self._wiring.names[to]
+            raise NoRoute(f"{self.graph.name}: nothing joins {one} and {other} any more")
         if self.rule == "shortest":
             if (a, b) not in self._widest:
-                self._widest[a, b] = widest(self._wiring, self._ways(a, b, []), a, b)
+                self._widest[a, b] = widest(self._wiring, ways, a, b)
             middle = self._widest[a, b]
         else:
-            ways = self._ways(a, b, self._choices(a, b, source, to, flow))
             middle = follow(ways, a, b, lambda nexts, hop: nexts[self._hash(source, to, flow, hop) % len(nexts)])
         return [*start[:-1], *middle, *end[-2::-1]]
 
@@ -186,7 +189,7 @@ class Routes:
 
     def _choices(self, a: int, b: int, source: int, to: int, flow: int) -> list[tuple[int, ...]]:
         """The groups that the rule goes through, what it likes best first."""
-        if self.rule == "ecmp":
+        if self.rule in {"shortest", "ecmp"}:
             return []
         here, there = self._groups[a], self._groups[b]
         direct = (here,) if here == there else (here, there)
@@ -196,7 +199,7 @@ class Routes:
         first = self._hash(source, to, flow, -1) % max(1, len(between))
         return [*((here, group, there) for group in between[first:] + between[:first]), direct]
 
-    def _ways(self, a: int, b: int, choices: Sequence[tuple[int, ...]]) -> Ways:
+    def _ways(self, a: int, b: int, choices: Sequence[tuple[int, ...]]) -> Ways | None:
         """Through the first of these lists of groups that lead there, or else by the fewest hops."""
         for stages in (*choices, ()):
             key = a, b, stages
@@ -205,8 +208,7 @@ class Routes:
                 self._found[key] = in_stages(wiring, a, b, self._groups, stages) if stages else shortest(wiring, a, b)
             if found := self._found[key]:
                 return found
-        one, other = self._wiring.names[a], self._wiring.names[b]
-        raise NoRoute(f"{self.graph.name}: nothing joins {one} and {other} any more")
+        return None
 
     @cached_property
     def _groups(self) -> Sequence[int]:

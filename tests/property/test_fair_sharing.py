@@ -85,6 +85,16 @@ def test_solving_where_it_changes_is_solving_everything(pipes: dict[str, Pipe], 
     assert transfer_all(pipes, transfers).finish_s == pytest.approx(finish_times(pipes, transfers), rel=CLOSE)
 
 
+AGAIN = st.lists(st.sampled_from(LINKS), min_size=1, max_size=4).map(tuple)
+ALIKE = st.builds(Transfer, start_s=st.integers(0, 9).map(float), nbytes=st.integers(1, 9), route=AGAIN)
+
+
+@given(st.lists(ALIKE, max_size=40))
+def test_nor_does_it_matter_where_everything_is_equal(transfers: list[Transfer]) -> None:
+    pipes = {link: Pipe(bytes_per_s=1.0) for link in LINKS}
+    assert transfer_all(pipes, transfers).finish_s == pytest.approx(finish_times(pipes, transfers), rel=CLOSE)
+
+
 @given(pipes_of(), TRANSFERS)
 def test_every_byte_is_carried_over_every_link_of_its_route(pipes: dict[str, Pipe], transfers: list[Transfer]) -> None:
     outcome = transfer_all(pipes, transfers)

@@ -1,4 +1,4 @@
-"""What holds of routes whatever the graph: they are ways of it, as short as can be, spread, and avoid what is broken."""
+"""What holds of routes whatever the graph: they are ways of it, as short as can be, spread, and avoid broken links."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: list[Kind] = ["device", "host", "switch", "nic", "memory"]
 def graphs(draw: st.DrawFn) -> Graph:
     """Any graph of up to ten vertices, connected or not."""
     size = draw(st.integers(2, 10))
-    kinds = [draw(st.sampled_from(KINDS)) for _ in range(size)]
+    kinds: list[Kind] = [draw(st.sampled_from(KINDS)) for _ in range(size)]
     pairs = [(a, b) for b in range(size) for a in range(b)]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=18))
     connections = tuple(
@@ -113,7 +113,7 @@ def test_what_is_broken_is_gone_round(graph: Graph, data: st.DataObject) -> None
         provenance="made up",
     )
     source, to = (data.draw(st.sampled_from(graph.vertices)).name for _ in range(2))
-    routes = Routes(graph).without(one.ends for one in gone[:1]).without(one.ends[::-1] for one in gone[1:])
+    routes = Routes(graph).without(one.ends for one in gone[:1]).without((one.ends[1], one.ends[0]) for one in gone[1:])
     if nx.has_path(allowed(left, source, to), source, to):
         assert routes.between(source, to) == Routes(left).between(source, to)
     else:
@@ -284,5 +284,5 @@ def test_what_is_refused() -> None:
 
 
 def test_an_island_has_no_route() -> None:
-    with pytest.raises(NoRoute, match="star: nothing joins host0 and"):
+    with pytest.raises(NoRoute, match="star: nothing joins host0 and host1 any more"):
         Routes(star()).without([("switch", "host0")]).between("host0", "host1")

@@ -246,7 +246,9 @@ def test_schema_is_json() -> None:
     assert "algorithms" in json.loads(call("schema").stdout)["properties"]
 
 
-@pytest.mark.parametrize("command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["schema"]])
+@pytest.mark.parametrize(
+    "command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["sweep"], ["schema"]]
+)
 def test_help_teaches_by_examples(command: list[str]) -> None:
     result = call(*command, "--help")
     assert result.exit_code == 0

@@ -143,3 +143,13 @@ def test_a_scenario_may_name_it(own: str) -> None:
 def test_a_wrong_name_is_told(own: str, name: str, words: str) -> None:
     with pytest.raises(InputError, match=words.replace("?", r"\?")):
         find_model(name)
+
+
+def test_the_page_of_devices_has_every_model() -> None:
+    page = (Path(__file__).parents[2] / "docs/devices.md").read_text(encoding="utf-8")
+    for name in ZOO:
+        assert name in page
+        parameters = f"{MODELS[name].parameters:,}".replace(",", " ")
+        flops = f"{MODELS[name].forward_flops / 1e9:.4g}"
+        assert parameters in page
+        assert flops in page or f"{MODELS[name].forward_flops / 1e9:.2g}" in page or float(flops) < 0.1

@@ -55,7 +55,7 @@ def test_quickstart_is_what_the_issue_asks_for() -> None:
     assert [method.name for method in scenario.algorithms] == [
         "sync-sgd", "async-sgd", "easgd", "sync-easgd3", "hbs-sgd", "agd",
     ]  # fmt: skip
-    cluster = scenario.cluster.build()
+    cluster = scenario.cluster.build(scenario.workload)
     assert cluster.placement == [[0, 1], [2, 3]]
     assert [cluster.device_of(Rank(rank)).compute_s(32) for rank in range(4)] == pytest.approx([0.02, 0.02, 0.04, 0.04])
     assert cluster.spread.parameters == (("sigma", 0.3),)

@@ -1,0 +1,135 @@
+"""Is the catalogue right? Predicts what others measured and published, and says by how much it misses.
+
+    python benchmarks/published.py                 # tables by system, and every row that misses by more than 15 %
+    python benchmarks/published.py --json
+    python benchmarks/published.py --collectives FILE --throughput FILE   # other tables with the same columns
+
+First with the catalogue alone. Then, for systems with six sizes or more, with two factors, on all latencies and on all
+bandwidths, fitted on every other size and tested on the rest. Aims: 15 % on the tested halves of collectives, 10 % on
+throughput from one device to several. Rows that cannot be predicted are listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from published_fit import mean_error
+from published_systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
+from published_training import Job, derived_from
+from published_words import Row
+from rich.console import Console
+from rich.table import Table
+
+DATA = Path(__file__).parent / "data"
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a CSV file; cells that are missing are empty."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return [
+            {key: value or "" for key, value in row.items() if isinstance(key, str)} for row in csv.DictReader(file)
+        ]
+
+
+def percent(error: float | None) -> float | None:
+    """A fraction in per cent; None stays None."""
+    return None if error is None else round(100 * error, 4)
+
+
+def as_json(found: Section) -> dict[str, Any]:
+    """A section in plain values; errors in per cent."""
+    return {
+        "overall": {
+            "mape_catalogue": percent(found.catalogue),
+            "mape_tested": percent(found.tested),
+            "rows": sum(len(system.cases) for system in found.systems),
+            "rows_not_predicted": len(found.skipped),
+        },
+        "systems": [
+            {
+                "system": system.name,
+                "rows": len(system.cases),
+                "mape_catalogue": percent(system.catalogue),
+                "mape_tested": percent(system.tested),
+                "factors": system.factors and {"latency": system.factors[0], "bandwidth": system.factors[1]},
+                "misses": list(system.misses),
+            }
+            for system in found.systems
+        ],
+        "not_predicted": _skipped(found.skipped),
+    }
+
+
+def _skipped(skipped: tuple[Skipped, ...] | list[Skipped]) -> list[dict[str, Any]]:
+    return [{"line": one.row, "system": one.system, "reason": one.reason} for one in skipped]
+
+
+def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[str, Any]:
+    """Error over all scaling rows, in per cent, and those that miss."""
+    misses = [
+        f"{job.row.get('device')}, {job.model.name}, {job.devices} x {job.batch:g}, {job.precision}, "
+        f"{job.row.get('data') or 'data not told'}: predicted {found:.0f}, measured {job.images_per_s:.0f} images/s "
+        f"({found / job.images_per_s - 1:+.0%}): the loss is neither exchange nor spread as modelled"
+        for job, found in jobs
+        if abs(found - job.images_per_s) > MISS * job.images_per_s
+    ]
+    error = mean_error([found for _, found in jobs], [job.images_per_s for job, _ in jobs])
+    return {"mape": percent(error), "rows": len(jobs), "misses": misses, "not_predicted": _skipped(skipped)}
+
+
+def show(console: Console, title: str, found: dict[str, Any]) -> None:
+    """A section as a table, and what misses."""
+    table = Table("system", "rows", "catalogue %", "tested %", "× latency", "× bandwidth", title=title)
+    for system in found["systems"]:
+        factors = system["factors"] or {}
+        cells = [system["mape_catalogue"], system["mape_tested"], factors.get("latency"), factors.get("bandwidth")]
+        formats = ("{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}")
+        texts = ["" if cell is None else text.format(cell) for cell, text in zip(cells, formats, strict=True)]
+        table.add_row(system["system"], str(system["rows"]), *texts)
+    console.print(table)
+    overall = found["overall"]
+    console.print(
+        f"mean over systems: catalogue {overall['mape_catalogue']} %, tested {overall['mape_tested']} %; "
+        f"{overall['rows']} rows predicted, {overall['rows_not_predicted']} not\n"
+    )
+    for system in found["systems"]:
+        for miss in system["misses"]:
+            console.print(f"  {system['system']}: {miss}", soft_wrap=True, highlight=False)
+    for one in found["not_predicted"]:
+        console.print(f"  line {one['line']}, {one['system']}: not predicted: {one['reason']}", soft_wrap=True)
+
+
+def main() -> int:
+    """Reads the tables, predicts, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collectives", type=Path, default=DATA / "published_collectives.csv", metavar="CSV")
+    parser.add_argument("--throughput", type=Path, default=DATA / "published_throughput.csv", metavar="CSV")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables; errors in per cent")
+    given = parser.parse_args()
+    throughput = rows_of(given.throughput)
+    predict = partial(throughput_case, without=derived_from(throughput))
+    result = {
+        "collectives": as_json(section(rows_of(given.collectives), collective_case, "system")),
+        "throughput": as_json(section(throughput, predict, "device")),
+    }
+    result["throughput"]["scaling"] = scaling_json(*scaling(throughput))
+    if given.json:
+        print(json.dumps(result, indent=2))
+        return 0
+    console = Console()
+    show(console, "collectives", result["collectives"])
+    show(console, "throughput", result["throughput"])
+    more = result["throughput"]["scaling"]
+    console.print(f"\none device to several: {more['mape']} % over {more['rows']} rows")
+    for miss in more["misses"]:
+        console.print(f"  {miss}", soft_wrap=True, highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,159 @@
+"""Closed forms of MPI and gloo: rounds of messages between ranks at a distance, several of them on each node.
+
+Rules of this file:
+
+* Ranks fill one node after the other. A round at distance d leaves the node where 2 d exceeds the ranks of a node; then
+  as many ranks share its cards as have their partner elsewhere. Inside, ranks share what their memory carries.
+* Which algorithm is taken is the library's decision. Where its version is not told, the cheapest of what its versions
+  would take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from published_model import STEPS, Cost
+from published_reader import Machine
+
+from paceline.topologies.libraries import LIBRARIES
+from paceline.topologies.wires import link_named
+
+MEMORY_TRAFFIC = 3
+"""bytes that pass the memory for each byte copied or added: two are read and one is written"""
+NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
+"""of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is INFERENCE"""
+CORE_ADDS_BYTES_PER_S = 10e9
+"""bytes of sum that one core makes: MEMORY medium"""
+COPIES_SINCE = 2017
+"""GPUs before this year send through their host, one copy after the other: INFERENCE"""
+
+Time = tuple[float, float]
+
+
+def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
+    """The ways that MPI may take."""
+    if kind != "allreduce":
+        yield _textbook(machine, kind, nbytes)
+        return
+    for algorithm in _chosen(machine, nbytes):
+        yield Cost(algorithm, *ALGORITHMS[algorithm](partial(_message, machine), machine.ranks, nbytes))
+
+
+def _chosen(machine: Machine, nbytes: float) -> set[str]:
+    library = LIBRARIES["mpi"]
+    named = {one for one in machine.algorithms if one in ALGORITHMS}
+    versions = [machine.version] if machine.version else [(1, 0), (999, 0)]
+    found = {library.algorithm(machine.ranks, nbytes, version) for version in versions}
+    return named or {one for one in found if one} or set(ALGORITHMS)
+
+
+def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False, active: float = 1.0) -> Time:
+    """Latency and transfer of a message when a share `active` of a node's ranks send at once.
+
+    Args:
+        machine: where.
+        nbytes: of the message.
+        distance: to the rank that it goes to.
+        adds: whether the receiver adds what has come.
+        active: share of ranks that send.
+    """
+    ranks = machine.per_node
+    sending = max(1.0, ranks * active)
+    memory = NODE_MEMORY_BYTES_PER_S.get(machine.chip.generation, math.inf) / MEMORY_TRAFFIC
+    if machine.nodes > 1 and 2 * distance > ranks:
+        hop, rate = machine.between, machine.between.bytes_per_s / max(1.0, min(ranks, distance) * active)
+    else:
+        hop, rate = machine.inside, min(machine.inside.bytes_per_s, memory / sending)
+    latency_s = hop.latency_s
+    if machine.chip.generation not in NODE_MEMORY_BYTES_PER_S and machine.chip.year < COPIES_SINCE:
+        card = link_named(f"pcie{max(3, machine.chip.pcie)}-device")
+        latency_s += 2 * card.latency_s
+        rate = 1 / (1 / rate + 2 / card.bytes_per_s)
+    protocol = LIBRARIES["mpi"].message(nbytes, hop.transport)
+    latency_s = protocol.latency_factor * latency_s + protocol.step_extra_s
+    adding_s = nbytes * max(1 / CORE_ADDS_BYTES_PER_S, sending / memory) if adds else 0.0
+    return latency_s, nbytes / rate + adding_s
+
+
+Message = Callable[..., Time]
+
+
+def _total(messages: Iterable[Time]) -> Time:
+    times = list(messages)
+    return sum(one[0] for one in times), sum(one[1] for one in times)
+
+
+def _folded(message: Message, p: int, nbytes: float) -> list[Time]:
+    """Ranks beyond a power of two hand theirs in before and get the result after."""
+    return [] if p & (p - 1) == 0 else [message(nbytes, 1, True, 0.5), message(nbytes, 1, False, 0.5)]
+
+
+def _doubling(message: Message, p: int, nbytes: float) -> Time:
+    rounds = [message(nbytes, 2**n, True) for n in range(int(math.log2(p)))]
+    return _total(rounds + _folded(message, p, nbytes))
+
+
+def _halving(message: Message, p: int, nbytes: float) -> Time:
+    rounds = []
+    for n in range(int(math.log2(p))):
+        part = nbytes / 2 ** (n + 1)
+        rounds += [message(part, 2**n, True), message(part, 2**n)]
+    return _total(rounds + _folded(message, p, nbytes))
+
+
+def _ring(message: Message, p: int, nbytes: float) -> Time:
+    if nbytes / 4 < p:  # fewer numbers than ranks: Open MPI does as below
+        return _doubling(message, p, nbytes)
+    adding, copying = (_neighbours(message, p, nbytes / p, adds) for adds in (True, False))
+    return (p - 1) * (adding[0] + copying[0]), (p - 1) * (adding[1] + copying[1])
+
+
+def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
+    """All send to the next at once: one rank of a node out of it, the others inside; the slower of both."""
+    across, inside = message(nbytes, p, adds, 1 / p), message(nbytes, 1, adds)
+    return max(across[0], inside[0]), max(across[1], inside[1])
+
+
+def _tree(message: Message, p: int, nbytes: float) -> Time:
+    """Up a binomial tree and down one; of the ranks that are left, every second sends."""
+    rounds = []
+    for n in range(math.ceil(math.log2(p))):
+        rounds += [message(nbytes, 2**n, True, 0.5 / 2**n), message(nbytes, 2**n, False, 0.5 / 2**n)]
+    return _total(rounds)
+
+
+ALGORITHMS: dict[str, Callable[[Message, int, float], Time]] = {
+    "recursive-doubling": _doubling,
+    "halving-doubling": _halving,
+    "ring": _ring,
+    "reduce-broadcast": _tree,
+}
+
+
+def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
+    """Other collectives: a binomial tree for one root, else a ring."""
+    p = machine.ranks
+    message = partial(_message, machine)
+    if kind in ("broadcast", "reduce"):
+        levels = [message(nbytes, 2**n, kind == "reduce", 0.5 / 2**n) for n in range(math.ceil(math.log2(p)))]
+        return Cost("binomial", *_total(levels))
+    if kind == "alltoall":
+        latency_s, transfer_s = message(nbytes / p, p)
+    else:
+        latency_s, transfer_s = _neighbours(message, p, nbytes / p, kind == "reducescatter")
+    return Cost("ring", (p - 1) * latency_s, (p - 1) * transfer_s)
+
+
+def gloo(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
+    """Rings: of old, whole vectors around it, or 4 p steps; now at least two segments a rank, two of them in flight."""
+    protocol = LIBRARIES["gloo"].protocols[0]
+    p, hop = machine.ranks, machine.between if machine.nodes > 1 else machine.inside
+    step_s = hop.latency_s + protocol.step_extra_s
+    rate = min(hop.bytes_per_s, protocol.limit_bytes_per_s)
+    if "ring-whole" in machine.algorithms and kind == "allreduce":
+        yield Cost("ring-whole", (p - 1) * step_s, (p - 1) * nbytes / rate)
+    else:
+        steps, share = STEPS[kind] * (p - 1), STEPS[kind] * (p - 1) / p
+        yield Cost("ring", 2 * steps * step_s, nbytes * share / rate)

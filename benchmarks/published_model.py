@@ -1,0 +1,157 @@
+"""Closed forms: what a collective takes on a machine as read, part by latency and part by bandwidth.
+
+Rules of this file:
+
+* A `Cost` is one way of doing it: an algorithm carried out by a protocol. Its time is λ · latency_s + transfer_s / σ;
+  the catalogue says λ = σ = 1, and these two are all that is ever fitted.
+* Libraries that take the cheapest are given all their ways; those that decide by a table only what the table says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from published_reader import Machine
+from published_words import Unread
+
+from paceline.topologies.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
+
+STEPS = {"allreduce": 2.0, "reducescatter": 1.0, "allgather": 1.0, "broadcast": 1.0, "reduce": 1.0, "alltoall": 1.0}
+"""how often a ring goes around"""
+PLATEAU = {"volta": 1.9}
+"""what the latency of rings over the network grows by when messages are long: FOUND (NCCL's tuning.cc), else 1.4"""
+CHANNELS = 16
+"""of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One way to carry out a collective."""
+
+    name: str
+    latency_s: float
+    transfer_s: float
+
+    def seconds(self, latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
+        """λ · latency + transfer / σ.
+
+        >>> Cost("ring", 1.0, 4.0).seconds(2.0, 4.0)
+        3.0
+        """
+        return latency_factor * self.latency_s + self.transfer_s / bandwidth_factor
+
+
+def cheapest_s(costs: tuple[Cost, ...], latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
+    """Seconds of the cheapest way."""
+    return min(cost.seconds(latency_factor, bandwidth_factor) for cost in costs)
+
+
+def kind_of(text: str) -> str:
+    """The collective that a word means; raises `Unread`.
+
+    >>> kind_of("All-Reduce"), kind_of("reduce_scatter_perf")
+    ('allreduce', 'reducescatter')
+    """
+    word = "".join(letter for letter in text.lower() if letter.isalpha())
+    for kind in STEPS:
+        if kind in word:
+            return kind
+    if not word or "bcast" in word:
+        return "broadcast" if word else "allreduce"
+    raise Unread(f"collective: found {text!r}, which is not modelled")
+
+
+def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
+    """The ways in which the machine's library may carry out a collective; raises `Unread` where there is none."""
+    from published_messages import gloo, message_passing
+
+    make = {"nccl": _nccl, "mpi": message_passing, "gloo": gloo}[machine.library]
+    found = tuple(make(machine, kind, nbytes))
+    if not found:
+        raise Unread(f"{machine.library} {machine.version} has no {' or '.join(machine.algorithms)} for {kind}")
+    return found
+
+
+def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
+    algorithms = set(machine.algorithms) & {"ring", "double-tree", "nvls"}
+    version = machine.version or (999, 0)
+    for protocol in LIBRARIES["nccl"].protocols:
+        named = {"tree": "double-tree"}.get(protocol.algorithm, protocol.algorithm)
+        if protocol.since > version or (algorithms and named not in algorithms):
+            continue
+        if protocol.name == "LL128" and not _has_ll128(machine):
+            continue
+        if protocol.algorithm == "ring":
+            yield _nccl_ring(machine, protocol, kind, nbytes)
+        elif kind == "allreduce" and protocol.algorithm == "tree" and machine.chip.year >= 2012:
+            yield _nccl_tree(machine, protocol, nbytes)
+        elif kind == "allreduce" and machine.switched and machine.chip.year >= 2022 and machine.nodes == 1:
+            yield _nccl_nvls(machine, protocol, nbytes)
+    if "nvls" in algorithms and not machine.switched:
+        yield _nccl_ring(machine, LIBRARIES["nccl"].protocols[-2], kind, nbytes)
+
+
+def _has_ll128(machine: Machine) -> bool:
+    """NVLink inside a node, and GPUs since Volta."""
+    return machine.inside.medium == "nvlink" and machine.chip.year >= 2017
+
+
+def _ring_rate(machine: Machine) -> float:
+    rates = [machine.inside.bytes_per_s] if machine.per_node > 1 else []
+    return min(rates + ([machine.between.bytes_per_s] if machine.nodes > 1 else []))
+
+
+def _ll_limit(machine: Machine) -> float:
+    column = min(machine.nodes, 3) - 1
+    known = LL_LIMIT_GB_PER_S.get(machine.chip.generation, LL_LIMIT_GB_PER_S["volta"])
+    return known[column] * 1e9
+
+
+def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -> Cost:
+    p, m, around = machine.ranks, machine.nodes, STEPS[kind]
+    steps, crossing = around * (p - 1), around * (m - 1)
+    inside = protocol.step_s[machine.inside.medium if machine.per_node > 1 else "network"]
+    across = protocol.step_s["network"]
+    if m > 1:  # every step of a ring between nodes is posted by the CPU, three times where it asks first
+        inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
+        if machine.per_node == 1:  # nothing hides it: what a step of a tree takes
+            across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
+    latency_s = protocol.base_s + (steps - crossing) * inside + crossing * across
+    if protocol.name == "Simple" and m > 1 and nbytes / (CHANNELS * p) >= 64:
+        latency_s *= PLATEAU["volta"] if machine.chip.year < 2020 else 1.4
+    rate = _ring_rate(machine) * protocol.bandwidth_factor
+    if protocol.name == "LL":
+        rate = min(rate, _ll_limit(machine))
+    share = 1.0 if kind in ("broadcast", "reduce") else around * (p - 1) / p
+    return Cost(f"ring {protocol.name}", latency_s, nbytes * share / rate)
+
+
+def _index(algorithm: str, name: str) -> int:
+    known = [(one.algorithm, one.name) for one in LIBRARIES["nccl"].protocols]
+    return known.index((algorithm, name))
+
+
+def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
+    """Two trees: between two nodes each byte leaves a node once, between more twice."""
+    inside = protocol.step_s[machine.inside.medium] if machine.per_node > 1 else 0.0
+    levels = math.log2(machine.nodes)
+    latency_s = protocol.base_s + 2 * ((machine.per_node - 1) * inside + levels * protocol.step_s["network"])
+    rate = machine.inside.bytes_per_s if machine.per_node > 1 else math.inf
+    if machine.nodes > 1:
+        rate = min(rate, machine.between.bytes_per_s * (2 if machine.nodes == 2 else 1))
+    rate *= protocol.bandwidth_factor
+    if protocol.name == "LL":
+        rate = min(rate, _ll_limit(machine))
+    octave = int(math.log2(max(nbytes, 64.0) / 64))
+    factors = TREE_CORRECTION[protocol.name]
+    rate *= factors[octave] if octave < len(factors) else 1.0
+    return Cost(f"tree {protocol.name}", latency_s, 2 * nbytes / rate)
+
+
+def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
+    """The switch adds: every GPU sends its n bytes and a p-th of the sum, and receives as many."""
+    rate = machine.inside.bytes_per_s * protocol.bandwidth_factor
+    latency_s = protocol.base_s + protocol.step_s["nvlink"]
+    return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)

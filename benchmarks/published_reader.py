@@ -1,0 +1,164 @@
+"""From the words of a published table to a machine: its chip, what joins ranks inside a node and what joins nodes.
+
+Rules of this file: words decide, never a system's name as a whole, and every system is read by the same rules. Where
+words are silent a default stands in, and is said in `Machine.assumed`. A row that makes no sense raises `Unread`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from published_networks import Hop, between
+from published_words import Chip, Row, Unread, chip_of, text_of, whole
+
+from paceline.topologies.nodes import HYBRID_CUBE_MESH
+from paceline.topologies.wires import link_named
+
+NODE_LINKS = r"sxm|nvlink|nvswitch|\bnv\d+\b|\bdgx|\bhgx|hybrid cube|\bhcm\b|\bp3(dn)?\.|\bp4de?\b|\bp5\b|\bnd\b"
+SWITCHED = r"nvswitch|\bdgx[- ]?(2|a100|h[12]00|b[23]00)\b|\bhgx"
+CUBE = {"pascal": HYBRID_CUBE_MESH["p100"], "volta": HYBRID_CUBE_MESH["v100"]}
+INTER_SOCKET = {
+    "cpu": 10.0,
+    "kepler": 6.0,
+    "maxwell": 6.0,
+    "pascal": 6.0,
+    "volta": 10.0,
+    "ampere": 16.0,
+    "hopper": 22.0,
+}
+"""GB/s of GPUs' traffic from socket to socket in machines of that time: FOUND (NCCL's topo.h)"""
+P2P_OVERHEAD = 6 / 5
+"""what PCIe traffic through a root complex costs: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
+NVSWITCH_CAP = {"ampere": 235e9}
+"""the most that rings over NVSwitches give: FOUND (NCCL's tuning.cc)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a row says, as far as a prediction needs it."""
+
+    chip: Chip
+    ranks: int
+    nodes: int
+    inside: Hop
+    between: Hop
+    switched: bool
+    library: str
+    version: tuple[int, int] | None
+    algorithms: tuple[str, ...]
+    """those that the row names; none: the library's choice"""
+    assumed: tuple[str, ...]
+
+    @property
+    def per_node(self) -> int:
+        """Ranks of one node."""
+        return max(1, self.ranks // self.nodes)
+
+
+def read(row: Row) -> Machine:
+    """The machine of a row of collectives; raises `Unread`."""
+    ranks = whole(row, "nranks")
+    if ranks is None or ranks < 2:
+        raise Unread(f"nranks: found {row.get('nranks')!r}, expected 2 or more")
+    assumed: list[str] = []
+    per_node = whole(row, "ranks_per_node")
+    nodes = whole(row, "nnodes") or (-(-ranks // per_node) if per_node else 1)
+    if nodes > ranks:
+        raise Unread(f"nnodes: found {nodes} of {ranks} ranks, expected at most one node a rank")
+    library = text_of(row, "library")
+    chip = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"))
+    if chip is None:
+        chip = Chip("volta", 2018) if "nccl" in library else Chip("cpu", 2018)
+        assumed.append(f"no chip named: one of {chip.year} taken")
+    words = text_of(row, "topology", "device", "system", "interconnect")
+    switched = bool(re.search(SWITCHED, words)) or (
+        chip.generation in ("ampere", "hopper", "blackwell") and bool(re.search(r"sxm|\bnd\b|nv(12|18)\b", words))
+    )
+    inside = _inside(chip, words, max(1, ranks // nodes), switched, assumed)
+    outside = between(chip, row, switched, max(1, ranks // nodes), assumed) if nodes > 1 else inside
+    named = re.search(r"(?:nccl|open ?mpi|mpi|gloo)\D{0,3}(\d+)\.(\d+)", library)
+    return Machine(
+        chip=chip,
+        ranks=ranks,
+        nodes=nodes,
+        inside=inside,
+        between=outside,
+        switched=switched,
+        library=_library(library, chip, assumed),
+        version=(int(named[1]), int(named[2])) if named else None,
+        algorithms=_algorithms(text_of(row, "algorithm"), library),
+        assumed=tuple(assumed),
+    )
+
+
+def _library(text: str, chip: Chip, assumed: list[str]) -> str:
+    for name, words in (("nccl", "nccl|rccl"), ("gloo", "gloo"), ("mpi", "mpi|mpich|osu|mlsl|baidu|ucx|oneccl")):
+        if re.search(words, text):
+            return name
+    found = "mpi" if chip.generation in ("cpu", "manycore") else "nccl"
+    assumed.append(f"library {text!r}: {found} taken")
+    return found
+
+
+def _algorithms(text: str, library: str) -> tuple[str, ...]:
+    if not text or re.search(r"auto|default|tuner|unknown|not stated|best", text):
+        return ()
+    known = (
+        ("ring-whole", r"allreduce_ring\b(?!_chunked)" if "gloo" in library else r"$^"),
+        ("ring", r"ring"),
+        ("halving-doubling", r"halving|rabenseifner"),
+        ("recursive-doubling", r"recursive"),
+        ("double-tree", r"tree"),
+        ("nvls", r"nvls"),
+    )
+    names = [name for name, words in known if re.search(words, text)]
+    return ("ring-whole",) if "ring-whole" in names else tuple(names)
+
+
+def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[str]) -> Hop:
+    """What joins the ranks of one node."""
+    if chip.generation in ("cpu", "manycore"):
+        memory = link_named("shared-memory")
+        return Hop("memory", memory.bytes_per_s, memory.latency_s, "shared memory")
+    if chip.nvlink and switched:
+        rate = min(chip.links * link_named(chip.nvlink).bytes_per_s, NVSWITCH_CAP.get(chip.generation, math.inf))
+        return Hop("nvlink", rate, link_named(chip.nvlink).latency_s, f"{chip.links} NVLinks to NVSwitches")
+    if chip.nvlink and "bridge" in words and "mix" not in words and ranks <= 2:
+        link = link_named(chip.nvlink)
+        return Hop("nvlink", (chip.bridged or 4) * link.bytes_per_s, link.latency_s, "an NVLink bridge")
+    pcie = re.search(r"pcie|\bnvl\b|bridge", words) and not re.search(
+        r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
+    )
+    if chip.nvlink and not pcie and (re.search(NODE_LINKS, words) or chip.year >= 2020):
+        return _meshed(chip, ranks)
+    return _pcie(chip, words, ranks, assumed)
+
+
+def _meshed(chip: Chip, ranks: int) -> Hop:
+    """Rings over the NVLinks of the first so many GPUs, as many as the one with the fewest has among them."""
+    link, links = link_named(chip.nvlink), chip.links
+    if 2 <= ranks <= 8 and chip.generation in CUBE:
+        links = min(sum(map(int, row[:ranks])) for row in CUBE[chip.generation][:ranks])
+    return Hop("nvlink", links * link.bytes_per_s, link.latency_s, f"{links} NVLinks a GPU")
+
+
+def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
+    """A ring over PCIe: under one switch, through a root complex, or from socket to socket."""
+    link = link_named(f"pcie{chip.pcie}-device")
+    two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
+    one = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
+    if not two and not one and ranks > 2:
+        assumed.append("sockets not told: two for more than four GPUs" if ranks > 4 else "sockets not told: one")
+    dual = bool(two) or (not one and ranks > 4)
+    switch = re.search(r"(\d+)\s*(?:plx|pcie|gpus?)?[^;,.]*?(?:x|×|with|of)\s*(\d+)\s*gpus?", words)
+    per_switch = int(switch[2]) if switch and "switch" in words and int(switch[2]) >= 1 else 2
+    within = re.search(r"(\d+)\s*gpus?\s*(?:/|per|a)\s*(?:socket|cpu|root)", words)
+    per_socket = int(within[1]) if within else 4
+    if ranks <= per_switch:
+        return Hop("pcie", link.bytes_per_s, 2 * link.latency_s, "under one PCIe switch")
+    if dual and ranks > per_socket:
+        across = INTER_SOCKET.get(chip.generation, 10.0) * 1e9
+        return Hop("pcie", min(across, link.bytes_per_s), 2 * link.latency_s + 3.2e-6, "PCIe from socket to socket")
+    return Hop("pcie", link.bytes_per_s / P2P_OVERHEAD, 2 * link.latency_s + 2.4e-6, "PCIe through a root complex")

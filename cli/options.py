@@ -1,0 +1,73 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from paceline.cli.output import Output
+
+NetworkName = Literal["local", "emulated"]
+
+Scenario = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
+        "or the run.json of an earlier run.",
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
+]
+Algorithms = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…", help="Only these algorithms; others than the scenario's are added with their defaults."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="So many seeds, counted up from the first; `compare` then gives figures with 95 % intervals."
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Where the new folders are made; nothing in it is overwritten.", file_okay=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no progress, no notes.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also where each run is stored; tracebacks of failures.")
+]
+Pace = Annotated[
+    bool | None,
+    typer.Option(
+        "--pace/--no-pace",
+        help="Hold each step to the scenario's device time, or run as fast as this machine goes; "
+        "without either, as the scenario says. Only paced runs can be compared so far.",
+        show_default=False,
+    ),
+]
+Network = Annotated[
+    NetworkName | None,
+    typer.Option(
+        help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
+    ),
+]
+RUNS = Path("runs")
+
+
+def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Output:
+    """Where a command's words go, as its options ask for."""
+    from paceline.cli.output import Output
+
+    ctx.meta["verbose"] = verbose
+    return Output(as_json=as_json, quiet=quiet, verbose=verbose)

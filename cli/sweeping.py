@@ -1,0 +1,73 @@
+"""What ``paceline sweep`` does: a grid of scenarios, simulated; a table, figures and an answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.errors import RunFailed
+from paceline.cli.actions import Ask
+from paceline.cli.output import Output
+from paceline.records import store
+
+if TYPE_CHECKING:
+    from paceline.reports.sweep import Sweep
+    from paceline.reports.sweep_table import Table
+
+RECORDS = "runs"
+"""the folder, within the sweep's, of the records of its runs"""
+MOST_NAMED = 20
+"""failed runs that are named one by one; sweep.json has all of them"""
+
+
+def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep_runs: bool) -> None:
+    """Simulates every point and keeps what came of it in one new folder; raises `RunFailed` then, if some failed."""
+    from paceline.scenarios.vary import grid
+
+    points = grid(ask.scenario, vary, ask.all_changes(), algorithms=ask.names())
+    ask.make_out()
+    from paceline.reports.sweep import run as simulate
+    from paceline.reports.sweep_table import tabulate
+
+    with store.numbered_folder(ask.out, f"{store.slug(points[0].scenario.name)}-sweep") as folder:
+        records = folder.building / RECORDS if keep_runs else None
+        with output.progress() as stage:
+            swept = simulate(points, jobs=jobs, records=records, progress=stage("sweeping"))
+        if not swept.entries:
+            raise RunFailed(_failures(swept, output))
+        table = tabulate(swept)
+        said = _keep(swept, table, folder.building)
+    _answer(swept, table, output)
+    output.note(f"{said} stored in {folder.path}/")
+    if swept.failed:
+        raise RunFailed(_failures(swept, output))
+
+
+def _keep(swept: Sweep, table: Table, folder: Path) -> str:
+    """Writes the table, the figures and the answer; says so."""
+    from paceline.reports.sweep_figure import save_figures
+
+    table.save(folder)
+    (folder / "sweep.json").write_text(store.to_json(swept.answer()) + "\n", encoding="utf-8")
+    drawn, wanted = save_figures(table, folder)
+    if len(drawn) < wanted:
+        return f"Table, answer and the first {len(drawn)} of {wanted} figures"
+    return "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
+
+
+def _answer(swept: Sweep, table: Table, output: Output) -> None:
+    if output.as_json:
+        output.answer(swept.answer(), [])
+        return
+    from paceline.reports.sweep_words import sweep_table, sweep_words
+
+    output.answer({}, [sweep_table(table), sweep_words(table)])
+
+
+def _failures(swept: Sweep, output: Output) -> str:
+    failed, count = swept.failed, len(swept.failed) + len(swept.entries)
+    lines = [f"{entry}: {entry.trace.rstrip() if output.verbose and entry.trace else entry.error}" for entry in failed]
+    more = [f"… and {len(lines) - MOST_NAMED} more"] if len(lines) > MOST_NAMED else []
+    kept = "; the others are kept" if swept.entries else ""
+    return "\n  ".join([f"{len(failed)} of {count} runs failed{kept}", *lines[:MOST_NAMED], *more])

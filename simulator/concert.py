@@ -1,0 +1,146 @@
+"""Collectives on a network that others use, too.
+
+Rules of this file:
+
+* A collective that shares no port with anything under way is not carried out: when it will be done is known, and a
+  timer waits for that. As soon as a message or another collective comes to one of its ports, it is carried out up to
+  that moment on a network of its own, and goes on from there on the common one, message by message.
+* So whether it is carried out or not makes no difference to when it is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+
+from paceline.simulator.fabric import Fabric
+from paceline.simulator.flows import Flows, Port
+from paceline.simulator.perform import alone_s
+from paceline.simulator.performance import Carry, Performance, Play
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A collective under way."""
+
+    play: Play
+    ports: frozenset[Port]
+    begun_s: float
+    done: simpy.Event
+    alone: bool
+
+
+class Concert:
+    """All collectives of a run.
+
+    Args:
+        env: the run's clock.
+        fabric: what messages cross.
+        carry: moves bytes on the common network.
+    """
+
+    def __init__(self, env: simpy.Environment, fabric: Fabric, carry: Carry) -> None:
+        self._env, self._fabric, self._carry = env, fabric, carry
+        self._users: dict[Port, list[Turn]] = {}
+        """the collectives that may use each port"""
+        self._messages: Counter[Port] = Counter()
+        """how many messages beside collectives are on each port"""
+        self._known: dict[Play, tuple[frozenset[Port], float]] = {}
+        """of each play: its ports, and what it takes alone"""
+
+    def perform(self, play: Play) -> simpy.Event:
+        """Comes when every rank is done, all beginning now."""
+        if play not in self._known:
+            self._known[play] = play.ports(), float(alone_s(play, self._fabric).max(initial=0.0))
+        ports, seconds = self._known[play]
+        others = self._turns_on(ports)
+        quiet = not others and not any(self._messages[port] for port in ports if port in self._messages)
+        turn = Turn(play, ports, self._env.now, self._env.event(), alone=quiet)
+        for port in ports:
+            self._users.setdefault(port, []).append(turn)
+        if quiet:
+            self._after(seconds, turn)
+        else:
+            for other in others:
+                self._carry_out(other)
+            self._begin(turn)
+        return turn.done
+
+    def message(self, ports: Iterable[Port]) -> None:
+        """A message is about to pass these ports."""
+        self._messages.update(ports)
+        for turn in self._turns_on(ports):
+            self._carry_out(turn)
+
+    def passed(self, ports: Iterable[Port]) -> None:
+        """It is through."""
+        for port in ports:
+            self._messages[port] -= 1
+            if not self._messages[port]:
+                del self._messages[port]
+
+    def disturb(self, ports: Iterable[Port]) -> None:
+        """Ports change: who counts on them is carried out from now on, and what was known of them holds no more."""
+        for turn in self._turns_on(ports):
+            self._carry_out(turn)
+        self._known.clear()
+
+    def _turns_on(self, ports: Iterable[Port]) -> list[Turn]:
+        if not self._users:
+            return []
+        return list(dict.fromkeys(turn for port in ports for turn in self._users.get(port, ())))
+
+    def _after(self, seconds: float, turn: Turn) -> None:
+        timer = self._env.timeout(seconds)
+        assert timer.callbacks is not None, "a timer that has just been made is still to come"
+        timer.callbacks.append(lambda _: self._end(turn) if turn.alone else None)
+
+    def _end(self, turn: Turn) -> None:
+        for port in turn.ports:
+            users = self._users[port]
+            users.remove(turn)
+            if not users:
+                del self._users[port]
+        turn.done.succeed()
+
+    def _begin(self, turn: Turn) -> None:
+        """Message by message on the common network, after what it takes beside its messages."""
+
+        def play(_: object = None) -> None:
+            self._follow(Performance(self._env, self._carry, turn.play), turn)
+
+        timer = self._env.timeout(turn.play.base_s)
+        assert timer.callbacks is not None, "a timer that has just been made is still to come"
+        timer.callbacks.append(play)
+
+    def _follow(self, performance: Performance, turn: Turn) -> None:
+        if performance.done.triggered:
+            self._end(turn)
+            return
+        assert performance.done.callbacks is not None, "what has not come yet has callbacks"
+        performance.done.callbacks.append(lambda _: self._end(turn))
+
+    def _carry_out(self, turn: Turn) -> None:
+        """Turns a collective that was alone into messages, as far on as they are now."""
+        if not turn.alone:
+            return
+        elapsed_s = self._env.now - turn.begun_s
+        env = simpy.Environment(-turn.play.base_s)
+        flows = Flows(env, self._fabric.capacity)
+        performance = Performance(
+            env,
+            lambda _one, _other, nbytes, path: flows.begin(path.ports, nbytes, path.limit_bytes_per_s),
+            turn.play,
+            np.zeros(len(turn.play.ranks)),
+        )
+        if elapsed_s > 0.0:
+            env.run(elapsed_s - turn.play.base_s)
+        if performance.done.triggered:
+            return  # its timer comes at this very moment
+        turn.alone = False
+        performance.move(self._env, self._carry, flows.remaining)
+        self._follow(performance, turn)

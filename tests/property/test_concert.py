@@ -1,0 +1,102 @@
+"""Collectives that nobody disturbs are not carried out message by message; nobody can tell from when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.values import Group, Rank
+from paceline.simulator.concert import Concert
+from paceline.simulator.fabric import GraphFabric, Path
+from paceline.simulator.flows import Flows
+from paceline.simulator.patterns import PATTERNS
+from paceline.simulator.perform import alone_s, played
+from paceline.simulator.performance import Performance, Play
+from paceline.simulator.tuning import Tuner
+from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.devices import Device
+from paceline.topologies.links import Link
+from paceline.topologies.trees import fat_tree
+from tests.clusters import star
+
+CLOSE = 1e-9
+"""relative: both ways add the same numbers in another order"""
+
+
+def tree() -> Cluster:
+    """16 hosts of a fat tree whose links carry 1000 bytes a second."""
+    wire = Link(name="wire", latency_s=0.25, bytes_per_s=1000.0, provenance="a test's own")
+    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    nodes = [Node(name=f"n{i}", device=device, seats=(f"host{i}",), host=f"host{i}", local=wire) for i in range(16)]
+    return Cluster(nodes=tuple(nodes), graph=fat_tree(k=4, link=wire))
+
+
+CLUSTERS = [star(1, 1, 1, 1, latency_s=0.25), star(2, 2, 2, latency_s=0.25), star(3, 1, 2, latency_s=0.5), tree()]
+NAMES = st.sampled_from([(kind, name) for kind, names in PATTERNS.items() for name in names])
+
+
+def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_out: bool) -> list[float]:
+    """When each is over, of collectives and messages that begin at these times on one network."""
+    env = simpy.Environment(0.0)
+    flows = Flows(env, fabric.capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    concert, ends = Concert(env, fabric, carry), [0.0] * len(asked)
+
+    def one(number: int, begin_s: float, what: Any) -> Generator[simpy.Event, Any, None]:
+        yield env.timeout(begin_s)
+        if isinstance(what, Play):
+            yield Performance(env, carry, what).done if carried_out else concert.perform(what)
+        else:
+            source, to, nbytes = what
+            path = fabric.path(source, to, nbytes)
+            concert.message(path.ports)
+            yield carry(source, to, nbytes, path)
+            concert.passed(path.ports)
+        ends[number] = env.now
+
+    for number, (begin_s, what) in enumerate(asked):
+        env.process(one(number, begin_s, what))
+    env.run()
+    return ends
+
+
+def some_play(fabric: GraphFabric, data: st.DataObject, ranks: int) -> Play:
+    kind, name = data.draw(NAMES)
+    members = data.draw(st.lists(st.sampled_from(range(ranks)), min_size=2, max_size=6, unique=True))
+    group = Group(tuple(map(Rank, sorted(members))))
+    nbytes = data.draw(st.sampled_from([0, 64, 1000, 4097]))
+    tuner = Tuner(fabric)
+    tuner._candidates = lambda *_: [name]  # type: ignore[method-assign]
+    return tuner.play(kind, group, nbytes, 0)
+
+
+@settings(max_examples=60)
+@given(cluster=st.sampled_from(CLUSTERS), data=st.data())
+def test_what_shares_ports_is_done_when_its_messages_are(cluster: Cluster, data: st.DataObject) -> None:
+    fabric = GraphFabric(cluster)
+    asked: list[tuple[float, Any]] = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        asked.append((data.draw(st.floats(0, 10)), some_play(fabric, data, cluster.workers)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        ends = data.draw(st.lists(st.sampled_from(range(cluster.workers)), min_size=2, max_size=2, unique=True))
+        asked.append((data.draw(st.floats(0, 10)), (*map(Rank, ends), data.draw(st.sampled_from([100, 3000])))))
+    ends_s = happenings(fabric, asked, carried_out=False)
+    assert ends_s == pytest.approx(happenings(fabric, asked, carried_out=True), rel=CLOSE)
+
+
+@settings(max_examples=60)
+@given(cluster=st.sampled_from(CLUSTERS), data=st.data())
+def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> None:
+    fabric = GraphFabric(cluster)
+    play = some_play(fabric, data, cluster.workers)
+    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
+    assert alone_s(play, fabric, entries_s) == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)

@@ -1,0 +1,123 @@
+"""Sweeps under Hypothesis: the grid is the product, and the table, figures and words of any sweep can be made."""
+
+from __future__ import annotations
+
+import io
+import math
+from itertools import pairwise, product
+from typing import Any
+
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from paceline.reports.sweep import Entry, Sweep
+from paceline.reports.sweep_figure import sweep_figure
+from paceline.reports.sweep_table import Table, tabulate
+from paceline.reports.sweep_words import sweep_table, sweep_words
+from paceline.scenarios.vary import axis, grid
+from tests.made_up import run
+
+WORDS = st.text("abc -:.", min_size=1, max_size=4).map(str.strip).filter(bool)
+LINKS: list[Any] = ["eth-1g", "ib-edr", {"latency": "2 us", "bandwidth": "1 Gbit/s"}]
+VALUES: st.SearchStrategy[list[Any]] = (
+    st.lists(st.integers(1, 64), min_size=1, max_size=3, unique=True)
+    | st.lists(st.floats(0.1, 1e6), min_size=1, max_size=3, unique=True)
+    | st.lists(
+        st.sampled_from(["eth-1g", "ib-edr", {"latency": "2 us", "bandwidth": "1 Gbit/s"}]), min_size=1, max_size=3
+    )
+    | st.just([True, False])
+    | st.just([1, "auto", None])
+)
+BASE: dict[str, Any] = dict(run("sync-sgd").summary)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> Sweep:
+    """Made-up runs at all points of a small grid, some of them missing as if they had failed."""
+    axes = draw(st.lists(VALUES, min_size=1, max_size=2))
+    paths = ["cluster.nodes[0].count", "cluster.network.link", "workload.batch_per_worker"][: len(axes)]
+    size_varies = draw(st.booleans()) and all(type(value) is int for value in axes[0])
+    entries = []
+    for values in product(*axes):
+        for algorithm in draw(st.just(["sync-sgd", "async-sgd"])):
+            for seed in (1, 2)[: draw(st.integers(0, 2))]:
+                figures = {
+                    **BASE,
+                    "samples_per_s": draw(st.none() | st.floats(1e-3, 1e9)),
+                    "time_to_accuracy_s": draw(st.none() | st.floats(0, 1e6)),
+                    "diverged": draw(st.booleans()),
+                }
+                entries.append(
+                    Entry(
+                        vary=dict(zip(paths, values, strict=True)),
+                        algorithm=algorithm,
+                        seed=seed,
+                        workers=int(values[0]) if size_varies else 4,
+                        summary=figures,
+                    )
+                )
+    target = draw(st.sampled_from([None, 0.93]))
+    return Sweep(scenario="made-up", paths=tuple(paths), target=target, entries=tuple(entries))
+
+
+@given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=3))
+def test_the_grid_is_the_product_in_order(axes: list[list[int]]) -> None:
+    paths = ["cluster.nodes[0].count", "cluster.nodes[1].count", "stop.epochs"][: len(axes)]
+    vary = [f"{path}={','.join(map(str, values))}" for path, values in zip(paths, axes, strict=True)]
+    points = grid("quickstart", vary, algorithms=["sync-sgd"])
+    assert [tuple(point.values.values()) for point in points] == list(product(*axes))
+    counts = [point.scenario.dump()["cluster"]["nodes"][0]["count"] for point in points]
+    assert counts == [values[0] for values in product(*axes)]
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 10))
+def test_a_range_by_factors_holds_exactly_the_powers_within(first: int, last: int, factor: int) -> None:
+    low, high = sorted((first, last))
+    values = [int(value) for value in axis(f"a={low}..{high}x{factor}").values]
+    assert values[0] == low
+    assert all(after == factor * before for before, after in pairwise(values))
+    assert values[-1] <= high < values[-1] * factor
+
+
+@given(sweeps().filter(lambda sweep: sweep.entries))
+@settings(max_examples=25)
+def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
+    table = tabulate(sweep)
+    assert len(table.frame) == len(sweep.entries)
+    sweep_words(table)
+    Console(file=io.StringIO(), width=80).print(sweep_table(table))
+    _check_derived(table)
+
+
+@given(sweeps().filter(lambda sweep: sweep.entries))
+@settings(max_examples=5)
+def test_anything_can_be_drawn(sweep: Sweep) -> None:
+    table = tabulate(sweep)
+    sweep_figure(table, table.frame, table.others).draw_without_rendering()
+    sweep_figure(table, table.frame.head(4)).draw_without_rendering()
+
+
+def _check_derived(table: Table) -> None:
+    """Against another way to say it: look the smallest cluster up for each row."""
+    frame = table.frame
+    fixed = ["algorithm", "seed", *(path for path in table.paths if path not in table.sizes)]
+    rows = frame.to_dict("records")
+    for row in rows:
+        alike = [other for other in rows if all(_same(row[key], other[key]) for key in fixed)]
+        base = min(alike, key=lambda other: other["workers"])
+        if len({other["workers"] for other in alike}) == 1:
+            assert pd.isna(row["base_workers"]) and pd.isna(row["speed_up"]) and pd.isna(row["efficiency"])
+            continue
+        assert row["base_workers"] == base["workers"]
+        if pd.isna(row["samples_per_s"]) or pd.isna(base["samples_per_s"]):
+            assert pd.isna(row["speed_up"])
+            continue
+        assert math.isclose(row["speed_up"], row["samples_per_s"] / base["samples_per_s"], rel_tol=1e-12)
+        ideal = row["workers"] / base["workers"]
+        assert math.isclose(row["efficiency"], row["speed_up"] / ideal, rel_tol=1e-12)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or (pd.isna(one) and pd.isna(other))

@@ -1,0 +1,177 @@
+"""Memory as a limit, memory that spills, and a chip cut into groups."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies.catalogue import DATA, SPECS
+from paceline.topologies.efficiencies import Efficiency
+from paceline.topologies.finding import named
+from paceline.topologies.memory import Mode, check_fits, footprint, sustained_bytes_per_s
+from paceline.topologies.partition import partitioned
+from paceline.topologies.roofline import device
+from paceline.topologies.scaling import scaling_of
+from paceline.workloads import MODELS, find_model
+
+ROOT = Path(__file__).parents[2]
+KNL = SPECS["knl-7250"]
+ALEXNET = MODELS["alexnet"]
+MODES = st.sampled_from(["flat", "cache"])
+
+
+# --- what fits -------------------------------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_footprint() -> None:
+    """VGG-19: 575 MB of weights (SC'17), as much again for gradients and momentum."""
+    single = footprint(SPECS["p100-sxm2"], MODELS["vgg19"])
+    assert single.weights_bytes == single.gradients_bytes == single.optimizer_bytes == 4 * 143_667_240
+    assert footprint(SPECS["p100-sxm2"], MODELS["vgg19"], optimizer_copies=0).optimizer_bytes == 0
+    half = footprint(SPECS["p100-sxm2"], MODELS["vgg19"], "amp")
+    assert half.weights_bytes == 6 * 143_667_240
+    assert half.activation_bytes == single.activation_bytes / 2
+
+
+def test_what_does_not_fit_says_by_how_much() -> None:
+    with pytest.raises(InputError) as caught:
+        check_fits(named("p100"), MODELS["vgg16"], samples=256)
+    found = re.fullmatch(
+        r"vgg16 with 256 samples needs (\S+) GB of 16 GB on p100-sxm2: (\S+) GB too much; "
+        r"the largest batch that fits is (\d+)",
+        str(caught.value),
+    )
+    assert found
+    assert float(found[1]) - 16 == pytest.approx(float(found[2]), abs=0.1)
+    most = int(found[3])
+    check_fits(named("p100"), MODELS["vgg16"], samples=most)
+    with pytest.raises(InputError):
+        check_fits(named("p100"), MODELS["vgg16"], samples=most + 1)
+
+
+@given(
+    st.sampled_from(["k20", "p100-sxm2", "v100-sxm2", "a100-sxm4-40"]), st.sampled_from(["vgg16", "resnet50", "lenet"])
+)
+def test_the_largest_batch_is_the_largest(name: str, model: str) -> None:
+    spec = SPECS[name]
+    wanted = footprint(spec, MODELS[model])
+    most = wanted.largest_batch(spec.memory_bytes or 0)
+    assert wanted.needed_bytes(most) <= (spec.memory_bytes or 0) < wanted.needed_bytes(most + 1)
+
+
+def test_a_model_too_large_for_one_sample() -> None:
+    with pytest.raises(InputError, match="not even one sample fits"):
+        check_fits(replace(SPECS["k20"], memory_bytes=1e9), MODELS["vgg19"], samples=1)
+
+
+def test_the_roofline_refuses_what_does_not_fit() -> None:
+    with pytest.raises(InputError, match="too much"):
+        device(named("k20"), MODELS["resnet152"], samples=64)
+    assert device(named("xeon-e5-2670"), MODELS["resnet152"], samples=4096).per_sample_s > 0
+
+
+def test_everything_that_was_published_fits() -> None:
+    with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            check_fits(named(line["device"]), find_model(line["model"]), line["precision"], int(line["batch"]))
+
+
+# --- what spills -----------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 100e9), st.floats(0, 100e9), MODES)
+def test_more_bytes_are_never_faster(some: float, others: float, mode: Mode) -> None:
+    few, many = sorted((some, others))
+    fast, slow = (sustained_bytes_per_s(KNL, needed, mode) for needed in (few, many))
+    assert slow <= fast
+    assert 70e9 < slow <= fast <= 480e9
+
+
+def test_both_modes_have_mcdrams_speed_while_it_suffices() -> None:
+    assert sustained_bytes_per_s(KNL, 16e9) == sustained_bytes_per_s(KNL, 16e9, "cache") == 480e9
+    assert sustained_bytes_per_s(KNL, 24e9, "cache") < sustained_bytes_per_s(KNL, 24e9)
+    assert sustained_bytes_per_s(SPECS["k20"], 100e9) == SPECS["k20"].sustained_bytes_per_s
+
+
+def test_a_batch_that_spills_is_slower_for_it() -> None:
+    """ResNet-152 of 64 samples needs 12 GB, of 256 more than MCDRAM has; only what memory binds gets slower."""
+    per_sample = {
+        batch: device(KNL, MODELS["resnet152"], samples=batch).compute_s(batch) / batch for batch in (64, 256)
+    }
+    assert per_sample[256] > 1.05 * per_sample[64]
+
+
+# --- one chip in groups ----------------------------------------------------------------------------------------------
+
+
+def test_one_group_is_the_whole_chip_but_for_the_exchange() -> None:
+    whole = device(KNL, ALEXNET, samples=256, optimizer_copies=0)
+    assert partitioned(KNL, ALEXNET, 1, samples=256).compute_s == pytest.approx(whole.compute_s(256), rel=1e-9)
+
+
+def test_scaling_meets_both_figures_that_it_is_made_of() -> None:
+    scaling = scaling_of(KNL, Efficiency(0.3, 0, ""))
+    assert scaling.efficiency(1) == pytest.approx(4.56 / 6.09)
+    assert scaling.efficiency(68) == pytest.approx(0.3)
+    assert scaling_of(KNL, Efficiency(0.9, 0, "")).loss == 0
+
+
+def test_cores_come_in_tiles() -> None:
+    assert [partitioned(KNL, ALEXNET, groups, samples=256).cores for groups in (1, 2, 4, 8, 16, 32)] == [
+        68,
+        34,
+        16,
+        8,
+        4,
+        2,
+    ]
+    for groups in (0, 35):
+        with pytest.raises(InputError, match="1 to 34"):
+            partitioned(KNL, ALEXNET, groups, samples=256)
+    with pytest.raises(InputError, match="expected a many-core chip"):
+        partitioned(SPECS["k80"], ALEXNET, 2, samples=256)
+
+
+@given(st.integers(1, 34), st.integers(32, 512), MODES)
+def test_copies_cost_memory_and_exchange(groups: int, samples: int, mode: Mode) -> None:
+    one, many = (partitioned(KNL, ALEXNET, count, samples=samples, mode=mode) for count in (1, groups))
+    assert many.needed_bytes - one.needed_bytes == pytest.approx((groups - 1) * 2 * 4 * ALEXNET.parameters)
+    assert many.exchange_s >= one.exchange_s
+
+
+def test_a_small_model_gains_until_its_tiles_run_out() -> None:
+    """LeNet's copies never leave MCDRAM."""
+    steps = [partitioned(KNL, MODELS["lenet"], groups, samples=1024) for groups in (1, 4, 16)]
+    assert all(step.bytes_per_s == 480e9 for step in steps)
+
+
+def test_copies_that_overflow_even_ddr_are_refused() -> None:
+    with pytest.raises(InputError, match=r"32 groups of vgg19 need \S+ GB of 112 GB"):
+        partitioned(KNL, MODELS["vgg19"], 32, samples=256, data_bytes=4e9)
+
+
+def test_the_benchmark_shows_gain_miss_and_cliff() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/knl.py"), "--json"]
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    rows = {row["groups"]: row for row in answer["rows"]}
+    assert list(rows) == [1, 2, 4, 8, 16, 32]
+    assert rows[4]["published"] == pytest.approx(1.566, abs=1e-3)
+    assert rows[4]["miss"] == pytest.approx(rows[4]["speedup"] / rows[4]["published"] - 1)
+    assert rows[1]["speedup"] < rows[2]["speedup"] < rows[4]["speedup"] < rows[8]["speedup"]
+    assert rows[32]["speedup"] < rows[16]["speedup"] < rows[8]["speedup"], "the cliff"
+    assert [rows[groups]["fits"] for groups in (8, 16)] == [True, False]
+    papers = {groups: row["weights_and_data_bytes"] for groups, row in rows.items()}
+    assert papers[16] == pytest.approx(15.0e9, rel=5e-3)  # as the paper has it
+    page = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
+    for groups, row in rows.items():
+        assert f"| {groups} | {row['speedup']:.2f} |" in page

@@ -1,0 +1,70 @@
+"""Scenarios that name devices of the catalogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.scenarios import load
+from paceline.scenarios.plan import Plan
+from paceline.scenarios.problems import ScenarioError
+from paceline.simulator.run import simulate
+from paceline.topologies.finding import named
+from paceline.topologies.roofline import device
+from paceline.workloads import MODELS
+
+
+def scenario(cluster: Any, *, model: str = "resnet50", batch: int = 32) -> dict[str, Any]:
+    workload = {"model": model, "learning": "none", "batch_per_worker": batch}
+    stop = {"updates": 3}
+    return {"name": "x", "cluster": cluster, "workload": workload, "algorithms": ["sync-sgd"], "stop": stop}
+
+
+def plan_of(*arguments: Any, **options: Any) -> Plan:
+    return load(scenario(*arguments, **options)).plans()[0]
+
+
+def test_a_named_device_takes_its_time_from_the_model_and_the_batch() -> None:
+    plan = plan_of({"nodes": [{"device": "p100", "count": 2}, {"device": "k80"}]})
+    for rank, name in enumerate(["p100-sxm2", "p100-sxm2", "k80"]):
+        made = device(named(name), MODELS["resnet50"], samples=32)
+        assert plan.cluster.device_of(rank).compute_s(32) == made.compute_s(32)  # type: ignore[arg-type]
+    assert plan.cluster.device_of(0).compute_s(32) == pytest.approx(32 / 195, rel=1e-3)  # type: ignore[arg-type]
+
+
+def test_layers_take_their_shares_from_the_model() -> None:
+    """In AlexNet the convolutions have 6 % of the parameters and most of the work."""
+    forward, backward = plan_of({"nodes": [{"device": "p100"}]}, model="alexnet", batch=128).layer_shares()
+    assert sum(forward) + sum(backward) == pytest.approx(1)
+    assert sum(forward[:5]) + sum(backward[:5]) > 0.6
+
+
+@pytest.mark.parametrize("cluster", ["dgx1-p100", "cori-knl", {"nodes": [{"device": "xeon-e5-2670-x2", "count": 2}]}])
+def test_systems_and_sockets_run(cluster: Any) -> None:
+    which = cluster if isinstance(cluster, dict) else {"system": cluster, "nodes": 2}
+    (run,) = simulate(scenario(which, model="googlenet", batch=8))
+    assert (run.summary["step_s"]["mean"] or 0) > 0
+
+
+def test_a_group_of_a_chips_cores() -> None:
+    plan = plan_of({"nodes": [{"node": "knl-node", "settings": {"parts": 4}}]}, model="alexnet", batch=64)
+    assert plan.cluster.workers == 4
+    quarter, whole = plan.cluster.device_of(0), device(named("knl-7250"), MODELS["alexnet"], samples=256)  # type: ignore[arg-type]
+    assert whole.compute_s(256) > quarter.compute_s(64) > whole.compute_s(256) / 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "words"),
+    [
+        ({"nodes": [{"device": "p101"}]}, {}, "cluster.nodes[0].device: unknown device 'p101' (did you mean p100?)"),
+        ({"nodes": [{"device": 3}]}, {}, "expected a device of `paceline list devices`"),
+        ({"nodes": [{"device": "k20"}]}, {"batch": 256}, "workload: resnet50 with 256 samples needs"),
+        ({"nodes": [{"device": "k20"}]}, {"model": "quadratic"}, "workload: model 'quadratic': found no layer table"),
+        ({"nodes": [{"device": "k80/2"}]}, {}, "expected a many-core chip"),
+    ],
+)
+def test_what_a_device_cannot_do_is_told(cluster: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(scenario(cluster, **options))
+    assert words in str(caught.value)

@@ -1,0 +1,215 @@
+"""The command `paceline sweep`: what it answers, keeps and says when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+import paceline
+from paceline.cli.app import app
+from paceline.records.store import read_run
+from paceline.reports import sweep as sweeps
+from paceline.reports.sweep_processes import Done, Failure
+from paceline.scenarios import load
+
+SCENARIO = """
+name: tiny
+algorithms: [sync-sgd, async-sgd]
+workload: {model: lenet, batch_per_worker: 4, learning: none}
+cluster:
+  nodes: [{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, count: 2}]
+  network: {link: {latency: 20 us, bandwidth: 10 Gbit/s}}
+  spread: {law: lognorm, sigma: 0.3}
+stop: {samples: 400}
+seed: 3
+"""
+COUNT = "cluster.nodes[0].count"
+COLUMNS = [
+    "algorithm", "seed", "workers", "wall_s", "steps", "updates", "samples", "samples_per_s", "step_s_mean",
+    "step_s_p50", "step_s_p95", "share_compute", "share_load", "share_update", "share_communication", "share_wait",
+    "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "final_loss", "final_accuracy", "diverged",
+    "base_workers", "speed_up", "efficiency", "speed_up_to_accuracy",
+]  # fmt: skip
+
+
+def call(*arguments: str | int | Path) -> Any:
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process, of which those with four workers fail."""
+
+    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+        for number, piece in enumerate(pieces):
+            bad = piece.scenario["cluster"]["nodes"][0]["count"] == 4
+            yield number, Failure("rank 2 died", "Traceback: here") if bad else Done(work(piece))
+
+    monkeypatch.setattr(sweeps, "each", each)
+
+
+def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: Path) -> None:
+    result = call(scenario, "--vary", f"{COUNT}=1..4x2", "--seeds", 2, "--json", "--out", tmp_path / "runs")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer.keys() == {"points"}
+    assert [(point["vary"][COUNT], point["algorithm"], point["seed"]) for point in answer["points"]] == [
+        (count, name, seed) for count in (1, 2, 4) for name in ("sync-sgd", "async-sgd") for seed in (3, 4)
+    ]
+    assert answer == json.loads((tmp_path / "runs/tiny-sweep-1/sweep.json").read_text())
+    (run,) = paceline.simulate(load(scenario, [f"{COUNT}=4", "seed=4"], algorithms=["async-sgd"]))
+    assert answer["points"][-1]["summary"] == json.loads(json.dumps(run.summary))
+
+
+def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path) -> None:
+    vary = ["--vary", f"{COUNT}=1,2", "--vary", "cluster.network.link=eth-1g,ib-edr"]
+    assert call(scenario, *vary, "--out", tmp_path / "runs", "--json").exit_code == 0
+    folder = tmp_path / "runs/tiny-sweep-1"
+    one = pd.read_parquet(folder / "sweep.parquet")
+    assert list(one.columns) == [COUNT, "cluster.network.link", *COLUMNS]
+    other = pd.read_csv(folder / "sweep.csv")
+    assert len(one) == len(other) == 8
+    for name in one.columns:
+        assert [None if pd.isna(value) else value for value in one[name]] == [
+            None if pd.isna(value) else value for value in other[name]
+        ], name
+    assert one["efficiency"].between(0, 1.2).all()
+
+
+def test_the_number_of_processes_changes_nothing(scenario: Path, tmp_path: Path) -> None:
+    for jobs in (1, 2):
+        assert call(scenario, "--vary", f"{COUNT}=1..6", "--jobs", jobs, "--out", tmp_path / "runs").exit_code == 0
+    one, other = (tmp_path / f"runs/tiny-sweep-{number}" for number in (1, 2))
+    assert sorted(path.name for path in one.iterdir()) == ["sweep.csv", "sweep.json", "sweep.parquet", "sweep.png"]
+    for path in one.iterdir():
+        assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+
+
+def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path) -> None:
+    vary = ("--vary", f"{COUNT}=1,2", "--algorithms", "sync-sgd", "--keep-runs")
+    assert call(scenario, *vary, "--out", tmp_path / "runs", "--json").exit_code == 0
+    folder = tmp_path / "runs/tiny-sweep-1"
+    table = pd.read_csv(folder / "sweep.csv")
+    assert list(table["record"]) == ["runs/0001-sync-sgd-3", "runs/0002-sync-sgd-3"]
+    runs = [read_run(folder / place) for place in table["record"]]
+    assert [run.summary["wall_s"] for run in runs] == list(table["wall_s"])
+
+
+def test_for_a_person(scenario: Path, tmp_path: Path) -> None:
+    result = call(scenario, "--vary", f"{COUNT}=1..8x2", "--set", "stop.samples=200", "--out", tmp_path / "runs")
+    words = " ".join(result.stdout.split())
+    assert "Sweep of tiny" in words
+    assert "scales best: on 8 workers it is" in words
+    assert "Take care: " in words  # 200 samples are six or seven steps of eight workers
+    assert f"Table, answer and figure stored in {tmp_path}/runs/tiny-sweep-1/" in result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert call(scenario, "--vary", f"{COUNT}=1,2", "--out", tmp_path / "runs", "--quiet").stderr == ""
+
+
+def test_without_sizes_the_first_path_is_the_axis(scenario: Path, tmp_path: Path) -> None:
+    result = call(scenario, "--vary", "workload.batch_per_worker=2,4,8", "--out", tmp_path / "runs")
+    assert "sync-sgd is fastest with batch_per_worker=8" in " ".join(result.stdout.split())
+    assert pd.read_csv(tmp_path / "runs/tiny-sweep-1/sweep.csv")["speed_up"].isna().all()
+
+
+def test_wrong_points_are_told_before_anything_runs(scenario: Path, tmp_path: Path, failing: None) -> None:
+    result = call(
+        scenario, "--vary", f"{COUNT}=1,0", "--vary", "stop.samples=x,1", "--seed", "-1", "--out", tmp_path / "runs"
+    )
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert any(line.endswith(f"(with {COUNT}=0)") for line in lines)
+    assert any("stop.samples: found 'x'" in line and line.endswith("(with stop.samples=x)") for line in lines)
+    assert any("seed: found -1" in line and "(with" not in line for line in lines)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_failed_run_is_told_with_its_values_and_the_others_are_kept(
+    scenario: Path, tmp_path: Path, failing: None
+) -> None:
+    vary = ("--vary", f"{COUNT}=1,2,4", "--algorithms", "sync-sgd", "--out", tmp_path / "runs")
+    result = call(scenario, *vary, "--json")
+    assert result.exit_code == 1
+    assert f"1 of 3 runs failed; the others are kept\n  sync-sgd with {COUNT}=4, seed 3: rank 2 died" in result.stderr
+    answer = json.loads(result.stdout)
+    assert [point["vary"][COUNT] for point in answer["points"]] == [1, 2]
+    assert answer["failed"] == [{"vary": {COUNT: 4}, "algorithm": "sync-sgd", "seed": 3, "error": "rank 2 died"}]
+    assert len(pd.read_csv(tmp_path / "runs/tiny-sweep-1/sweep.csv")) == 2
+    assert "Traceback: here" in call(scenario, *vary, "--verbose").stderr
+
+
+def test_where_all_runs_fail_nothing_is_kept(scenario: Path, tmp_path: Path, failing: None) -> None:
+    result = call(scenario, "--vary", f"{COUNT}=4", "--out", tmp_path / "runs")
+    assert result.exit_code == 1
+    assert "2 of 2 runs failed\n" in result.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interruption_leaves_no_process_and_no_file(scenario: Path, tmp_path: Path, sent: signal.Signals) -> None:
+    """Ctrl-C goes to the whole group, as a terminal sends it; the others to the command alone."""
+    code = "from paceline.cli import main; main()"
+    endless = ["sweep", str(scenario), "--vary", f"{COUNT}=8,9", "--set", "stop.samples=1000000000"]
+    command = [sys.executable, "-c", code, *endless, "--out", str(tmp_path / "runs"), "--keep-runs", "--jobs", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        whole = psutil.Process(process.pid)
+        workers = _until_working(whole)
+        os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
+        _, errors = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert alive == []
+    if sent != signal.SIGKILL:
+        assert process.returncode == 130
+        assert errors == "interrupted; nothing is left running\n"
+        assert list((tmp_path / "runs").iterdir()) == []
+    assert not (tmp_path / "runs/tiny-sweep-1").exists()
+
+
+def _until_working(whole: psutil.Process) -> list[psutil.Process]:
+    """Its descendants, as soon as two of them have children's work to do: fork server, tracker and two workers."""
+    while True:
+        found: list[psutil.Process] = whole.children(recursive=True)
+        if len(found) >= 4 and sum(child.cpu_times().user > 0.1 for child in found) >= 3:
+            return found
+
+
+def test_workers_do_not_import_torch_for_timing_only(scenario: Path) -> None:
+    code = f"""
+import sys
+from paceline.reports.sweep import _Piece, _simulated
+from paceline.scenarios import load
+_simulated(_Piece(load({str(scenario)!r}, algorithms=["sync-sgd"]).dump(), "sync-sgd", None))
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    """Its scenario loads, and every column of the table is on it."""
+    page = (Path(__file__).parents[2] / "docs/sweep.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert load(shown).name == "what-if"
+    named = set(re.findall(r"`(\w+)`", page))
+    shares = {name for name in COLUMNS if name.startswith("share_")}
+    assert set(COLUMNS) - shares <= named
+    assert {"share_compute", "share_wait", "record"} <= named

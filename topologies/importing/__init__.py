@@ -1,0 +1,69 @@
+"""Cluster graphs from files that others wrote. Start at `load`; `assembly` has what all formats share.
+
+Rules of this file: the content of a file decides what it is, not its name, so that text saved under any name is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies.graph import Graph
+from paceline.topologies.importing import attributed, elements, nvidia_smi, simgrid
+
+FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
+
+LARGEST = 64 * 1024 * 1024
+"""bytes of the largest file that is read"""
+
+
+def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
+    """The graph in a file; its name is the file's without the ending.
+
+    Args:
+        path: nvidia-smi topo -m text, node-link JSON, GraphML or SimGrid XML.
+        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not say.
+
+    Raises:
+        InputError: with all mistakes of the file, each with its line or element.
+    """
+    given = dict(settings or {})
+    text = _read(path)
+    start = text.lstrip()
+    if start.startswith("<"):
+        root = elements.parse(start, str(path)).local
+        _no_settings(given, path)
+        if root == "platform":
+            return simgrid.platform(start, str(path), path.stem)
+        if root == "graphml":
+            return attributed.graphml(start, str(path), path.stem)
+        raise InputError(f"{path}: found XML of <{root}>, expected <platform> (SimGrid) or <graphml>")
+    if start.startswith(("{", "[")):
+        _no_settings(given, path)
+        return attributed.node_link(start, str(path), path.stem)
+    if "GPU0" in text:
+        pcie = given.pop("pcie", None)
+        link = given.pop("link", None)
+        _no_settings(given, path)
+        if pcie is not None and pcie not in {"3", "4", "5"}:
+            raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
+        generation = None if pcie is None else int(pcie)
+        return nvidia_smi.machine(text, str(path), path.stem, link=link, pcie=generation)
+    raise InputError(f"{path}: is no graph that can be read; expected {FORMATS}")
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path}: found {path.stat().st_size} bytes, expected at most {LARGEST}")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is no text; expected {FORMATS}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _no_settings(given: Mapping[str, str], path: Path) -> None:
+    if given:
+        raise InputError(f"{path}: unknown parameter {next(iter(given))!r}; only nvidia-smi's text takes link and pcie")

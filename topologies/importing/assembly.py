@@ -1,0 +1,103 @@
+"""From what a file says to a graph: the checks and the picture that all formats share.
+
+Rules of this file: every mistake of a file is told at once, each with the place in the file where it is. A graph is in
+one piece, has something that computes, and no more than 200,000 vertices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies.graph import Connection, Graph, Kind, Place, Vertex
+from paceline.topologies.importing.places import places
+from paceline.topologies.links import Link
+
+MOST = 200_000
+"""vertices of the largest graph that is read"""
+
+SHOWN = 20
+"""mistakes that are told; the rest are counted"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A connection as a file gives it."""
+
+    one: str
+    other: str
+    bytes_per_s: float
+    latency_s: float
+    count: int = 1
+    name: str | None = None
+    """of its kind of link; without one it is named after its figures"""
+    provenance: str | None = None
+    bend: float = 0.0
+
+
+def refuse(where: str, problems: Sequence[str]) -> None:
+    """Raises all mistakes as one `InputError`, if there are any."""
+    if problems:
+        more = [f"and {len(problems) - SHOWN} more like these"] if len(problems) > SHOWN else []
+        raise InputError("\n".join([*(f"{where}: {problem}" for problem in problems[:SHOWN]), *more]))
+
+
+def assemble(
+    name: str,
+    where: str,
+    kinds: Mapping[str, Kind],
+    wires: Sequence[Wire],
+    provenance: str,
+    hosts: Mapping[str, str] | None = None,
+    at: Mapping[str, Place] | None = None,
+) -> Graph:
+    """The graph of these vertices and connections, with a place for each vertex.
+
+    Args:
+        name: of the graph.
+        where: the file, for messages.
+        kinds: the kind of every vertex, by name.
+        wires: at most one between two vertices.
+        provenance: where it comes from and what of it is approximated.
+        hosts: the machine that a vertex is a part of, where that is known.
+        at: where vertices stand in a picture, where the format knows.
+
+    Raises:
+        InputError: for a graph that is empty, too large, in pieces or without anything that computes.
+    """
+    if not kinds or len(kinds) > MOST:
+        raise InputError(f"{where}: found {len(kinds)} vertices, expected 1 to {MOST}")
+    if not {"device", "host"}.intersection(kinds.values()):
+        raise InputError(f"{where}: nothing in it computes; expected a vertex of kind device or host")
+    shape: nx.Graph[str] = nx.Graph()
+    shape.add_nodes_from(kinds)
+    shape.add_edges_from((wire.one, wire.other) for wire in wires)
+    pieces = [sorted(piece) for piece in nx.connected_components(shape)]
+    if len(pieces) > 1:
+        pieces.sort(key=len)
+        raise InputError(
+            f"{where}: falls into {len(pieces)} parts that nothing joins; the smallest holds {', '.join(pieces[0][:5])}"
+        )
+    at = at or places(shape, kinds)
+    return Graph(
+        name=name,
+        vertices=tuple(
+            Vertex(name=one, kind=kind, place=at[one], host=(hosts or {}).get(one)) for one, kind in kinds.items()
+        ),
+        connections=tuple(_connection(wire, where) for wire in wires),
+        provenance=provenance,
+    )
+
+
+def _connection(wire: Wire, where: str) -> Connection:
+    name = wire.name or f"{wire.bytes_per_s / 1e9:.4g}GBps-{wire.latency_s * 1e6:.4g}us"
+    link = Link(
+        name=name,
+        latency_s=wire.latency_s,
+        bytes_per_s=wire.bytes_per_s,
+        provenance=wire.provenance or f"as {where} gives it",
+    )
+    return Connection(ends=(wire.one, wire.other), link=link, count=wire.count, bend=wire.bend)

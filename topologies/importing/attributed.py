@@ -1,0 +1,223 @@
+"""Graphs with attributes on vertices and edges: NetworkX node-link JSON and GraphML.
+
+Rules of this file:
+
+* A vertex may have ``kind`` (device, host, switch, nic, memory; without it a host) and ``host`` (the machine that it
+  is a part of). Other attributes are left alone.
+* An edge has ``bandwidth``, or ``link``, the name of a link of our catalogue, which also gives its latency;
+  ``latency`` (without it and without ``link``, 0) and ``count`` (parallel cables). A network's link has in the
+  catalogue the latency of two hosts under a switch: a hop from or to a switch has half of it, one between switches
+  what a switch adds. Quantities are text with a unit, or SI numbers; ``bytes_per_s`` and ``latency_s`` are other names
+  for them.
+* Parallel edges that are equal are one connection of so many cables; so are the two directions of a directed graph one
+  full-duplex link. Where they differ, the file is refused, since a link here is as fast in one direction as in the
+  other.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import networkx as nx
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies.graph import Graph, Kind
+from paceline.topologies.importing import elements, quantities
+from paceline.topologies.importing.assembly import Wire, assemble, refuse
+from paceline.topologies.links import LINKS
+from paceline.topologies.wires import host_end, link_named, switch_hop
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+INSIDE = ("nvlink", "pcie", "shared-memory", "loopback")
+END_TO_END = frozenset(name for name in LINKS if not name.startswith(INSIDE))
+"""links of networks, whose latency in the catalogue is of two hosts under a switch"""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An edge as a file gives it, and the words that say where."""
+
+    one: str
+    other: str
+    data: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """What both formats come down to."""
+
+    nodes: Sequence[tuple[str, Mapping[str, Any], str]]
+    """name, attributes, and the words that say where"""
+    edges: Sequence[Edge]
+    directed: bool
+
+
+def node_link(text: str, where: str, name: str) -> Graph:
+    """The graph that ``networkx.node_link_data`` wrote, with its edges under "edges" or "links".
+
+    >>> text = '{"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1, "bandwidth": "10 Gbit/s"}]}'
+    >>> node_link(text, "text", "pair").describe().bisection.bytes_per_s
+    1250000000.0
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{where}: no JSON: {line}") from None
+    keys = [key for key in ("edges", "links") if isinstance(document, dict) and isinstance(document.get(key), list)]
+    if len(keys) != 1 or not isinstance(document.get("nodes"), list):
+        raise InputError(
+            f'{where}: is no node-link graph; expected an object with lists "nodes" and "edges" (or "links")'
+        )
+    problems: list[str] = []
+    nodes = []
+    for number, node in enumerate(document["nodes"]):
+        if isinstance(node, dict) and (spelled := _name(node.get("id"))) is not None:
+            nodes.append((spelled, node, f"nodes[{number}] ({spelled})"))
+        else:
+            problems.append(f'nodes[{number}]: found {node!r}, expected an object with an "id"')
+    edges = []
+    for number, edge in enumerate(document[keys[0]]):
+        ends = [_name(edge.get(key)) for key in ("source", "target")] if isinstance(edge, dict) else [None]
+        if None in ends:
+            problems.append(f'{keys[0]}[{number}]: found {edge!r}, expected an object with "source" and "target"')
+        else:
+            one, other = map(str, ends)
+            edges.append(Edge(one, other, edge, f"{keys[0]}[{number}] ({one} to {other})"))
+    refuse(where, problems)
+    read = Attributed(nodes, edges, bool(document.get("directed")))
+    return _graph(read, where, name, "NetworkX node-link JSON")
+
+
+def graphml(text: str, where: str, name: str) -> Graph:
+    """The graph of a GraphML document.
+
+    >>> key = '<key id="b" for="edge" attr.name="bandwidth" attr.type="string"/>'
+    >>> body = '<node id="a"/><node id="b"/><edge source="a" target="b"><data key="b">1 GB/s</data></edge>'
+    >>> start = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+    >>> graph = graphml(f'{start}{key}<graph edgedefault="undirected">{body}</graph></graphml>', "text", "pair")
+    >>> graph.connections[0].bytes_per_s
+    1000000000.0
+    """
+    root = elements.parse(text, where)  # refuses what is no XML, and entities, with a line
+    ends = [(element, key) for element in root.walk() if element.local == "edge" for key in ("source", "target")]
+    refuse(where, [f"line {one.line}: edge: {key}: missing" for one, key in ends if key not in one.attributes])
+    try:
+        read: Any = nx.read_graphml(io.BytesIO(text.encode()))
+    except Exception as error:  # NetworkX lets through whatever its parser meets
+        raise InputError(f"{where}: is no GraphML that NetworkX reads: {error}") from None
+    nodes = [(str(node), data, f"node {node}") for node, data in read.nodes(data=True)]
+    edges = [Edge(str(a), str(b), data, f"edge {a} to {b}") for a, b, data in read.edges(data=True)]
+    return _graph(Attributed(nodes, edges, read.is_directed()), where, name, "GraphML")
+
+
+def _name(value: object) -> str | None:
+    """A vertex's name: NetworkX allows anything that can be a key, and writes tuples as lists."""
+    if isinstance(value, list) and value:
+        parts = [_name(part) for part in value]
+        return None if None in parts else ".".join(map(str, parts))
+    return str(value) if isinstance(value, str | int | float) and value != "" else None
+
+
+def _graph(read: Attributed, where: str, name: str, form: str) -> Graph:
+    problems: list[str] = []
+    kinds: dict[str, Kind] = {}
+    hosts: dict[str, str] = {}
+    for node, data, place in read.nodes:
+        if node in kinds:
+            problems.append(f"{place}: a second vertex of this name")
+        kind = data.get("kind", "host")
+        if kind not in KINDS:
+            near = difflib.get_close_matches(str(kind), KINDS, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            problems.append(f"{place}: kind: found {kind!r}, expected one of {', '.join(KINDS)}{hint}")
+        kinds[node] = kind
+        if isinstance(data.get("host"), str):
+            hosts[node] = data["host"]
+    known = set(kinds)
+    found: dict[frozenset[str], list[tuple[Edge, Wire]]] = {}
+    for edge in read.edges:
+        missing = [end for end in (edge.one, edge.other) if end not in known]
+        if missing or edge.one == edge.other:
+            problems.append(f"{edge.where}: {f'there is no {missing[0]}' if missing else 'joins a vertex to itself'}")
+            continue
+        wire = _wire(edge, kinds, problems)
+        if wire is not None:
+            found.setdefault(frozenset((edge.one, edge.other)), []).append((edge, wire))
+    wires = [_merged(several, read.directed, problems) for several in found.values()]
+    refuse(where, problems)
+    silent = sum(wire.latency_s == 0 for wire in wires)
+    said = f"{form} ({where})" + (f"; {silent} connections without a latency: 0" if silent else "")
+    return assemble(name, where, kinds, wires, said, hosts=hosts)
+
+
+def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | None:
+    """The connection of an edge; what is wrong with it goes to the problems."""
+    data, before = edge.data, len(problems)
+    named = None
+    if data.get("link") is not None:
+        try:
+            named = link_named(str(data["link"]))
+        except InputError as error:
+            problems.append(f"{edge.where}: link: {error}")
+    if named is not None and named.name in END_TO_END:
+        ends = {kinds[edge.one], kinds[edge.other]}
+        if ends == {"switch"}:
+            named = switch_hop(named)
+        elif "switch" in ends:
+            named = host_end(named)
+    across = _value(data, ("bandwidth", "bytes_per_s"), quantities.bytes_per_s, edge.where, problems)
+    latency_s = _value(data, ("latency", "latency_s"), quantities.seconds, edge.where, problems)
+    count = data.get("count", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1_000_000:
+        problems.append(f"{edge.where}: count: found {count!r}, expected a whole number from 1")
+    if across is None and named is None and len(problems) == before:
+        problems.append(
+            f"{edge.where}: bandwidth: missing, expected one such as '10 Gbit/s', or a link such as 'ib-edr'"
+        )
+    if len(problems) > before:
+        return None
+    if named is None:
+        return Wire(edge.one, edge.other, across or 0.0, latency_s or 0.0, count)
+    changed = across is not None or latency_s is not None
+    return Wire(
+        edge.one,
+        edge.other,
+        named.bytes_per_s if across is None else across,
+        named.latency_s if latency_s is None else latency_s,
+        count,
+        None if changed else named.name,
+        None if changed else named.provenance,
+    )
+
+
+def _value(data: Mapping[str, Any], keys: tuple[str, str], parse: Any, where: str, problems: list[str]) -> float | None:
+    given = [key for key in keys if data.get(key) is not None]
+    if len(given) > 1:
+        problems.append(f"{where}: found both {given[0]} and {given[1]}, expected one of them")
+    if not given:
+        return None
+    try:
+        return float(parse(data[given[0]]))
+    except ValueError as error:
+        problems.append(f"{where}: {given[0]}: {error}")
+        return None
+
+
+def _merged(several: Sequence[tuple[Edge, Wire]], directed: bool, problems: list[str]) -> Wire:
+    """The one connection of all edges between two vertices."""
+    first_edge, first = several[0]
+    if any((wire.bytes_per_s, wire.latency_s) != (first.bytes_per_s, first.latency_s) for _, wire in several):
+        problems.append(f"{first_edge.where}: edges between these two differ; expected equal ones, each way as fast")
+    back = sum(wire.count for edge, wire in several if edge.one != first_edge.one)
+    there = sum(wire.count for edge, wire in several if edge.one == first_edge.one)
+    if directed and back not in (0, there):
+        problems.append(f"{first_edge.where}: {there} cables one way and {back} the other, expected as many")
+    count = there if directed else there + back
+    return Wire(first.one, first.other, first.bytes_per_s, first.latency_s, count, first.name, first.provenance)

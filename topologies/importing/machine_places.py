@@ -1,0 +1,103 @@
+"""The picture of a machine that was read: sockets above, PCIe below them, GPUs in a row; NVLinks bow where needed.
+
+Rules of this file: where NVLinks join two sockets directly, the second stands upside down below the first, so that
+these NVLinks are short; otherwise all stand side by side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from paceline.topologies.graph import Kind, Place
+from paceline.topologies.importing.assembly import Wire
+
+SLOT = 1.3
+"""between neighbours in the row of GPUs"""
+
+BUSES = frozenset({"qpi", "xgmi", "upi"})
+
+RISE = 1.5
+"""from one row of switches to the next"""
+
+
+def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> dict[str, Place]:
+    """A place for every vertex of a machine of so many sockets."""
+    below: dict[str, list[str]] = {}
+    for wire in wires:
+        if kinds[wire.one] != "device" and kinds[wire.other] != "host":
+            below.setdefault(wire.one, []).append(wire.other)
+    trees = [_tree(f"cpu{number}", below) for number in range(sockets)]
+    across = any(
+        kinds[wire.one] == kinds[wire.other] == "device" and _at(trees, wire.one) != _at(trees, wire.other)
+        for wire in wires
+    )
+    facing = across and sockets == 2
+    found: dict[str, Place] = {}
+    left, tall = 0.0, max(_height(f"cpu{number}", below) for number in range(sockets))
+    for number, tree in enumerate(trees):
+        row = [name for name in tree if name not in below and not (facing and kinds[name] == "nic")]
+        start = 0.0 if facing else left
+        x = {name: start + SLOT * slot for slot, name in enumerate(row)}
+        for name in reversed(tree):
+            if name in below:
+                inside = [x[child] for child in below[name] if child in x]
+                x[name] = sum(inside) / len(inside) if inside else start
+        side = -1.0 if facing and number == 1 else 1.0
+        for name in tree:
+            if name in x:
+                high = RISE * (tall if name.startswith("cpu") else _height(name, below)) + (kinds[name] == "nic") * 0.75
+                found[name] = (x[name], side * (high + facing))
+        if facing:
+            found |= _beside(kinds, below, found, tree)
+        left += SLOT * max(1, len(row)) + 0.6
+    if "nvswitch" in kinds:
+        gpus = [found[name][0] for name, kind in kinds.items() if kind == "device"]
+        found["nvswitch"] = ((min(gpus) + max(gpus)) / 2, -2.2)
+    return found
+
+
+def _beside(
+    kinds: Mapping[str, Kind], below: Mapping[str, Sequence[str]], at: Mapping[str, Place], tree: Sequence[str]
+) -> dict[str, Place]:
+    """The NICs of a socket, each outside of what it hangs on."""
+    found: dict[str, Place] = {}
+    for parent in tree:
+        cards = [child for child in below.get(parent, ()) if kinds[child] == "nic"]
+        for number, card in enumerate(cards, 1):
+            x, y = at[parent]
+            found[card] = (x + (-SLOT if x < at[tree[0]][0] else SLOT) * number, y)
+    return found
+
+
+def bowed(wires: Sequence[Wire], at: Mapping[str, Place]) -> list[Wire]:
+    """The same, where those that would run through others of their row bow away from it."""
+    return [dataclasses.replace(wire, bend=_bend(at[wire.one], at[wire.other], wire.name or "", at)) for wire in wires]
+
+
+def _bend(one: Place, other: Place, name: str, at: Mapping[str, Place]) -> float:
+    if one[1] != other[1]:
+        if name not in BUSES or abs(one[0] - other[0]) > SLOT:
+            return 0.0
+        beyond = max(x for x, _ in at.values()) - one[0] + SLOT / 2
+        return -2 * beyond / (one[1] - other[1])  # the bus of two sockets that face each other runs beside all else
+    low, high = sorted((one[0], other[0]))
+    between = sum(low < x < high and y == one[1] for x, y in at.values())
+    away = -1 if one[1] >= 1 else 1  # up from a first socket that faces the second, down otherwise
+    return away * min(0.45, 0.2 + 0.08 * between) * (1 if one[0] < other[0] else -1) if between else 0.0
+
+
+def _tree(root: str, below: Mapping[str, Sequence[str]]) -> list[str]:
+    """The root and all below it, each before its own, GPUs before NICs."""
+    found = [root]
+    for child in below.get(root, ()):
+        found += _tree(child, below)
+    return found
+
+
+def _at(trees: Sequence[Sequence[str]], name: str) -> int:
+    return next(number for number, tree in enumerate(trees) if name in tree)
+
+
+def _height(name: str, below: Mapping[str, Sequence[str]]) -> int:
+    return 1 + max(_height(child, below) for child in below[name]) if below.get(name) else 0

@@ -1,0 +1,243 @@
+"""What ``nvidia-smi topo -m`` prints: a machine's GPUs and NICs, and how each pair of them is joined.
+
+Rules of this file:
+
+* The table says of each pair which is the farthest thing on its PCIe way, or how many NVLinks join it. From that: what
+  is PIX shares a PCIe switch; what is PXB, switches below one more; PHB, a host bridge; NODE and SYS go through
+  sockets. A host bridge is a vertex of its own only where its socket has several.
+* Sockets are told apart by CPU affinity; NICs, which have none, belong to a GPU that they are not SYS to, or to a
+  socket of their own.
+* Where all pairs of GPUs have the same number of NVLinks, and together more than any GPU has (18), they go over
+  NVSwitches, which are one switch here, as hardware deals traffic out to all of them alike.
+* The table names no generation. Without one, that of the NVLinks is the oldest since Volta with so many per GPU, and
+  PCIe is what machines with such GPUs have; the graph's provenance says what was taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline.algorithms.errors import InputError
+from paceline.topologies.graph import Graph, Kind
+from paceline.topologies.importing.assembly import Wire, assemble, refuse
+from paceline.topologies.importing.machine_places import bowed, places
+from paceline.topologies.wires import link_named
+
+CODES = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
+"""from near to far; SOC is what drivers before 384 print for SYS"""
+
+NVLINK = re.compile(r"NV(\d{1,2})")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+NAME = re.compile(r"(?:GPU|NIC)\d+|[A-Za-z]\w*_\w+")
+
+LINKS_PER_GPU = {"nvlink1": 4, "nvlink2": 6, "nvlink3": 12, "nvlink4": 18}
+"""of P100, V100, A100, H100: MEMORY certain"""
+
+PCIE_OF = {"nvlink1": 3, "nvlink2": 3, "nvlink3": 4, "nvlink4": 5}
+BUS_OF = {3: "qpi", 4: "xgmi", 5: "upi"}
+"""between the sockets of machines with such PCIe: INFERENCE from DGX-1, DGX A100, DGX H100"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows that were found: who there is, how pairs are joined, and the CPUs that are near."""
+
+    names: tuple[str, ...]
+    cells: dict[tuple[str, str], str]
+    affinity: dict[str, str]
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name.startswith("GPU"))
+
+    def joined(self, codes: Iterable[str]) -> list[tuple[str, str]]:
+        """The pairs that are joined by one of these."""
+        wanted = set(codes)
+        return [pair for pair in itertools.combinations(self.names, 2) if self.cells[pair] in wanted]
+
+    def nvlinks(self) -> dict[tuple[str, str], int]:
+        """How many join each pair of GPUs that any join."""
+        found = {pair: NVLINK.fullmatch(self.cells[pair]) for pair in itertools.combinations(self.gpus, 2)}
+        return {pair: int(match[1]) for pair, match in found.items() if match}
+
+
+def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: int | None = None) -> Graph:
+    """The inside of the machine that printed this.
+
+    Args:
+        text: what was printed; the prompt before it and the legend after it may stay.
+        where: the file, for messages.
+        name: of the graph.
+        link: which NVLink: nvlink1 (P100), nvlink2 (V100), nvlink3 (A100) or nvlink4 (H100).
+        pcie: its generation, 3 to 5.
+
+    Raises:
+        InputError: with every line that is wrong.
+
+    >>> table = "GPU0 GPU1 CPU Affinity\\nGPU0 X NV2 0-9\\nGPU1 NV2 X 0-9"
+    >>> [(one.link.name, one.count) for one in machine(table, "text", "pair").connections]
+    [('pcie3-device', 1), ('pcie3-device', 1), ('nvlink2', 2)]
+    """
+    table = read(text, where)
+    nvlinks = table.nvlinks()
+    per_gpu = max(Counter(end for pair, count in nvlinks.items() for end in [*pair] * count).values(), default=0)
+    alike = len(nvlinks) == len(table.gpus) * (len(table.gpus) - 1) / 2 and len(set(nvlinks.values())) == 1
+    switched = alike and per_gpu > max(LINKS_PER_GPU.values())
+    real = max(nvlinks.values(), default=0) if switched else per_gpu
+    if link is not None and link not in LINKS_PER_GPU:
+        raise InputError(f"link: found {link!r}, expected {', '.join(LINKS_PER_GPU)}")
+    if pcie is not None and pcie not in BUS_OF:
+        raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
+    nvlink = link or next((one for one, most in LINKS_PER_GPU.items() if real <= most and one != "nvlink1"), "nvlink4")
+    generation = pcie or (PCIE_OF[nvlink] if nvlinks else 3)
+    sockets = _sockets(table)
+    kinds, wires = _pcie(table, sockets, generation)
+    wires += _nvlinks(nvlinks, table, nvlink, switched)
+    if switched:
+        kinds["nvswitch"] = "switch"
+    said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
+    if nvlinks:
+        said.append(f"{nvlink} {'as told' if link else f'INFERENCE from {real} NVLinks a GPU'}")
+    if switched:
+        said.append("NVSwitches as one INFERENCE from NVLinks to everyone")
+    said.append(
+        f"PCIe {generation} {'as told' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
+    )
+    at = places(kinds, wires, len(sockets))
+    return assemble(name, where, kinds, bowed(wires, at), "; ".join(said), at=at)
+
+
+# --- reading the table -----------------------------------------------------------------------------------------------
+
+
+def read(text: str, where: str) -> Table:
+    """The table in the text; raises `InputError` with every line that is wrong."""
+    lines = [COLOUR.sub("", line) for line in text.splitlines()]
+    start = next((number for number, line in enumerate(lines) if _heads(line)), None)
+    if start is None:
+        raise InputError(f"{where}: has no table; expected a line of GPU0, GPU1, … as nvidia-smi topo -m prints")
+    names = tuple(_heads(lines[start]))
+    problems = [f"line {start + 1}: {name} heads two columns" for name, count in Counter(names).items() if count > 1]
+    cells: dict[tuple[str, str], str] = {}
+    affinity: dict[str, str] = {}
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        words = line.split()
+        if not words or words[0] not in names:
+            if words and words[0].startswith("Legend"):
+                break
+            continue
+        row, found = words[0], words[1 : 1 + len(names)]
+        if (row, row) in cells:
+            problems.append(f"line {number}: a second row {row}")
+        problems += _wrong(row, found, names, number)
+        cells |= {(row, other): cell.replace("SOC", "SYS") for other, cell in zip(names, found, strict=False)}
+        if len(words) > 1 + len(names):
+            affinity[row] = words[1 + len(names)]
+    problems += [f"has a column {name} and no such row" for name in names if (name, name) not in cells]
+    if not problems:
+        problems += [
+            f"{one} is {cells[one, other]} to {other}, and {other} is {cells[other, one]} to {one}"
+            for one, other in itertools.combinations(names, 2)
+            if cells[one, other] != cells[other, one]
+        ]
+    refuse(where, problems)
+    return Table(names, cells, {name: cpus for name, cpus in affinity.items() if re.match(r"\d", cpus)})
+
+
+def _heads(line: str) -> list[str]:
+    words = line.split()
+    heads = list(itertools.takewhile(NAME.fullmatch, words))
+    return heads if "GPU0" in heads and "X" not in words else []
+
+
+def _wrong(row: str, found: Sequence[str], names: Sequence[str], number: int) -> list[str]:
+    if len(found) < len(names):
+        return [f"line {number}: {row} has {len(found)} cells, expected {len(names)}"]
+    others = f"NV1, NV2, …, {', '.join(CODES)}"
+    return [
+        f"line {number}: {row} is {cell!r} to {other}, expected {'X' if other == row else others}"
+        for other, cell in zip(names, found, strict=True)
+        if (cell != "X" if other == row else cell not in CODES and not NVLINK.fullmatch(cell))
+    ]
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """The members in sets that the pairs hold together, in order."""
+    of = {name: [name] for name in members}
+    for one, other in pairs:
+        if one in of and other in of and of[one] is not of[other]:
+            merged = of[one] + of[other]
+            of |= dict.fromkeys(merged, merged)
+    order = {name: number for number, name in enumerate(of)}
+    sets = {id(group): sorted(group, key=order.__getitem__) for group in of.values()}
+    return sorted(sets.values(), key=lambda group: order[group[0]])
+
+
+def _sockets(table: Table) -> list[list[str]]:
+    """Who is near the same CPUs: GPUs by affinity, or what is not SYS; NICs by the GPU that is nearest."""
+    near = table.joined(CODES[:4])
+    known = table.affinity
+    pairs = [(one, other) for one, other in near if known.get(one, one) == known.get(other, other)]
+    pairs += [pair for pair in itertools.combinations(known, 2) if known[pair[0]] == known[pair[1]]]
+    nvlinked = [pair for pair in table.nvlinks() if not known]  # nothing says otherwise
+    for code in CODES[:4]:  # nearest first; who has no affinity joins one who has
+        for one, other in near:
+            if table.cells[one, other] == code and (one in known) != (other in known):
+                loose = other if one in known else one
+                if not any(loose in pair and set(pair) & set(known) for pair in pairs):
+                    pairs.append((one, other))
+    if not known:
+        pairs += near
+    pairs += [(one, other) for one, other in near if one not in known and other not in known]
+    return _sets(table.names, pairs + nvlinked)
+
+
+def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict[str, Kind], list[Wire]]:
+    device, up = f"pcie{generation}-device", f"pcie{generation}-uplink"
+    kinds: dict[str, Kind] = {name.lower(): "device" if name in table.gpus else "nic" for name in table.names}
+    wires: list[Wire] = []
+    switches, roots = itertools.count(), itertools.count()
+
+    def below(members: list[str], level: int, parent: str) -> None:
+        """Hangs the members on the parent; those that a code of this level holds together get a vertex of their own."""
+        for group in _sets(members, table.joined(CODES[: level + 1])):
+            if len(group) == 1:
+                wires.append(_wire(parent, group[0].lower(), device))
+                continue
+            if level and len(_sets(group, table.joined(CODES[:level]))) == 1:
+                below(group, level - 1, parent)
+                continue
+            own = f"root{next(roots)}" if CODES[level] == "PHB" else f"pcie{next(switches)}"
+            kinds[own] = "switch"
+            wires.append(_wire(parent, own, up))
+            if level:
+                below(group, level - 1, own)
+            else:
+                wires.extend(_wire(own, name.lower(), device) for name in group)
+
+    for number, socket in enumerate(sockets):
+        cpu = f"cpu{number}"
+        kinds[cpu] = "host"
+        bridges = _sets(socket, table.joined(CODES[:3]))
+        below(socket, 1 if len(bridges) == 1 else 2, cpu)  # a socket's only host bridge is the socket
+    bus = BUS_OF[generation]
+    wires += [_wire(f"cpu{a}", f"cpu{b}", bus) for a, b in itertools.combinations(range(len(sockets)), 2)]
+    return kinds, wires
+
+
+def _nvlinks(nvlinks: dict[tuple[str, str], int], table: Table, link: str, switched: bool) -> list[Wire]:
+    if switched:
+        return [_wire(gpu.lower(), "nvswitch", link, max(nvlinks.values())) for gpu in table.gpus]
+    return [_wire(one.lower(), other.lower(), link, count) for (one, other), count in nvlinks.items()]
+
+
+def _wire(one: str, other: str, link: str, count: int = 1) -> Wire:
+    known = link_named(link)
+    return Wire(one, other, known.bytes_per_s, known.latency_s, count, link, known.provenance)

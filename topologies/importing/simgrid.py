@@ -1,0 +1,242 @@
+"""SimGrid platforms: hosts, routers, links, zones and clusters, from version 3 of their XML on.
+
+Rules of this file:
+
+* Zones whose routing is Full, Floyd, Dijkstra, DijkstraCache, Cluster or None are read. Vivaldi and Wi-Fi have no links
+  and are refused, as is what this file does not know.
+* Hosts are hosts, routers switches. What links join follows from the routes (`simgrid_routes`), since a platform only
+  lists the links of each route; routes between zones run from gateway to gateway.
+* SPLITDUPLEX is what our links are. A SHARED link, which both directions share, counts as full duplex; a FATPIPE,
+  which nobody shares, as one cable for each host. What is approximated is said in the graph's provenance.
+* Speeds, disks, properties, loopbacks, traces, bypasses and limiters are passed over: the rest of a scenario says how
+  fast hosts are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+
+from paceline.topologies.graph import Graph, Kind
+from paceline.topologies.importing import quantities
+from paceline.topologies.importing.assembly import Wire, assemble, refuse
+from paceline.topologies.importing.elements import Element, parse
+from paceline.topologies.importing.simgrid_clusters import cluster, quantity
+from paceline.topologies.importing.simgrid_routes import Listed, joined
+from paceline.topologies.importing.simgrid_wires import PREFIX, Cable, Platform, connections
+from paceline.topologies.routing import Routes
+
+ROUTINGS = ("Full", "Floyd", "Dijkstra", "DijkstraCache", "Cluster", "None")
+POLICIES = ("SHARED", "SPLITDUPLEX", "FULLDUPLEX", "FATPIPE")
+ROUTES = {"route": ("src", "dst"), "zoneRoute": ("gw_src", "gw_dst"), "ASroute": ("gw_src", "gw_dst")}
+COMPARED = 1000
+"""listed routes whose latency is compared with what the graph gives"""
+
+PASSED_OVER = {
+    "prop", "config", "trace", "trace_connect", "bypassRoute", "bypassZoneRoute", "bypassASroute", "storage_type",
+    "storage", "mount", "disk", "actor", "process", "random",
+}  # fmt: skip
+READ = {"zone", "AS", "host", "router", "link", "cluster", "backbone", "host_link", *ROUTES}
+REFUSED = {
+    "peer": "a host in a Vivaldi zone, which has no links",
+    "cabinet": "deprecated by SimGrid; expected a cluster",
+    "include": "removed from SimGrid; expected its content",
+}
+
+
+def platform(text: str, where: str, name: str) -> Graph:
+    """The graph of a SimGrid platform.
+
+    >>> hosts = '<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/><link id="l" bandwidth="125MBps" latency="50us"/>'
+    >>> route = '<route src="a" dst="b"><link_ctn id="l"/></route>'
+    >>> text = f'<platform version="4.1"><zone id="z" routing="Full">{hosts}{route}</zone></platform>'
+    >>> platform(text, "text", "pair").connections[0].link.latency_s
+    5e-05
+    """
+    root = parse(text, where)
+    read = Platform()
+    for element in root.walk():
+        if element.tag in {"zoneRoute", "ASroute"}:
+            read.asked |= {element.attributes.get(key, "") for key in ("gw_src", "gw_dst")}
+    _zone(root, read)
+    _check_routes(read)
+    refuse(where, read.problems)
+    found = joined(read.routes, read.kinds, [name for name, kind in read.kinds.items() if kind == "host"])
+    wires = connections(read, found)
+    for junction in dict.fromkeys(end for wire in wires for end in (wire.one, wire.other)):
+        read.kinds.setdefault(junction, "switch")
+    said = f"SimGrid platform ({where})" + (f"; approximated: {', '.join(read.notes)}" if read.notes else "")
+    graph = assemble(name, where, read.kinds, wires, said)
+    return dataclasses.replace(graph, provenance=graph.provenance + _compared(graph, read))
+
+
+def _compared(graph: Graph, read: Platform) -> str:
+    """How many of the listed routes between hosts, or of the first of them, the graph's shortest ways differ from."""
+    listed = [route for route in read.routes if read.kinds[route.source] == read.kinds[route.to] == "host"][:COMPARED]
+    routes = Routes(graph)
+    off = 0
+    for route in listed:
+        latency_s = sum(read.cable(key).latency_s for key in route.links)
+        off += not math.isclose(routes.between(route.source, route.to).latency_s, latency_s, rel_tol=1e-6)
+    return f"; {off} of {len(listed)} listed routes have another latency on the shortest way" if off else ""
+
+
+# --- elements --------------------------------------------------------------------------------------------------------
+
+
+def _zone(zone: Element, read: Platform) -> None:
+    """Reads what is inside of a zone, or of the platform itself."""
+    routing = zone.attributes.get("routing", "None")
+    if routing not in ROUTINGS:
+        reason = "has no links to read" if routing in {"Vivaldi", "Wifi"} else "is unknown"
+        read.problems.append(
+            f"line {zone.line}: zone {zone.attributes.get('id')}: routing {routing!r} {reason}; expected "
+            f"{', '.join(ROUTINGS)}"
+        )
+        return
+    hub = next((child.attributes.get("id", "") for child in zone.children if child.tag == "router"), "")
+    hub = hub or f"{zone.attributes.get('id')}_router"
+    for child in zone.children:
+        _element(child, read, hub)
+    if routing == "Cluster":
+        _backbone(zone, read, hub)
+
+
+def _element(child: Element, read: Platform, hub: str) -> None:
+    match child.tag:
+        case "zone" | "AS":
+            _zone(child, read)
+        case "host" | "router":
+            _vertex(child.attributes.get("id", ""), "host" if child.tag == "host" else "switch", child, read)
+        case "link":
+            _link(child, read)
+        case "route" | "zoneRoute" | "ASroute":
+            _route(child, read)
+        case "host_link":
+            _host_link(child, read, hub)
+        case "cluster":
+            _cluster(child, read)
+        case "backbone":
+            pass  # read with its zone
+        case tag if tag in REFUSED:
+            read.problems.append(f"line {child.line}: <{tag}>: {REFUSED[tag]}")
+        case tag if tag not in PASSED_OVER:
+            near = difflib.get_close_matches(tag, READ | PASSED_OVER, n=1)
+            hint = f" (did you mean <{near[0]}>?)" if near else ""
+            read.problems.append(f"line {child.line}: <{tag}> is no element of a platform{hint}")
+        case tag if tag.startswith(("bypass", "trace")):
+            read.notes[f"<{tag}> passed over"] = None
+
+
+def _vertex(name: str, kind: Kind, element: Element, read: Platform) -> None:
+    if not name or name in read.kinds:
+        read.problems.append(f"line {element.line}: {element.tag}: {f'a second {name!r}' if name else 'id: missing'}")
+    read.kinds[name] = kind
+
+
+def _link(element: Element, read: Platform) -> None:
+    name, policy = element.attributes.get("id", ""), element.attributes.get("sharing_policy", "SHARED")
+    if name in read.cables:
+        read.problems.append(f"line {element.line}: a second link {name!r}")
+    if policy not in POLICIES:
+        expected = f"found {policy!r}, expected one of {', '.join(POLICIES)}"
+        read.problems.append(f"line {element.line}: link {name}: sharing_policy: {expected}")
+    latency_s = (
+        quantity(element, "latency", quantities.seconds, read.problems) if "latency" in element.attributes else 0
+    )
+    read.cables[name] = Cable(quantity(element, "bandwidth", quantities.bytes_per_s, read.problems), latency_s, policy)
+
+
+def _route(element: Element, read: Platform) -> None:
+    keys = ROUTES[element.tag]
+    source, to = (element.attributes.get(key, "") for key in keys)
+    who = f"line {element.line}: {element.tag} from {source} to {to}"
+    if not source or not to:
+        read.problems.append(f"line {element.line}: {element.tag}: expected {keys[0]} and {keys[1]}")
+        return
+    if source == to:
+        return  # a loopback, which never leaves the host
+    if any(child.tag != "link_ctn" for child in element.children):
+        read.problems.append(f"{who}: expected <link_ctn> elements alone")
+    links = tuple(child.attributes.get("id", "") for child in element.children if child.tag == "link_ctn")
+    if not links:
+        read.problems.append(f"{who}: has no links")
+    if element.attributes.get("symmetrical", "YES").upper() == "NO":
+        read.notes["one-way routes as both ways"] = None
+    read.lines[len(read.routes)] = element.line
+    read.routes.append(Listed(source, to, links))
+
+
+def _cluster(element: Element, read: Platform) -> None:
+    given = element.attributes
+    router = given.get("router_id") or f"{given.get('prefix', '')}{given.get('id', '')}_router{given.get('suffix', '')}"
+    part = cluster(element, read.problems, reached=router in read.asked)
+    for name, kind in part.kinds.items():
+        _vertex(name, kind, element, read)
+    read.wires += part.wires
+    read.gateways[router] = part.gateway
+    if given.get("bb_bw") and given.get("bb_sharing_policy", "SHARED") == "SHARED":
+        read.notes[f"backbone of {given.get('id')} unlimited inside"] = None
+    if given.get("sharing_policy", "SPLITDUPLEX") == "SHARED":
+        read.notes["SHARED links as full duplex"] = None
+    if part.gateway and part.gateway != router and router in read.asked:
+        read.notes[f"{router} as {part.gateway}"] = None
+    if given.get("limiter_link"):
+        read.notes["limiters passed over"] = None
+
+
+def _host_link(element: Element, read: Platform, hub: str) -> None:
+    """A host of a zone whose routing is Cluster: one link up and one down, to the zone's router."""
+    host, up, down = (element.attributes.get(key, "") for key in ("id", "up", "down"))
+    cables = [_cable(name, read) for name in (up, down)]
+    who = f"line {element.line}: host_link {host}"
+    if host not in read.kinds or None in cables:
+        missing = host if host not in read.kinds else up if cables[0] is None else down
+        read.problems.append(f"{who}: there is no {missing!r}")
+    elif cables[0] != cables[1]:
+        read.problems.append(f"{who}: {up} and {down} differ; expected links as fast up as down")
+    elif cables[0]:
+        read.wires.append(Wire(host, hub, cables[0].bytes_per_s, cables[0].latency_s))
+
+
+def _backbone(zone: Element, read: Platform, hub: str) -> None:
+    """Deals the backbone of a zone whose routing is Cluster out to its hosts, as a flat cluster's."""
+    for child in zone.children:
+        if child.tag == "backbone":
+            across = quantity(child, "bandwidth", quantities.bytes_per_s, read.problems)
+            half = quantity(child, "latency", quantities.seconds, read.problems) / 2
+            read.wires[:] = [
+                dataclasses.replace(w, bytes_per_s=min(w.bytes_per_s, across), latency_s=w.latency_s + half)
+                if w.other == hub
+                else w
+                for w in read.wires
+            ]
+            read.notes[f"backbone of {zone.attributes.get('id')} unlimited, inside and out"] = None
+
+
+# --- links and routes ------------------------------------------------------------------------------------------------
+
+
+def _cable(name: str, read: Platform) -> Cable | None:
+    """A link by its name, or by that of one of its directions."""
+    return read.cables.get(name) or read.cables.get(name.removesuffix("_UP").removesuffix("_DOWN"))
+
+
+def _check_routes(read: Platform) -> None:
+    """Puts vertices for clusters' routers and links for their directions, and tells what is not there."""
+    for number, route in enumerate(read.routes):
+        ends = [read.gateways.get(end, end) for end in (route.source, route.to)]
+        line = read.lines[number]
+        for what, known, names in (("host or router", read.kinds, ends), ("link", read.cables, route.links)):
+            for name in names:
+                if name not in known and (what != "link" or _cable(name, read) is None):
+                    near = difflib.get_close_matches(name, list(known), n=1)
+                    hint = f" (did you mean {near[0]}?)" if near else ""
+                    read.problems.append(f"line {line}: route: there is no {what} {name!r}{hint}")
+        links = tuple(name if name in read.cables else _direction(name) for name in route.links)
+        read.routes[number] = Listed(ends[0], ends[1], tuple(PREFIX + name for name in links))
+
+
+def _direction(name: str) -> str:
+    return name.removesuffix("_UP").removesuffix("_DOWN")

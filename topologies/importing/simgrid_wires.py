@@ -1,0 +1,104 @@
+"""What has been read of a SimGrid platform, and its links as connections.
+
+Rules of this file: links are named ``link NAME`` among places, so that none is taken for a host. Whatever a connection
+says less than the link did is noted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from paceline.topologies.graph import Kind
+from paceline.topologies.importing.assembly import Wire
+from paceline.topologies.importing.simgrid_routes import Joined, Listed
+
+PREFIX = "link "
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A link of the platform."""
+
+    bytes_per_s: float
+    latency_s: float
+    policy: str
+
+
+@dataclass(slots=True)
+class Platform:
+    """What has been read so far."""
+
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    wires: list[Wire] = field(default_factory=list)
+    cables: dict[str, Cable] = field(default_factory=dict)
+    routes: list[Listed] = field(default_factory=list)
+    lines: dict[int, int] = field(default_factory=dict)
+    """of each route, by its number"""
+    gateways: dict[str, str] = field(default_factory=dict)
+    """the vertex that stands for a cluster's router"""
+    asked: set[str] = field(default_factory=set)
+    """the gateways of all routes between zones"""
+    notes: dict[str, None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def cable(self, key: str) -> Cable:
+        """The link that a place is named after."""
+        return self.cables[key.removeprefix(PREFIX)]
+
+
+def connections(read: Platform, found: Joined) -> list[Wire]:
+    """At most one connection for each pair: of clusters and of links, delayed by what lies inside junctions."""
+    if found.left_out:
+        read.notes[f"left out because others contradict them: {found.left_out} of {len(read.routes)} routes"] = None
+    return _together(_delayed([*read.wires, *_cabled(read, found)], found, read), read)
+
+
+def _cabled(read: Platform, found: Joined) -> list[Wire]:
+    """The connections that links are, or, of shared ones, that lead to them."""
+    hosts = sum(kind == "host" for kind in read.kinds.values())
+    wires = []
+    for key, (one, other) in found.ends.items():
+        cable = read.cable(key)
+        wires.append(Wire(one, other, cable.bytes_per_s, cable.latency_s, hosts if cable.policy == "FATPIPE" else 1))
+    for key in found.shared:
+        cable = read.cable(key)
+        for other in found.touching.get(key, []):
+            wires.append(Wire(other, key, cable.bytes_per_s, cable.latency_s / 2))
+        read.notes[f"{key} as a switch, unlimited inside"] = None
+    policies = {read.cable(key).policy for key in (*found.ends, *found.shared, *found.inside)}
+    if "SHARED" in policies:
+        read.notes["SHARED links as full duplex"] = None
+    if "FATPIPE" in policies:
+        read.notes["FATPIPE links as a cable for each host"] = None
+    return wires
+
+
+def _delayed(wires: list[Wire], found: Joined, read: Platform) -> list[Wire]:
+    """The latency of links that lie inside junctions, dealt out to what meets there."""
+    extra: dict[str, float] = {}
+    for key, junction in found.inside.items():
+        extra[junction] = extra.get(junction, 0.0) + read.cable(key).latency_s / 2
+        read.notes[f"{key} unlimited"] = None
+    return [
+        dataclasses.replace(wire, latency_s=wire.latency_s + extra.get(wire.one, 0.0) + extra.get(wire.other, 0.0))
+        for wire in wires
+    ]
+
+
+def _together(wires: list[Wire], read: Platform) -> list[Wire]:
+    """One connection for each pair: equal ones side by side, unlike ones with what they carry together."""
+    found: dict[frozenset[str], Wire] = {}
+    for wire in wires:
+        pair = frozenset((wire.one, wire.other))
+        before = found.get(pair)
+        if before is None:
+            found[pair] = wire
+        elif (before.bytes_per_s, before.latency_s) == (wire.bytes_per_s, wire.latency_s):
+            found[pair] = dataclasses.replace(before, count=before.count + wire.count)
+        else:
+            across = before.bytes_per_s * before.count + wire.bytes_per_s * wire.count
+            latency_s = min(before.latency_s, wire.latency_s)
+            found[pair] = dataclasses.replace(before, bytes_per_s=across, latency_s=latency_s, count=1)
+            read.notes["unlike links between two places as one"] = None
+    return list(found.values())

@@ -1,0 +1,45 @@
+"""What the compute and memory models ask of a model; `workloads.ModelInfo` answers it. All of it in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class PassLike(Protocol):
+    """One direction through a module: FLOPs and bytes moved per sample, bytes moved in any batch, and kernels."""
+
+    @property
+    def flops(self) -> float: ...
+    @property
+    def moved_bytes(self) -> float: ...
+    @property
+    def fixed_bytes(self) -> float: ...
+    @property
+    def kernels(self) -> int: ...
+
+
+class RowLike(Protocol):
+    """A module: its parameters, what it keeps per sample, and its two passes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def saved_bytes(self) -> float: ...
+    @property
+    def forward(self) -> PassLike: ...
+    @property
+    def backward(self) -> PassLike: ...
+
+
+class WorkLike(Protocol):
+    """A model, such as `workloads.ModelInfo`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def works(self) -> Sequence[RowLike]: ...
