@@ -171,6 +171,9 @@ class Later:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.pace.compute_s(rank, step + self.offset, samples)
 
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s  # slowdowns are of the run that is predicted, not of the machine that is probed
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.pace.layer_shares()
 

@@ -20,6 +20,10 @@ class Pace(Protocol):
         """Seconds of one gradient."""
         ...
 
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        """When such work ends that begins at `start_s`, on the run's own clock."""
+        ...
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's share of that time, forward and backward, first layer first; together they are 1."""
         ...
@@ -52,7 +56,7 @@ class Device:
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             if self.pace is not None:
-                self._hold(start + self.pace.compute_s(rank, step, size))
+                self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)))
             self.station.span(thread, "compute", start, step=step)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 
@@ -85,7 +89,8 @@ class Device:
                 layer, due_s, future = next(waiting)
                 assert name == layer.name, f"backward is last layer first: {layer.name} is due, {name} came"
                 if due_s is not None:
-                    self._hold(start + due_s)
+                    assert self.pace is not None
+                    self._hold(self.pace.end_s(rank, start, due_s))
                 self.station.span(thread, "compute", begun, step=step, layer=name)
                 begun = self.station.clock.now()
                 loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
@@ -94,7 +99,7 @@ class Device:
             self.learner.layer_gradients(weights.vector, batch.data, hand_out)
 
     def _due(self, step: int, size: int) -> list[float] | list[None]:
-        """When a paced device has each layer's gradient, last layer first, in seconds from the start of the step."""
+        """After how much work a paced device has each layer's gradient, last layer first, in seconds."""
         if self.pace is None:
             return [None] * len(self.station.me.layout.layers)
         forward, backward = self.pace.layer_shares()

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
+from paceline.records.faults import Slowed
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.summary import Kind, Summary, summarise
 from paceline.records.tables import Tables, assemble
@@ -55,6 +56,7 @@ class Run:
         target: float | None = None,
         paced: bool = False,
         emulated_network: bool = False,
+        slowed: Slowed | None = None,
     ) -> Run:
         """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
 
@@ -68,6 +70,7 @@ class Run:
             target: the accuracy that time to accuracy is measured against.
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
+            slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, population=job.learner.population)
@@ -80,6 +83,7 @@ class Run:
             target=target,
             paced=paced,
             emulated_network=emulated_network,
+            slowed=slowed,
         )
         return Run(
             scenario=scenario,

@@ -5,17 +5,19 @@ Rules of this file:
 * The keys are those that docs/guide.md lists; a figure that cannot be said is None.
 * A rank's second belongs to exactly one activity. Where several lanes are busy at once, the first of `ACTIVITIES`
   counts: communication hidden behind a gradient costs nothing. A second in which nothing was recorded is waiting.
+  Doing lost work again is computing; being down and writing checkpoints are waiting.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
 
 from paceline.algorithms.method import Notion
+from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.metrics import Histogram, finite, histogram, smoothed, time_to
 from paceline.records.tables import ACTIVITIES, Tables
 
@@ -73,6 +75,8 @@ class Summary(TypedDict):
     final_loss: float | None
     final_accuracy: float | None
     diverged: bool
+    faults: NotRequired[FaultFigures]
+    """only where the scenario has slowdowns or crashes"""
 
 
 def summarise(
@@ -86,6 +90,7 @@ def summarise(
     smoothing: int = SMOOTHING,
     paced: bool = False,
     emulated_network: bool = False,
+    slowed: Slowed | None = None,
 ) -> Summary:
     """The summary of a run.
 
@@ -99,12 +104,13 @@ def summarise(
         smoothing: evaluations in the trailing mean.
         paced: whether a measured run held its steps to device times.
         emulated_network: whether a measured run's messages crossed an emulated network.
+        slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     starts = step_starts(spans, workers)
     samples = int(updates["samples"].sum())
     accuracies = smoothed(evaluations["accuracy"].tolist(), smoothing)
-    return Summary(
+    summary = Summary(
         kind=kind,
         paced=paced,
         emulated_network=emulated_network,
@@ -126,6 +132,9 @@ def summarise(
         final_accuracy=_last(evaluations["accuracy"]),
         diverged=has_diverged(evaluations["loss"].tolist()),
     )
+    if slowed is not None:
+        summary["faults"] = fault_figures(spans, slowed)
+    return summary
 
 
 def step_starts(spans: pd.DataFrame, workers: int) -> pd.DataFrame:
@@ -193,7 +202,7 @@ def _sweep(mine: pd.DataFrame, wall_s: float) -> dict[str, float]:
     free = np.ones(len(lengths), dtype=bool)
     seconds = dict.fromkeys(ACTIVITIES, 0.0)
     for activity in ACTIVITIES:
-        chosen = (mine["activity"] == activity).to_numpy()
+        chosen = mine["activity"].isin([activity, "redo"] if activity == "compute" else [activity]).to_numpy()
         depth = np.zeros(len(edges), dtype=np.int64)
         np.add.at(depth, np.searchsorted(edges, start[chosen]), 1)
         np.add.at(depth, np.searchsorted(edges, end[chosen]), -1)

@@ -60,7 +60,8 @@ SCHEMAS: dict[str, pa.Schema] = {
 """columns and types of each table; a missing accuracy is NaN"""
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
-"""what a row of `spans` can be"""
+"""what a second of a rank can be spent on; rows of `spans` can also be of `FAULTS`"""
+FAULTS: tuple[str, ...] = ("redo", "checkpoint", "crash", "recovery")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from paceline.algorithms.job import Score
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.values import Rank
 
-Activity = Literal["compute", "load", "update", "collective", "receive", "send"]
+Activity = Literal[
+    "compute", "load", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Span:
     A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that
     the last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was
     sent. A "send" is the moment of the hand-over, with the bytes. Lane "main" is the program itself; others are what it
-    started.
+    started. A "redo" computes again what a crash lost; a "crash" is a moment, its "recovery" follows.
     """
 
     rank: Rank

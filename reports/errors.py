@@ -100,6 +100,8 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
         return made
     for path in (*FIGURES, "final_accuracy"):
         _put(made, path, figure([figure_at(summary, path) for summary in summaries]))
+    for name in made.get("faults", ()):
+        made["faults"][name] = figure([summary["faults"][name] for summary in summaries])
     made["diverged"] = any(summary["diverged"] for summary in summaries)
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
     per_rank = [dict(summary["staleness"]["by_rank"]) for summary in summaries]

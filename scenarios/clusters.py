@@ -19,6 +19,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Rank
 from paceline.scenarios import fields
 from paceline.scenarios.devices import DevicePart, any_device, device_of
+from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
 from paceline.scenarios.layout import Layout, of_nodes, of_system
 from paceline.scenarios.networks import NetworkPart
 from paceline.scenarios.part import Part
@@ -51,6 +52,7 @@ class NodePart(Part):
     per_node: fields.Count | None = Field(
         default=None, description="how many devices of a node have a worker; 1, or all that a known node has"
     )
+    spread: fields.SpreadLaw | None = Field(default=None, description="of these devices; else the cluster's")
 
     @model_validator(mode="after")
     def _complete(self) -> NodePart:
@@ -126,6 +128,10 @@ class ClusterPart(Part):
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
+    spreads: OwnSpreads = Field(default=(), description="a list of places whose steps differ by a law of their own")
+    slow: SlowPlaces = Field(default=(), description="a list of places whose every step takes longer")
+    slowdowns: Slowdowns = Field(default=(), description="a list of places that are slower for a while")
+    crashes: CrashesPart | None = Field(default=None, description="when workers crash, and what that costs")
 
     @field_validator("nodes")
     @classmethod
@@ -148,6 +154,7 @@ class ClusterPart(Part):
         if self.server.node >= len(machines.sites):
             words = f"a node below {len(machines.sites)}, the number of nodes"
             complain([(("server", "node"), expected(words), self.server.node)])
+        complain(misplaced(self, nodes=len(machines.sites), workers=self.workers))
         return self
 
     @cached_property
@@ -181,12 +188,20 @@ class ClusterPart(Part):
         local = self.network.local.build()
         kinds = [device for _, device in self.devices(workload)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
-        devices = [device for device, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        spreads = [part.spread for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
+        pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
+        each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
-            Node(name=site.name, device=device, seats=site.seats, host=site.host, local=local)
-            for site, device in zip(self.layout.sites, devices, strict=True)
+            Node(name=site.name, device=device, seats=site.seats, host=site.host, local=local, spread=spread)
+            for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
-        return Cluster(nodes=tuple(nodes), graph=self.layout.graph, spread=self.spread, server_node=self.server.node)
+        return Cluster(
+            nodes=tuple(nodes),
+            graph=self.layout.graph,
+            spread=self.spread,
+            server_node=self.server.node,
+            faults=faults_of(self),
+        )
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """The device of each kind of node, and where in the section it is named."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paceline.algorithms.job import Budget, Job, Learner
@@ -13,7 +13,8 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule
 from paceline.scenarios.problems import Problem, raise_all
-from paceline.topologies import Cluster
+from paceline.topologies import Cluster, Spread
+from paceline.topologies.slowdowns import Speed
 
 if TYPE_CHECKING:
     from paceline.scenarios.schema import Scenario
@@ -35,6 +36,9 @@ class Plan:
     cluster: Cluster
     stretch: float = 1.0
     """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
+    _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _spreads: dict[Rank, tuple[Spread, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """both hold what follows from the cluster and the seed, so that no step works it out again"""
 
     @property
     def seed(self) -> int:
@@ -50,9 +54,32 @@ class Plan:
         return self.scenario.evaluate.every.schedule(self.job.learner.population)
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        """Seconds of one gradient: device time, times the spread's factor of this rank and step, times the stretch."""
+        """Seconds of one gradient while nothing slows it down for a while.
+
+        Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
+        """
         base_s = self.cluster.device_of(rank).compute_s(samples)
-        return base_s * self.cluster.spread.factor(self.seed, int(rank), step) * self.stretch
+        spread, slowness = self._varying(rank)
+        return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.stretch
+
+    def speed_of(self, rank: Rank) -> Speed:
+        """When a rank is slower for a while."""
+        if rank not in self._speeds:
+            self._speeds[rank] = self.cluster.speed_of(rank, self.seed)
+        return self._speeds[rank]
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        """When work of so many seconds ends that begins at `start_s`, on the run's own clock."""
+        return self.speed_of(rank).end_s(start_s, work_s)
+
+    def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
+        """By how much slowdowns made work longer that lasted from one time to another."""
+        return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
+
+    def _varying(self, rank: Rank) -> tuple[Spread, float]:
+        if rank not in self._spreads:
+            self._spreads[rank] = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
+        return self._spreads[rank]
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import simpy
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
-from paceline.algorithms.values import Batch, GradientResult, Layer, Weights, join
+from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Weights, join
 from paceline.records.trace import Activity, Span, Trace
+from paceline.simulator.faults import State, Stretch, Timeline
 from paceline.simulator.strands import Steps, Strand, Task
 from paceline.simulator.timing import Timing
 
@@ -23,6 +25,9 @@ class Compute:
     job: Job
     timing: Timing
     trace: Trace
+    _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
+    _states: dict[Rank, State] = field(default_factory=dict)
+    """where devices stand that have a timeline"""
 
     def load(self, strand: Strand, op: Load) -> Steps:
         """The batch, after its loading time."""
@@ -39,8 +44,9 @@ class Compute:
         rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
         yield from device.acquire(strand, "its device")
         try:
-            seconds = self.timing.compute_s(rank, samples.index, samples.count)
-            yield from self._spend(strand, "compute", seconds, step=samples.index)
+            work_s = self.timing.compute_s(rank, samples.index, samples.count)
+            stretches, seconds = yield from self._lives(strand, work_s)
+            self._note_life(strand, stretches, step=samples.index)
             vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
         finally:
             device.release()
@@ -59,19 +65,17 @@ class Compute:
         try:
             total = self.timing.compute_s(rank, samples.index, samples.count)
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
-            given, busy, begun = op.weights, 0.0, self.env.now
+            given, before = op.weights, list[Stretch]()
             if isinstance(given, Weights):
-                busy = sum(forward)
-                yield self.env.timeout(busy)
+                before, busy = yield from self._lives(strand, sum(forward))
             else:
-                given = yield from self._forward(strand, weights, forward, samples.index)
-                busy, begun = sum(forward), self.env.now
+                given, busy = yield from self._forward(strand, weights, forward, samples.index)
             vector, loss = self.job.learner.gradient(given.vector, op.batch.data)
             for layer, seconds, part in zip(reversed(layers), reversed(backward), parts, strict=True):
-                yield self.env.timeout(seconds)
-                busy += seconds
-                self._note(strand, "compute", begun, step=samples.index, layer=layer.name)
-                begun = self.env.now
+                stretches, spent = yield from self._lives(strand, seconds)
+                busy += spent
+                self._note_life(strand, [*before, *stretches], step=samples.index, layer=layer.name)
+                before = []
                 piece, version = vector[layer.part], given.version
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
@@ -80,14 +84,17 @@ class Compute:
     def _forward(self, strand: Strand, tasks: Sequence[Task], shares: Sequence[float], step: int) -> Steps:
         """A forward pass in which each layer waits for its own weights; the version is the oldest among them."""
         held: list[Weights] = []
+        busy = 0.0
         for layer, task, seconds in zip(strand.me.layout.layers, tasks, shares, strict=True):
             if not task.ended:
                 yield from self._weights_of(strand, layer, task)
             if task.failure is not None:
                 raise task.failure
             held.append(task.answer)
-            yield from self._spend(strand, "compute", seconds, step=step, layer=layer.name)
-        return Weights(join([weights.vector for weights in held]), min(weights.version for weights in held))
+            stretches, spent = yield from self._lives(strand, seconds)
+            busy += spent
+            self._note_life(strand, stretches, step=step, layer=layer.name)
+        return Weights(join([weights.vector for weights in held]), min(weights.version for weights in held)), busy
 
     def _weights_of(self, strand: Strand, layer: Layer, task: Task) -> Steps:
         """Waits until the layer's weights have come."""
@@ -96,14 +103,45 @@ class Compute:
         strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what()}"
         yield come
 
-    def _spend(
-        self, strand: Strand, activity: Activity, seconds: float, *, step: int, layer: str | None = None
-    ) -> Steps:
+    def _lives(self, strand: Strand, work_s: float) -> Steps:
+        """Lets a device compute for so many seconds at full speed; answers what it did and its time for the work.
+
+        A gradient that is cancelled leaves its device where it then stands.
+        """
+        rank, start_s = strand.me.rank, self.env.now
+        if rank not in self._timelines:
+            self._timelines[rank] = self.timing.timeline(rank)
+        timeline = self._timelines[rank]
+        if timeline is None:
+            if work_s > 0:
+                yield self.env.timeout(work_s)
+            return [Stretch("compute", start_s, self.env.now)], work_s
+        before = self._states.get(rank, State())
+        life = timeline.live(before, start_s, work_s)
+        try:
+            yield self.env.timeout(max(0.0, life.end_s - start_s))
+        except simpy.Interrupt:
+            life = timeline.live(before, start_s, work_s, until_s=self.env.now)
+            faults = [stretch for stretch in life.stretches if stretch.stage != "compute"]
+            self._note_life(strand, faults, step=strand.step)
+            raise
+        finally:
+            self._states[rank] = life.state
+        spent_s = sum(stretch.end_s - stretch.start_s for stretch in life.stretches if stretch.stage == "compute")
+        return list(life.stretches), spent_s
+
+    def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
+        """Records what a device did; computing without a break is one span."""
+        for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
+            parts = list(run)
+            for part in [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts:
+                assert part.stage != "idle", "an idle device leaves no stretch"
+                span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
+                self.trace.spans.append(span)
+
+    def _spend(self, strand: Strand, activity: Activity, seconds: float, *, step: int) -> Steps:
         """Lets the time pass and records what it was for."""
-        start = self.env.now
+        start_s = self.env.now
         if seconds > 0:
             yield self.env.timeout(seconds)
-        self._note(strand, activity, start, step=step, layer=layer)
-
-    def _note(self, strand: Strand, activity: Activity, start_s: float, *, step: int, layer: str | None) -> None:
-        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, layer, step, start_s, self.env.now))
+        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))

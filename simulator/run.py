@@ -20,9 +20,10 @@ from paceline.algorithms.values import Rank
 from paceline.records import Run
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
+from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
-from paceline.topologies import NO_SPREAD
+from paceline.topologies.faults import Crashes
 from paceline.topologies.profile import Profile
 from paceline.workloads.threads import torch_threads
 
@@ -45,6 +46,14 @@ class PlanTiming:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.plan.layer_shares()
 
+    def timeline(self, rank: Rank) -> Timeline | None:
+        cluster, seed = self.plan.cluster, self.plan.seed
+        if rank >= cluster.workers or not cluster.faults.shows:
+            return None
+        node, nodes = cluster.node_of(rank), len(cluster.nodes)
+        crashes = cluster.faults.crashes or Crashes()
+        return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
+
     def work_s(self, rank: Rank, op: Work) -> float:
         return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
 
@@ -66,7 +75,7 @@ def simulate(
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine.
-        spread: whether steps vary as the scenario says; without, each takes its device's mean.
+        spread: whether steps vary as the scenario says; without, each takes its device's mean. What is slow stays so.
         message_cost: whether messages and collectives take time.
         progress: told the algorithm and the share of all runs that is done.
         keep: called with each run as it ends, to store it; answers it as stored.
@@ -84,9 +93,7 @@ def simulate(
     plans = scenario.plans(paced=measured and scenario.train.pace == "device")
     runs = []
     for index, plan in enumerate(plans):
-        plan = (
-            plan if spread else dataclasses.replace(plan, cluster=dataclasses.replace(plan.cluster, spread=NO_SPREAD))
-        )
+        plan = plan if spread else dataclasses.replace(plan, cluster=plan.cluster.without_spread())
         timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
         wires = _network(plan, network) if message_cost else NoCost()
@@ -100,6 +107,7 @@ def simulate(
                 name=scenario.name,
                 algorithm=plan.name,
                 target=plan.target,
+                slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
         runs.append(keep(run))
     return runs

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from paceline.algorithms.operations import Work
 from paceline.algorithms.values import Rank
+from paceline.simulator.faults import Timeline
 
 
 class Timing(Protocol):
@@ -18,6 +19,10 @@ class Timing(Protocol):
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's parts of a gradient's time, forward and backward, first layer first; together they are 1."""
+        ...
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        """What slows down and breaks off a rank's gradients in the run's own clock; None where nothing does."""
         ...
 
     def work_s(self, rank: Rank, op: Work) -> float:

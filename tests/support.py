@@ -13,6 +13,7 @@ from paceline.algorithms.job import Budget, Job, Score
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.simulator.faults import Timeline
 
 Vector = npt.NDArray[np.float64]
 
@@ -63,12 +64,16 @@ class FixedTiming:
     load: float = 0.0
     forward: Sequence[float] = (1 / 6, 1 / 6)
     backward: Sequence[float] = (1 / 3, 1 / 3)
+    faults: Callable[[int], Timeline | None] = lambda _: None
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.compute(rank, step) if callable(self.compute) else self.compute
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.forward, self.backward
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        return self.faults(rank)
 
     def work_s(self, rank: Rank, op: Work) -> float:
         return self.work

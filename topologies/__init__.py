@@ -2,7 +2,8 @@
 
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.devices import Device
+from paceline.topologies.faults import NO_FAULTS, Faults
 from paceline.topologies.links import LINKS, Link
 from paceline.topologies.spread import NO_SPREAD, Spread
 
-__all__ = ["LINKS", "NO_SPREAD", "Cluster", "Device", "Link", "Node", "Spread"]
+__all__ = ["LINKS", "NO_FAULTS", "NO_SPREAD", "Cluster", "Device", "Faults", "Link", "Node", "Spread"]

@@ -11,15 +11,18 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from math import prod
 
 from paceline.algorithms.values import Rank
 from paceline.topologies.devices import Device
+from paceline.topologies.faults import NO_FAULTS, Faults, Place
 from paceline.topologies.graph import Graph, Vertex
 from paceline.topologies.links import Link
 from paceline.topologies.networks import star
+from paceline.topologies.slowdowns import Speed, speed_of
 from paceline.topologies.spread import NO_SPREAD, Spread
 
 
@@ -31,6 +34,7 @@ class Node:
         seats: the vertices that its workers sit on, one for each worker.
         host: the vertex that a server on this node sits on.
         local: between ranks on one vertex.
+        spread: of its devices; None: the cluster's.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Node:
     seats: tuple[str, ...]
     host: str
     local: Link
+    spread: Spread | None = None
 
     @property
     def workers(self) -> int:
@@ -63,6 +68,7 @@ class Cluster:
     graph: Graph
     spread: Spread = NO_SPREAD
     server_node: int = 0
+    faults: Faults = NO_FAULTS
 
     @cached_property
     def workers(self) -> int:
@@ -93,6 +99,31 @@ class Cluster:
     def device_of(self, rank: Rank) -> Device:
         """The device of a rank."""
         return self.nodes[self.node_of(rank)].device
+
+    def spread_of(self, rank: Rank, seed: int) -> Spread:
+        """The spread of a rank's steps: the last of its own, else its node's, else the cluster's."""
+        own = [one.spread for entry, one in enumerate(self.faults.spreads) if self._holds(one.place, rank, seed, entry)]
+        node = self.nodes[self.node_of(rank)]
+        return own[-1] if own else self.spread if node.spread is None else node.spread
+
+    def slowness_of(self, rank: Rank, seed: int) -> float:
+        """How many times as long a rank's steps take for ever."""
+        return prod(
+            one.factor for entry, one in enumerate(self.faults.slow) if self._holds(one.place, rank, seed, entry)
+        )
+
+    def speed_of(self, rank: Rank, seed: int) -> Speed:
+        """When a rank is slower for a while."""
+        node, nodes = self.node_of(rank), len(self.nodes)
+        return speed_of(self.faults.slowdowns, rank=int(rank), node=node, nodes=nodes, seed=seed)
+
+    def without_spread(self) -> Cluster:
+        """The same cluster with steps of equal length; what is slow stays slow."""
+        even = tuple(replace(node, spread=None) for node in self.nodes)
+        return replace(self, nodes=even, spread=NO_SPREAD, faults=replace(self.faults, spreads=()))
+
+    def _holds(self, place: Place, rank: Rank, seed: int, entry: int) -> bool:
+        return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)
 
 
 @dataclass(frozen=True, slots=True)

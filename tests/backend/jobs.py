@@ -31,6 +31,9 @@ class Steps:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.seconds[rank]
 
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
 

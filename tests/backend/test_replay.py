@@ -40,6 +40,9 @@ class Unlike:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return 1e-3 * (3 + 2 * rank + (7 * step + rank) % 3)
 
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
 

@@ -45,6 +45,9 @@ class Quick:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return 0.002 * (1 + (rank + step) % 3)
 
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
 

@@ -18,10 +18,19 @@ TIMES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["us", "
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
 LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
+SPREAD = st.none() | st.builds(lambda sigma: {"law": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
 NODE = st.fixed_dictionaries(
     {"device": st.fixed_dictionaries({"name": st.just("d"), "overhead": TIMES, "per_sample": TIMES})},
-    optional={"count": st.integers(1, 3), "per_node": st.integers(1, 4)},
+    optional={"count": st.integers(1, 3), "per_node": st.integers(1, 4), "spread": SPREAD},
 )
+
+
+def placed(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A mapping with these keys and a place that every cluster has."""
+    place = st.sampled_from([{}, {"node": 0}, {"worker": 0}, {"share": 0.5}, {"share": "100 %"}])
+    return st.builds(lambda where, rest: {**where, **rest}, place, st.fixed_dictionaries(keys))
+
+
 SCENARIOS = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
@@ -34,7 +43,23 @@ SCENARIOS = st.fixed_dictionaries(
             {"nodes": st.lists(NODE, min_size=1, max_size=3)},
             optional={
                 "network": st.fixed_dictionaries({}, optional={"link": LINK, "local": LINK}),
-                "spread": st.none() | st.builds(lambda sigma: {"law": "lognorm", "sigma": sigma}, st.floats(0.01, 1)),
+                "spread": SPREAD,
+                "spreads": st.lists(placed(spread=SPREAD), max_size=2),
+                "slow": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
+                "slowdowns": st.lists(
+                    placed(factor=st.floats(1, 9), lasts=TIMES, at=TIMES)
+                    | placed(factor=st.floats(1, 9), lasts=TIMES, every=TIMES, spread=SPREAD),
+                    max_size=2,
+                ),
+                "crashes": st.none()
+                | st.fixed_dictionaries(
+                    {"mtbf": TIMES},
+                    optional={
+                        "recovery": TIMES,
+                        "at": st.lists(placed(at=TIMES), max_size=2),
+                        "checkpoint": st.none() | st.fixed_dictionaries({"every": TIMES}, optional={"cost": TIMES}),
+                    },
+                ),
             },
         ),
         "stop": st.fixed_dictionaries(
