@@ -10,7 +10,7 @@ from pydantic import Field
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import expected
+from paceline.scenarios.problems import expected, wrong
 from paceline.topologies import Device, roofline
 from paceline.topologies.finding import named
 from paceline.workloads.models import find_model
@@ -35,14 +35,12 @@ def any_device(value: object, _: object) -> object:
         return value
     if isinstance(value, dict):
         return DevicePart.model_validate(value)
-    words = "a device of `paceline list devices`, or a mapping with name, overhead and per_sample"
     if not isinstance(value, str):
-        raise expected(words)
+        raise expected("a device of `paceline list devices`, or a mapping with name, overhead and per_sample")
     try:
         return value if value == "this-machine" else named(value).name
     except InputError as error:
-        hint = str(error).rpartition(" (")[2].removesuffix(")")
-        raise expected(f"{words} ({hint})" if hint.startswith("did you mean") else words) from None
+        raise wrong(str(error)) from None
 
 
 def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:

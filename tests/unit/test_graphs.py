@@ -235,5 +235,5 @@ def test_the_page_names_every_topology_and_its_examples_run() -> None:
     assert re.findall(r"`([\w-]+)`", "".join(rows)) == list(TOPOLOGIES)
     session = doctest.DocTestParser().get_doctest(text.replace("```", ""), {}, "topologies", str(page), 0)
     result = doctest.DocTestRunner().run(session)
-    assert result.attempted == 5
+    assert result.attempted == text.count(">>> ")
     assert result.failed == 0
