@@ -181,6 +181,13 @@ def test_all_mistakes_at_once() -> None:
     ]  # fmt: skip
 
 
+def test_what_would_never_end_is_refused() -> None:
+    crashes = "cluster.crashes={mtbf: 1 s, checkpoint: {every: 20 s, cost: 1 s}}"
+    found = mistakes(crashes, "cluster.slowdowns=[{factor: 2, lasts: 1 s, every: 1 us}]")
+    assert any("crashes.checkpoint: found 21 s from one to the next with a failure every 1 s" in line for line in found)
+    assert any("slowdowns[0].every: found '1 us', expected a time of 1 ms or more" in line for line in found)
+
+
 def test_places_that_are_not_there() -> None:
     assert mistakes(
         "cluster.slow=[{worker: 4, factor: 2}, {share: 1 %, factor: 2}]",
