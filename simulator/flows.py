@@ -6,6 +6,7 @@ Rules of this file:
 * A limit of one flow is a link of its own, in the engine and for whoever asks.
 * A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
   so a run is no larger than what is under way.
+* Where very many are under way together, as before a parameter server, machine code goes on; the answers are the same.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from simpy.events import EventPriority
 
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
-from paceline.simulator.net import NONE, add_flow, add_link, network
+from paceline.simulator.machine import AS_IT_STANDS, machine_code
+from paceline.simulator.net import NONE, add_flow, add_link, as_arrays, network, with_room
 
+MANY = 300
+"""from so many flows under way on, machine code is worth loading"""
 Port = str
 """something that messages share, by name"""
 AFTERWARDS = EventPriority(2)
@@ -71,7 +75,7 @@ class Flows:
     def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
-        self._net = network(capacity.values())
+        self._net, self._code = network(capacity.values()), AS_IT_STANDS
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
@@ -149,10 +153,10 @@ class Flows:
         if flow.number == NONE:
             return flow.remaining
         its = self._net.flows[flow.number]
-        return max(0.0, its.remaining - its.rate * (self._env.now - its.since))
+        return max(0.0, float(its.remaining - its.rate * (self._env.now - its.since)))
 
     def _leave(self, number: int) -> None:
-        fluid.leave(self._net, number, self._env.now)
+        self._code.leave(self._net, number, self._env.now)
         del self._done[number]
         self._left.append(number)
 
@@ -160,6 +164,8 @@ class Flows:
         route = [self._number[port] for port in flow.ports]
         if flow.limit_bytes_per_s < inf:
             route.append(self._limit(flow.limit_bytes_per_s))
+        if self._code is not AS_IT_STANDS and not self._unused.get(len(route)):
+            self._more_flows(len(route))
         if unused := self._unused.get(len(route)):
             flow.number = unused.pop()
             known = self._net.flows[flow.number]
@@ -169,13 +175,23 @@ class Flows:
         else:
             flow.number = add_flow(self._net, route, flow.remaining)
         self._done[flow.number] = done
-        fluid.enter(self._net, flow.number, self._env.now)
+        self._code.enter(self._net, flow.number, self._env.now)
+
+    def _more_flows(self, hops: int) -> None:
+        """Arrays do not grow by themselves."""
+        flows, more = len(self._net.flows), max(64, len(self._done) // 2)
+        self._net = with_room(self._net, links=0, flows=more, hops=hops)
+        self._unused[hops] = list(range(flows + more - 1, flows - 1, -1))
 
     def _limit(self, bytes_per_s: float) -> int:
-        if not self._unused_limits:
+        if not self._unused_limits and self._code is AS_IT_STANDS:
             return add_link(self._net, bytes_per_s)
+        if not self._unused_limits:
+            links, more = len(self._net.links), max(64, len(self._done) // 2)
+            self._net = with_room(self._net, links=more, flows=0, hops=1)
+            self._unused_limits += range(links + more - 1, links - 1, -1)
         link = self._unused_limits.pop()
-        fluid.change(self._net, link, bytes_per_s)
+        self._code.change(self._net, link, bytes_per_s)
         return link
 
     def _forget(self, number: int) -> None:
@@ -197,12 +213,14 @@ class Flows:
         for number in self._left:
             self._forget(number)
         for link, bytes_per_s in self._changed.items():
-            fluid.change(self._net, link, bytes_per_s)
+            self._code.change(self._net, link, bytes_per_s)
         for done, flow in self._to_enter.items():
             self._enter(done, flow)
+        if len(self._under_way) > MANY and self._code is AS_IT_STANDS:
+            self._net, self._code = as_arrays(self._net), machine_code()
         self._left, self._changed, self._to_enter = [], {}, {}
-        fluid.solve(self._net, self._solved_s)
-        soonest_s = fluid.least(self._net.ends)
+        self._code.solve(self._net, self._solved_s)
+        soonest_s = float(fluid.least(self._net.ends))
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
@@ -217,7 +235,7 @@ class Flows:
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
         while fluid.least(self._net.ends) <= latest_s:
-            number = self._net.ends.order[0]
+            number = int(self._net.ends.order[0])
             through.append(self._done[number])
             self._leave(number)
         for done in sorted(through, key=lambda one: self._under_way[one].begun):

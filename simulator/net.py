@@ -140,6 +140,29 @@ def as_arrays(net: Net) -> Net:
     return Net._make([*tables, *queues, np.array(net.turn)])
 
 
+def with_room(net: Net, links: int, flows: int, hops: int) -> Net:
+    """A copy of tables that are arrays, with so many links and so many flows of so many hops more, for later use."""
+    count = len(net.entries)
+    own = [Entry(NONE, len(net.flows) + at // hops) for at in range(flows * hops)]
+    more = [Flow(count + number * hops, hops, 0.0) for number in range(flows)]
+    tables = [
+        np.concatenate((table, _records(kind, rows))).view(np.recarray) if rows else table
+        for table, kind, rows in (
+            (net.links, Link, [Link(0.0, 0.0)] * links),
+            (net.flows, Flow, more),
+            (net.entries, Entry, own),
+        )
+    ]
+    queues = [_roomier(queue, more) for queue, more in ((net.levels, links), (net.holds, links), (net.ends, flows))]
+    return Net._make([*tables, *queues, net.turn])
+
+
+def _roomier(queue: Queue, more: int) -> Queue:
+    nought, none = np.zeros(more), np.full(more, NONE)
+    parts = ((queue.key, nought), (queue.order, none), (queue.place, none))
+    return Queue._make([*(np.concatenate(part) for part in parts), queue.size])  # type: ignore[arg-type]
+
+
 def _records(kind: Any, rows: Sequence[Any]) -> Any:
     columns = [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
     rows = list(map(attrgetter(*(name for name, _ in columns)), rows))

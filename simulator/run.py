@@ -21,6 +21,7 @@ from paceline.records import Run
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.simulator.faults import Timeline, timeline_of
+from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.topologies.faults import Crashes
@@ -97,7 +98,7 @@ def simulate(
         timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
         wires = _network(plan, network) if message_cost else NoCost()
-        with torch_threads(scenario.train.threads):  # as in the real run, whose bits are to be the same
+        with collected_seldom(), torch_threads(scenario.train.threads):  # as in the real run, whose bits are to be the same
             trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
             run = Run.of(
                 trace,

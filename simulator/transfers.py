@@ -8,24 +8,18 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, cast
 
 import numpy as np
 
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
+from paceline.simulator.machine import machine_code
 from paceline.simulator.net import Net, add_flow, add_link, as_arrays, network
 
 MANY = 2000
 """from so many transfers on, machine code is worth loading"""
-PARTS = (
-    *(fluid.put, fluid.take, fluid.least, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free),
-    *(fluid.account, fluid.solve, fluid.fill, fluid.survey, fluid.squeeze, fluid.stop, fluid.let_go, fluid.until),
-    fluid.together,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +95,9 @@ def _play(net: Net, times_s: list[float], compiled: bool) -> tuple[int, Net]:
     if not compiled or not times_s:
         return fluid.play(net, times_s), net
     net, times = as_arrays(net), np.array(times_s)
-    solved = machine_code()(net, times)
+    solved = machine_code().play(net, times)
     times_s[:] = times.tolist()
     return int(solved), net
-
-
-@cache
-def machine_code() -> Callable[..., Any]:
-    """`fluid.play`, to be compiled at its first call; what has been compiled is kept on disk beside its source."""
-    import numba
-    import numba.extending
-
-    # a call hands over all arrays, and everybody who has one counts that he has: neither is needed here, as nothing
-    # is allocated, and together they would take most of the time
-    for part in PARTS:
-        numba.extending.register_jitable(forceinline=True)(part)
-    options: dict[str, Any] = {"cache": True, "_nrt": False}
-    return cast(Callable[..., Any], numba.njit(**options)(fluid.play))
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:

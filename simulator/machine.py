@@ -1,0 +1,47 @@
+"""The network engine as machine code: the functions of `fluid`, compiled by numba from the same source.
+
+Rules of this file: nothing is computed here. What is compiled is kept on disk beside its source, so that only the first
+run on a machine waits for it, some seconds a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from paceline.simulator import fluid
+
+PARTS = (
+    *(fluid.put, fluid.take, fluid.least, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free),
+    *(fluid.account, fluid.solve, fluid.fill, fluid.survey, fluid.squeeze, fluid.stop, fluid.let_go, fluid.until),
+    fluid.together,
+)
+
+
+class Code(NamedTuple):
+    """Functions of `fluid`, on tables that are arrays of records."""
+
+    enter: Callable[..., Any]
+    leave: Callable[..., Any]
+    change: Callable[..., Any]
+    solve: Callable[..., Any]
+    play: Callable[..., Any]
+
+
+AS_IT_STANDS = Code(fluid.enter, fluid.leave, fluid.change, fluid.solve, fluid.play)
+"""the same, on tables that are lists"""
+
+
+@cache
+def machine_code() -> Code:
+    """Each function is compiled at its first call."""
+    import numba
+    import numba.extending
+
+    # a call hands over all arrays, and everybody who has one counts that he has: neither is needed here, as nothing
+    # is allocated, and together they would take most of the time
+    for part in PARTS:
+        numba.extending.register_jitable(forceinline=True)(part)
+    options: dict[str, Any] = {"cache": True, "_nrt": False}
+    return Code._make(numba.njit(**options)(function) for function in AS_IT_STANDS)
