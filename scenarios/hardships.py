@@ -166,7 +166,9 @@ class CrashesPart(Part):
         if self.mtbf is not None and self.checkpoint is not None:
             apart_s = self.checkpoint.every + self.checkpoint.cost
             if apart_s > HOPELESS * self.mtbf:
-                words = f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                words = (
+                    f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                )
                 words += f"ever be reached; expected at most {HOPELESS * self.mtbf:g} s"
                 complain([(("checkpoint",), wrong(words), None)])
         return self
