@@ -22,6 +22,7 @@ from paceline.scenarios.devices import DevicePart, any_device, device_of
 from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
 from paceline.scenarios.layout import Layout, of_nodes, of_system
 from paceline.scenarios.networks import NetworkPart
+from paceline.scenarios.outages import misjoined
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Place, complain, expected, wrong
 from paceline.topologies import NO_SPREAD, Cluster, Device, Node
@@ -154,7 +155,8 @@ class ClusterPart(Part):
         if self.server.node >= len(machines.sites):
             words = f"a node below {len(machines.sites)}, the number of nodes"
             complain([(("server", "node"), expected(words), self.server.node)])
-        complain(misplaced(self, nodes=len(machines.sites), workers=self.workers))
+        places = misplaced(self, nodes=len(machines.sites), workers=self.workers)
+        complain([*places, *misjoined(self.network.faults, machines.graph)])
         return self
 
     @cached_property
@@ -201,6 +203,7 @@ class ClusterPart(Part):
             spread=self.spread,
             server_node=self.server.node,
             faults=faults_of(self),
+            link_faults=tuple(part.build() for part in self.network.faults),
         )
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
+from paceline.scenarios.outages import LinkFaults
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import complain, expected, near_miss, wrong
 from paceline.topologies import LINKS, Link
@@ -103,7 +104,8 @@ class NetworkPart(Part):
         description="a link's name, or latency and bandwidth: between ranks of one host",
     )
     routing: fields.Routing = Field(
-        default="shortest", description="which way messages go: shortest, ecmp, or a dragonfly's minimal or valiant"
+        default="auto",
+        description="which way messages go: shortest, ecmp, a dragonfly's minimal or valiant; auto: as its kind does",
     )
     collective: fields.Collective = Field(
         default="auto", description="the pattern of an all-reduce; auto: the cheapest"
@@ -111,6 +113,7 @@ class NetworkPart(Part):
     library: fields.LibraryName = Field(
         default="plain", description="whose protocols collectives have: plain (no costs of their own), nccl, mpi, gloo"
     )
+    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for a while")
 
     @model_validator(mode="before")
     @classmethod

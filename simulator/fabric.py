@@ -89,7 +89,7 @@ class GraphFabric:
     (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
     """
 
-    def __init__(self, cluster: Cluster, routing: Rule = "shortest", seed: int = 0) -> None:
+    def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
         self._cluster = cluster
         self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
         self._around = {frozenset[tuple[str, str]](): self._whole}

@@ -119,10 +119,10 @@ class ClusterNetwork:
     Args:
         cluster: the graph, and which ranks sit where.
         collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
-        routing: which way messages go.
+        routing: which way messages go; "auto" as networks of such a kind do.
     """
 
-    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "shortest") -> None:
+    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "auto") -> None:
         self.fabric = GraphFabric(cluster, routing)
         self.tuner = Tuner(self.fabric, collective)
         self._changes = changes(cluster.graph, cluster.link_faults)

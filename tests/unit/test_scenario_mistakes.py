@@ -226,7 +226,7 @@ def test_parameters_that_a_network_does_not_have() -> None:
     assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
         (
             "cluster.network.sidse: unknown key (did you mean sides?); there are topology, link, local, routing, "
-            "collective, library, sides"
+            "collective, library, faults, sides"
         )
     ]
 
