@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +108,12 @@ def test_messages_spread_over_all_uppermost_switches(name: str, settings: dict[s
     assert len(tops) == 4
     again = ClusterNetwork(on(graph)).fabric
     assert all(again.path(Rank(0), Rank(to), 1) == fabric.path(Rank(0), Rank(to), 1) for to in far)
+
+
+def test_the_example_in_the_docs_loads() -> None:
+    text = (Path(__file__).parents[2] / "docs/networks.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    assert len(load(shown).cluster.network.faults) == 2
+    keys = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    dumped = load(shown).dump()["cluster"]["network"]
+    assert set(keys) == {*dumped, "file", "between", "at", "for", "rate"} - {"k"}
