@@ -44,9 +44,11 @@ class Play:
 
     def ports(self) -> frozenset[Port]:
         """All ports that its messages pass."""
-        return frozenset(
-            port for part in self.pattern.parts for one in part for path in self.along(one) for port in path.ports
-        )
+        return frozenset(port for ports in self.ways() for port in ports)
+
+    def ways(self) -> list[tuple[Port, ...]]:
+        """The ports of each of its messages."""
+        return [path.ports for part in self.pattern.parts for one in part for path in self.along(one)]
 
     def along(self, one: Round) -> list[Path]:
         """The path of each message of a round."""

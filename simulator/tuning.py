@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Group
@@ -116,5 +117,12 @@ class Tuner:
                     loads[port] += nbytes
             added = max(added, float(one.nbytes.max()) if one.reduces else 0.0)
         capacity = self._fabric.capacity
-        busiest_s = max((load / capacity[port] if load else 0.0 for port, load in loads.items()), default=0.0)
+        busiest_s = max((_over(load, capacity[port]) for port, load in loads.items()), default=0.0)
         return times * (latency_s + max(busiest_s, slowest_s) + added * play.reduce_s_per_byte)
+
+
+def _over(load: float, bytes_per_s: float) -> float:
+    """Seconds that bytes take, for ever on a broken link; none take no time."""
+    if not load:
+        return 0.0
+    return load / bytes_per_s if bytes_per_s else inf

@@ -49,9 +49,10 @@ def simulated_s(fabric: Uniform, plays: list[Beginning], crossing: list[Crossing
 
     def cross(at: int, begin_s: float, nbytes: float, ports: tuple[str, ...]) -> Iterator[simpy.Event]:
         yield env.timeout(begin_s)
-        concert.message(ports)
-        yield flows.begin(ports, nbytes)
-        concert.passed(ports)
+        moving = flows.begin(ports, nbytes)
+        concert.message(moving, ports)
+        yield moving
+        concert.passed(moving)
         ends[at] = env.now
 
     for at, (begin_s, one) in enumerate(plays):

@@ -59,9 +59,10 @@ def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_o
         else:
             source, to, nbytes = what
             path = fabric.path(source, to, nbytes)
-            concert.message(path.ports)
-            yield carry(source, to, nbytes, path)
-            concert.passed(path.ports)
+            moving = carry(source, to, nbytes, path)
+            concert.message(moving, path.ports)
+            yield moving
+            concert.passed(moving)
         ends[number] = env.now
 
     for number, (begin_s, what) in enumerate(asked):
