@@ -2,24 +2,28 @@
 
 Rules of this file:
 
-* Predictions are quick: round by round, all members together, the slowest message's latency and the most loaded port's
-  bytes over its capacity. What is picked is then carried out exactly; only the choice rests on the prediction.
+* Predictions are quick: the max-plus recurrence of `perform`, in which a message takes its latency and the time that
+  the most loaded of its ports needs for all bytes of its round. So rounds of disjoint ranks run side by side; that
+  rounds which are under way together may share is not seen. What is picked is then carried out exactly; only the choice
+  rests on the prediction.
 * A choice is a function of kind, group and bytes, and is kept, so that a run says what it picked.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Group
+from paceline.simulator.courses import Courses
 from paceline.simulator.fabric import Fabric
-from paceline.simulator.flows import Port
 from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.perform import recurrence
 from paceline.simulator.performance import Play
-from paceline.simulator.rounds import Pattern, Round
+from paceline.simulator.rounds import Amounts, Pattern
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
@@ -98,23 +102,28 @@ class Tuner:
 
     def predicted_s(self, play: Play) -> float:
         """The quick prediction of what a pattern takes."""
-        parts = [[self._round_s(play, [one], one.times) for one in part] for part in play.pattern.parts]
-        if len({len(part) for part in parts}) > 1:
-            return play.base_s + sum(map(sum, parts))
-        together = zip(*play.pattern.parts, strict=True)
-        return play.base_s + sum(self._round_s(play, list(ones), ones[0].times) for ones in together)
+        if not play.pattern.parts:
+            return play.base_s
+        ways = play.courses
+        cost = 1.0 / ways.capacities(self._fabric.capacity)
+        ready = [
+            recurrence(part, self._rows(play, ways, index, cost), np.zeros(len(play.ranks)), play.reduce_s_per_byte)
+            for index, part in enumerate(play.pattern.parts)
+        ]
+        return play.base_s + float(np.max(ready))
 
-    def _round_s(self, play: Play, ones: list[Round], times: int) -> float:
-        """Rounds that are under way together, so many times."""
-        loads: Counter[Port] = Counter()
-        latency_s, slowest_s, added = 0.0, 0.0, 0.0
-        for one in ones:
-            for nbytes, path in zip(one.nbytes.tolist(), play.along(one), strict=True):
-                latency_s = max(latency_s, path.latency_s)
-                slowest_s = max(slowest_s, nbytes / path.limit_bytes_per_s)
-                for port in path.ports:
-                    loads[port] += nbytes
-            added = max(added, float(one.nbytes.max()) if one.reduces else 0.0)
-        capacity = self._fabric.capacity
-        busiest_s = max((load / capacity[port] if load else 0.0 for port, load in loads.items()), default=0.0)
-        return times * (latency_s + max(busiest_s, slowest_s) + added * play.reduce_s_per_byte)
+    def _rows(self, play: Play, ways: Courses, part: int, cost: Amounts) -> list[tuple[Amounts, Amounts]]:
+        """Of each round of a part: what its messages take on the ports, and their latencies.
+
+        Rounds of the same number of all parts are under way together.
+        """
+        rows = []
+        for number, (one, path) in enumerate(zip(play.pattern.parts[part], ways.of[part], strict=True)):
+            of_path = np.zeros(len(ways.source))
+            for other, along in zip(play.pattern.parts, ways.of, strict=True):
+                if number < len(other):
+                    np.add.at(of_path, along[number], other[number].nbytes)
+            loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))
+            passing = np.maximum(ways.most(loads * cost)[path], one.nbytes / ways.limit_bytes_per_s[path])
+            rows.append((passing, ways.latency_s[path]))
+        return rows

@@ -18,6 +18,7 @@ from paceline.simulator.flows import Flows
 from paceline.simulator.patterns import PATTERNS
 from paceline.simulator.perform import alone_s, played
 from paceline.simulator.performance import Performance, Play
+from paceline.simulator.recital import recital
 from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.devices import Device
@@ -100,3 +101,14 @@ def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> No
     play = some_play(fabric, data, cluster.workers)
     entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
     assert alone_s(play, fabric, entries_s) == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)
+
+
+@settings(max_examples=40)
+@given(cluster=st.sampled_from(CLUSTERS), data=st.data())
+def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataObject) -> None:
+    fabric = GraphFabric(cluster)
+    play = some_play(fabric, data, cluster.workers)
+    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
+    as_it_stands, _ = recital(play, fabric, entries_s, compiled=False)
+    assert recital(play, fabric, entries_s, compiled=True)[0].tolist() == as_it_stands.tolist()
+    assert as_it_stands == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)
