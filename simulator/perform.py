@@ -32,6 +32,8 @@ from paceline.simulator.rounds import Amounts, Pattern, Round, Rounds
 
 SHORT = 4
 """repetitions that are played at first; twice as many each time they turn out not to be enough"""
+ENOUGH = 32
+"""repetitions after which rounds that go alike usually do"""
 SAME = 1e-12
 """times this near to each other, relative to their size, are equal: sums differ in their last bits"""
 
@@ -47,6 +49,17 @@ def alone_s(play: Play, fabric: Fabric, entries_s: Amounts | None = None) -> Amo
         return ready + play.base_s
     through_s: Amounts = np.max([_group_s(one, fabric, ready) for one in _apart(play)], axis=0)
     return through_s + play.base_s
+
+
+def foreseen(play: Play) -> int:
+    """About how many messages `alone_s` carries out: none where all goes at once, and of what repeats, not all."""
+    return sum(
+        len(round_.sources) * min(round_.times, ENOUGH)
+        for one in _apart(play)
+        if len(one.pattern.parts) > 1 or not _exclusive(one.pattern, one.courses)
+        for part in one.pattern.parts
+        for round_ in part
+    )
 
 
 def _group_s(play: Play, fabric: Fabric, ready: Amounts) -> Amounts:
