@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -111,7 +112,7 @@ class Concert:
         for turn in self._turns():
             if turn.alone:
                 continue
-            more = turn.play.ports() - turn.ports
+            more = frozenset(chain.from_iterable(turn.play.ways())) - turn.ports
             for other in self._turns_on(more):
                 self.carry_out(other)
             for port in more:
