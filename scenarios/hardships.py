@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
 from paceline.scenarios.problems import Place as At
+from paceline.scenarios.units import PERIOD
 from paceline.topologies.faults import CrashAt, Crashes, Faults, OwnSpread, Place, Slow, Slowdown, count_of
 from paceline.topologies.spread import NO_SPREAD
 
@@ -43,6 +44,27 @@ Share = Annotated[
     float,
     PlainValidator(parse_share),
     WithJsonSchema({"type": ["string", "number"], "description": "such as '5 %' or 0.05", "examples": ["5 %"]}),
+]
+
+
+SHORTEST_S = 1e-3
+"""between two recurring events; every one is simulated, and nothing on a cluster comes more often: ours"""
+HOPELESS = 10.0
+"""mean times between failures that a checkpoint may be apart: one attempt in e¹⁰ gets so far"""
+
+
+def _apart(value: object) -> float:
+    period_s = PERIOD.parse(value)
+    if period_s < SHORTEST_S:
+        raise expected("a time of 1 ms or more with its unit, such as '10 min'")
+    return period_s
+
+
+Apart = Annotated[
+    float,
+    PlainValidator(_apart),
+    PlainSerializer(PERIOD.text, return_type=str),
+    WithJsonSchema({"type": "string", "description": "a time of 1 ms or more with its unit: '10 min'"}),
 ]
 
 
@@ -81,7 +103,7 @@ class SlowdownPart(PlacePart):
     factor: fields.Factor = Field(description="a number of 1 or more: work takes so many times as long meanwhile")
     lasts: fields.Period = Field(description="a time with its unit: how long one lasts, in the mean")
     at: fields.Time | None = Field(default=None, description="when it begins, on the run's own clock")
-    every: fields.Period | None = Field(
+    every: Apart | None = Field(
         default=None, description="if it recurs: mean time from the end of one to the next, exponential"
     )
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much the durations of recurring ones differ")
@@ -116,7 +138,7 @@ class CrashAtPart(PlacePart):
 
 
 class CheckpointPart(Part):
-    every: fields.Period = Field(description="a time with its unit: useful work between two checkpoints")
+    every: Apart = Field(description="a time with its unit: useful work between two checkpoints")
     cost: fields.Time = Field(default=0.0, description="a time with its unit: what writing one takes")
 
 
@@ -131,8 +153,8 @@ class CrashesPart(Part):
     at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
         default=(), description="a list of given crashes, each with a place and a time"
     )
-    mtbf: fields.Period | None = Field(default=None, description="mean time between failures of one worker")
-    node_mtbf: fields.Period | None = Field(default=None, description="of one node, with all its workers")
+    mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
+    node_mtbf: Apart | None = Field(default=None, description="of one node, with all its workers")
     recovery: fields.Time = Field(default=0.0, description="a time with its unit: how long a worker is down")
     checkpoint: CheckpointPart | None = Field(
         default=None, description="a mapping with every and cost; without, a crash loses all work so far"
@@ -142,6 +164,14 @@ class CrashesPart(Part):
     def _some(self) -> CrashesPart:
         if not self.at and self.mtbf is None and self.node_mtbf is None:
             complain([((), wrong("found no crash; expected at, mtbf or node_mtbf"), None)])
+        if self.mtbf is not None and self.checkpoint is not None:
+            apart_s = self.checkpoint.every + self.checkpoint.cost
+            if apart_s > HOPELESS * self.mtbf:
+                words = (
+                    f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                )
+                words += f"ever be reached; expected at most {HOPELESS * self.mtbf:g} s"
+                complain([(("checkpoint",), wrong(words), None)])
         return self
 
     def build(self) -> Crashes:

@@ -161,7 +161,7 @@ class GraphFabric:
         return Path(
             ports=tuple(ports),
             latency_s=sum(piece.latency_s for piece in pieces),
-            medium=max((hop.link.medium for hop in hops), key=SLOWNESS.index),
+            medium=SLOWNESS[max(SLOWNESS.index(hop.link.medium) for hop in hops)],
             limit_bytes_per_s=min(limits, default=math.inf),
             send_s=hops[0].link.send_s,
             receive_s=hops[-1].link.receive_s,

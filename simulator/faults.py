@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from paceline.algorithms.errors import RunFailed
@@ -51,6 +51,7 @@ class State:
         kept_s: how much of that is there now; the rest is to be done again.
         up_s: from when on it is up.
         crashes: how many it has had.
+        written_s: how long it has been writing the checkpoint that it is at.
     """
 
     now_s: float = 0.0
@@ -58,6 +59,7 @@ class State:
     kept_s: float = 0.0
     up_s: float = 0.0
     crashes: int = 0
+    written_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Timeline:
         Raises:
             RunFailed: it crashes so often that the work is never done.
         """
-        living = _Living(self, state.now_s, state.reached_s, state.kept_s, state.up_s, state.crashes, work_s)
+        living = _Living(self, **asdict(state), left_s=work_s)
         while living.now_s < until_s and (task := living.task(start_s)) is not None:
             stage, piece_s, end_s = task
             crash_s = self.times[living.crashes]
@@ -152,12 +154,13 @@ class _Living:
     kept_s: float
     up_s: float
     crashes: int
+    written_s: float
     left_s: float
     stretches: list[Stretch] = field(default_factory=list)
 
     @property
     def state(self) -> State:
-        return State(self.now_s, self.reached_s, self.kept_s, self.up_s, self.crashes)
+        return State(self.now_s, self.reached_s, self.kept_s, self.up_s, self.crashes, self.written_s)
 
     def task(self, start_s: float) -> tuple[Stage, float, float] | None:
         """What it does next, the work of it at full speed, and when that ends if nothing comes between."""
@@ -169,7 +172,7 @@ class _Living:
             lost_s = self.reached_s - self.kept_s
             return "redo", lost_s, speed.end_s(self.now_s, lost_s)
         if self.reached_s >= FULL * period_s:
-            return "checkpoint", 0.0, self.now_s + costs.checkpoint_cost_s
+            return "checkpoint", 0.0, self.now_s + max(0.0, costs.checkpoint_cost_s - self.written_s)
         if self.now_s < start_s:
             return "idle", 0.0, start_s
         if self.left_s > 0:
@@ -185,6 +188,8 @@ class _Living:
             self.kept_s = self.reached_s
         elif stage == "redo":
             self.kept_s = min(self.kept_s + work_s, self.reached_s)
+        elif stage == "checkpoint":
+            self.written_s += stop_s - self.now_s
         if stage != "idle":
             self.stretches.append(Stretch(stage, self.now_s, stop_s))
         self.now_s = stop_s
@@ -194,12 +199,12 @@ class _Living:
         if stage == "redo":
             self.kept_s = self.reached_s
         elif stage == "checkpoint":
-            self.reached_s = self.kept_s = 0.0
+            self.reached_s = self.kept_s = self.written_s = 0.0
 
     def crash(self) -> None:
         """All work since the last checkpoint is gone."""
         self.stretches.append(Stretch("crash", self.now_s, self.now_s))
-        self.kept_s = 0.0
+        self.kept_s = self.written_s = 0.0
         self.up_s = self.now_s + self.timeline.crashes.recovery_s
         self.crashes += 1
 

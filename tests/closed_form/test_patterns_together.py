@@ -97,7 +97,7 @@ def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
     assert simulated_s(fabric, [(0.0, tree)], crossing)[0] == pytest.approx(quiet_s, rel=1e-9)
 
 
-NAMES = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+NAMES: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
 SMALL = [1e3, 1e5]
 
 

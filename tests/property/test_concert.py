@@ -15,7 +15,7 @@ from paceline.algorithms.values import Group, Rank
 from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows
-from paceline.simulator.patterns import PATTERNS
+from paceline.simulator.patterns import PATTERNS, Kind
 from paceline.simulator.perform import alone_s, played
 from paceline.simulator.performance import Performance, Play
 from paceline.simulator.tuning import Tuner
@@ -38,7 +38,8 @@ def tree() -> Cluster:
 
 
 CLUSTERS = [star(1, 1, 1, 1, latency_s=0.25), star(2, 2, 2, latency_s=0.25), star(3, 1, 2, latency_s=0.5), tree()]
-NAMES = st.sampled_from([(kind, name) for kind, names in PATTERNS.items() for name in names])
+EVERY: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+NAMES = st.sampled_from(EVERY)
 
 
 def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_out: bool) -> list[float]:

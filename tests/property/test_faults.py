@@ -147,7 +147,7 @@ def lived_at(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[floa
 
 
 @given(TIMES, COSTS, st.floats(0.1, 8.0), st.floats(0.0, 30.0))
-def test_what_is_left_off_and_taken_up_again_ends_no_later(
+def test_what_is_left_off_and_taken_up_again_ends_as_if_it_had_not_been(
     times_s: list[float], costs: Crashes, work_s: float, until_s: float
 ) -> None:
     """Lived in two parts, with the rest of the work given at once, a life is the same as in one."""

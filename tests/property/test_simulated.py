@@ -137,14 +137,20 @@ def test_every_link_carries_what_was_sent_over_it(
 ) -> None:
     """Number 53: a port's rate over time adds up to the messages through it, to the rounding of that sum."""
     job = job_on(counts, name)
-    network = ClusterNetwork(star(*counts, latency_s=latency_s))
+    cluster = star(*counts, latency_s=latency_s)
+    network = ClusterNetwork(cluster)
     trace = simulate_job(job, FixedTiming(compute=times(compute)), network, Schedule(every=2))
     due = dict.fromkeys(network.carried_bytes, 0)
-    for node, ranks in enumerate(job.team[rank].node for rank in np.cumsum([0, *counts[:-1]])):
-        away = node != 0  # the server sits on node 0
-        spans = [span for span in trace.spans if span.rank in ranks]
-        for activity, ports in (("send", (f"up {node}", "down 0")), ("receive", ("up 0", f"down {node}"))):
-            nbytes = sum(span.bytes for span in spans if span.activity == activity)
-            for port in ports if away else ("local 0",):
-                due[port] += nbytes
+    for span in trace.spans:
+        if span.activity in {"send", "receive"} and span.rank < job.workers:
+            here, there = (span.rank, cluster.node_of(span.rank)), (job.workers, 0)  # the server sits on node 0
+            for port in way(here, there) if span.activity == "send" else way(there, here):
+                due[port] += span.bytes
     assert network.carried_bytes == pytest.approx(due, rel=1e-9, abs=1e-6)
+
+
+def way(one: tuple[int, int], other: tuple[int, int]) -> tuple[str, str]:
+    """The ports from one rank and its node to another on a star."""
+    if one[1] == other[1]:
+        return f"out of rank {one[0]}", f"into rank {other[0]}"
+    return f"host{one[1]}>switch", f"switch>host{other[1]}"
