@@ -34,14 +34,16 @@ def fault(one: str, other: str, at_s: float, lasts_s: float = inf, rate: float =
 def ends(
     cluster: Cluster,
     messages: Sequence[tuple[float, int, int, int]] = (),
-    collectives: Sequence[tuple[float, int]] = (),
+    collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
     *,
     carried_out: bool = False,
 ) -> list[float]:
-    """When each message (begin, source, to, bytes), then each ring all-reduce among all (begin, bytes) is over."""
+    """When each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
+
+    Without members, an all-reduce is among all.
+    """
     network, clock = ClusterNetwork(cluster, "ring"), Clock()
     network.attach(clock)
-    everyone = Group(tuple(map(Rank, range(cluster.workers))))
     if carried_out:
         network._concert.perform = lambda play: Performance(clock, network._carry, play).done  # type: ignore[method-assign]
     times = [inf] * (len(messages) + len(collectives))
@@ -51,8 +53,9 @@ def ends(
             _, source, to, nbytes = messages[at]
             over = network.message(Rank(source), Rank(to), nbytes)
         else:
-            nbytes = collectives[at - len(messages)][1]
-            over = network.collective(AllReduce(value=Null(nbytes), group=everyone, key=""), nbytes, str(at))
+            _, nbytes, *members = collectives[at - len(messages)]
+            group = Group(tuple(map(Rank, members or range(cluster.workers))))
+            over = network.collective(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
         assert over.callbacks is not None
         over.callbacks.append(lambda _: times.__setitem__(at, clock.now))
 

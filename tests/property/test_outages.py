@@ -39,7 +39,7 @@ def failing(draw: st.DrawFn) -> Cluster:
     return replace(cluster, link_faults=tuple(draw(st.lists(one, min_size=1, max_size=4))))
 
 
-@settings(max_examples=80)
+@settings(max_examples=150)
 @given(cluster=failing(), data=st.data())
 def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluster, data: st.DataObject) -> None:
     ranks = st.integers(0, cluster.workers - 1)
@@ -49,7 +49,11 @@ def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluste
         (begin_s, *pair, nbytes)
         for begin_s, pair, nbytes in data.draw(st.lists(st.tuples(TIMES, pairs, sizes), max_size=3))
     ]
-    collectives = data.draw(st.lists(st.tuples(TIMES, sizes), max_size=2))
+    groups = st.lists(ranks, min_size=2, max_size=4, unique=True).map(sorted)
+    collectives: list[tuple[float, int, *tuple[int, ...]]] = [
+        (begin_s, nbytes, *members)
+        for begin_s, nbytes, members in data.draw(st.lists(st.tuples(TIMES, sizes, groups | st.just([])), max_size=3))
+    ]
     ended_s = ends(cluster, messages, collectives)
     assert all(end_s < inf for end_s in ended_s)
     assert ended_s == pytest.approx(ends(cluster, messages, collectives, carried_out=True), rel=1e-9)

@@ -9,9 +9,10 @@ import pytest
 
 from paceline.algorithms.errors import DeadlockError, InputError
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Barrier, Receive, Send
+from paceline.algorithms.operations import AllReduce, Barrier, Receive, Send
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Null, Rank
+from paceline.algorithms.values import Group, Null, Rank
+from paceline.simulator.clock import Clock
 from paceline.simulator.network import ClusterNetwork
 from paceline.topologies.link_faults import LinkFault, changes
 from paceline.topologies.networks import ring, torus
@@ -130,6 +131,48 @@ def test_64_ranks_on_a_fat_tree_with_a_link_at_half_rate() -> None:
     assert [seconds] == pytest.approx(ends(cluster, (), [(0.0, 10**8)], carried_out=True), rel=1e-9)
     (whole,) = ends(healthy, (), [(0.0, 10**8)])
     assert 1.8 < seconds / whole < 2.0
+
+
+def test_a_collective_that_begins_where_another_goes_round_shares_with_it() -> None:
+    # around a ring of six, 0 and 1 exchange 500 bytes at a time over the link that breaks, then all the way round; the
+    # others begin then, on links that nobody used before
+    cluster = on(ring(hosts=6, link=WIRE), fault("host0", "host1", 1.0))
+    asked = [(0.0, 8000, 0, 1), (2.0, 4000, 3, 4)]
+    shared = ends(cluster, (), asked)
+    assert shared == pytest.approx(ends(cluster, (), asked, carried_out=True), rel=1e-9)
+    assert shared[1] > 2.0 + 4.0
+
+
+def test_a_collective_that_begins_where_a_message_goes_round_shares_with_it() -> None:
+    cluster = on(ring(hosts=6, link=WIRE), fault("host0", "host1", 1.0))
+    asked = [(0.0, 0, 1, 20_000)], [(2.0, 4000, 3, 4)]
+    shared = ends(cluster, *asked)
+    assert shared == pytest.approx(ends(cluster, *asked, carried_out=True), rel=1e-9)
+    assert shared[1] > 2.0 + 4.0
+
+
+def test_after_the_repair_a_collective_goes_the_short_way_again() -> None:
+    # two rounds of 500 bytes: the first takes five hops of latency, the second, from 2 s on, one
+    cluster = on(ring(hosts=6, link=SLOW_WIRE), fault("host0", "host1", 0.0, 1.0))
+    asked = (), [(0.25, 1000, 0, 1)]
+    assert ends(cluster, *asked) == ends(cluster, *asked, carried_out=True) == [0.25 + 0.5 + 5 * 0.25 + 0.5 + 0.25]
+
+
+def test_the_tuner_sees_links_as_they_are() -> None:
+    network, clock = (
+        ClusterNetwork(replace(star(1, 1), link_faults=(fault("host1", "switch", 1.0, rate=0.5),))),
+        Clock(),
+    )
+    network.attach(clock)
+    op, group = AllReduce(value=Null(500), group=Group((Rank(0), Rank(1))), key=""), Group((Rank(0), Rank(1)))
+
+    def predicted_s() -> float:
+        network.play(op, 2000)
+        return network.tuner.choices["AllReduce", group, 2000].predicted_s["ring"]
+
+    before = predicted_s()
+    clock.run(clock.timeout(2.0))
+    assert predicted_s() == 2 * before
 
 
 def test_a_barrier_waits_for_the_repair() -> None:
