@@ -22,7 +22,7 @@ import numpy as np
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Group
-from paceline.simulator.courses import Courses, Numbers
+from paceline.simulator.courses import Courses
 from paceline.simulator.fabric import Fabric
 from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
 from paceline.simulator.perform import foreseen, recurrence
@@ -189,11 +189,13 @@ class Tuner:
         return [name for name in names if name in own]
 
     def predicted_s(self, play: Play) -> float:
-        """The quick prediction of what a pattern takes."""
+        """The quick prediction of what a pattern takes; for ever where a link is broken."""
         if not play.pattern.parts:
             return play.base_s
         ways = play.courses
         capacity = ways.capacities(self._fabric.capacity)
+        if not capacity.all():
+            return math.inf
         ready = [
             recurrence(part, self._rows(play, ways, index, capacity), np.zeros(len(play.ranks)), play.reduce_s_per_byte)
             for index, part in enumerate(play.pattern.parts)
@@ -212,13 +214,7 @@ class Tuner:
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
             loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))
-            busiest = ways.most(_seconds(loads, capacity))[path]
+            busiest = ways.most(loads / capacity)[path]
             passing = np.maximum(busiest, one.nbytes / ways.limit_bytes_per_s[path])
             rows.append((passing, ways.latency_s[path]))
         return rows
-
-
-def _seconds(nbytes: Amounts | Numbers, bytes_per_s: Amounts) -> Amounts:
-    """What bytes take, for ever on a broken link; none take no time."""
-    for_ever = np.where(nbytes > 0, math.inf, 0.0)
-    return np.divide(nbytes, bytes_per_s, out=for_ever, where=(bytes_per_s > 0) & (nbytes > 0))

@@ -159,16 +159,14 @@ def test_after_the_repair_a_collective_goes_the_short_way_again() -> None:
 
 
 def test_the_tuner_sees_links_as_they_are() -> None:
-    network, clock = (
-        ClusterNetwork(replace(star(1, 1), link_faults=(fault("host1", "switch", 1.0, rate=0.5),))),
-        Clock(),
-    )
+    cluster = replace(star(1, 1), link_faults=(fault("host1", "switch", 1.0, rate=0.5),))
+    network, clock = ClusterNetwork(cluster, "ring"), Clock()
     network.attach(clock)
     op, group = AllReduce(value=Null(500), group=Group((Rank(0), Rank(1))), key=""), Group((Rank(0), Rank(1)))
 
     def predicted_s() -> float:
         network.play(op, 2000)
-        return network.tuner.choices["AllReduce", group, 2000].predicted_s["ring"]
+        return network.tuner.choices["AllReduce", group, 2000].predicted_s
 
     before = predicted_s()
     clock.run(clock.timeout(2.0))
