@@ -19,11 +19,13 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Rank
 from paceline.scenarios import fields
 from paceline.scenarios.devices import DevicePart, any_device, device_of
+from paceline.scenarios.files import File, NodeFilePart, any_node, graph_of
 from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
-from paceline.scenarios.layout import Layout, of_nodes, of_system
+from paceline.scenarios.layout import Layout, of_file, of_nodes, of_system
 from paceline.scenarios.networks import NetworkPart
+from paceline.scenarios.outages import misjoined
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import Place, complain, expected, wrong
+from paceline.scenarios.problems import Fault, Place, complain, expected, wrong
 from paceline.topologies import NO_SPREAD, Cluster, Device, Node
 from paceline.topologies.cluster import sites
 from paceline.topologies.graph import Graph
@@ -44,10 +46,13 @@ class NodePart(Part):
         default=None,
         description="a device's name, or a mapping with name, overhead and per_sample; a known node has devices itself",
     )
-    node: fields.NodeName | None = Field(
-        default=None, description="what is in the node: one of the nodes of `paceline list topologies`; else one host"
+    node: Annotated[fields.NodeName | NodeFilePart | None, WrapValidator(any_node)] = Field(
+        default=None,
+        description="what is in it: one of the nodes of `paceline list topologies`, or {file: PATH}; else one host",
     )
-    settings: dict[str, Any] = Field(default={}, description="parameters of that node, such as {gpu: v100}")
+    settings: dict[str, Any] = Field(
+        default={}, description="parameters of that node, such as {gpu: v100}; of nvidia-smi's text link and pcie"
+    )
     count: fields.Count = Field(default=1, description="how many such nodes there are")
     per_node: fields.Count | None = Field(
         default=None, description="how many devices of a node have a worker; 1, or all that a known node has"
@@ -74,16 +79,24 @@ class NodePart(Part):
         if self.node is None:
             return None
         try:
-            return build(self.node, self.settings)
+            if isinstance(self.node, str):
+                return build(self.node, self.settings)
+            graph = graph_of(self.node.file, self.settings)
+            if not graph.of_kind("device"):
+                raise InputError(f"{self.node}: found no devices in it, expected the inside of a machine")
+            return graph
         except InputError as error:
-            lines = [line.partition(": ") for line in str(error).splitlines()]
-            complain(
-                [
-                    (("settings", *([key] if key in self.settings else [])), wrong(text), self.settings)
-                    for key, _, text in lines
-                ]
-            )
+            complain([self._misread(line) for line in str(error).splitlines()])
             raise
+
+    def _misread(self, line: str) -> Fault:
+        """A mistake in the node's parameters, or in its file."""
+        key, _, text = line.partition(": ")
+        if key in self.settings:
+            return ("settings", key), wrong(text), self.settings
+        if isinstance(self.node, str):
+            return ("settings",), wrong(text), self.settings
+        return ("node", "file"), wrong(line), self.node
 
     @property
     def workers(self) -> int:
@@ -112,19 +125,22 @@ def some(value: object) -> object:
 
 def _nodes(value: object, _: Any, info: ValidationInfo) -> object:
     """A list of nodes or, of a system, their number."""
-    if "system" not in info.data:
+    if "system" not in info.data or "file" not in info.data:
         return None  # which is refused already
-    if info.data["system"] is None:
+    if info.data["system"] is None and info.data["file"] is None:
         return TypeAdapter(tuple[NodePart, ...]).validate_python(some(value))
     return None if value is None else TypeAdapter(fields.Count).validate_python(value)
 
 
 class ClusterPart(Part):
     system: fields.System | None = Field(default=None, description="a machine of `paceline list topologies`, by name")
+    file: File | None = Field(default=None, description="or a machine in a file, by its path")
     nodes: Annotated[tuple[NodePart, ...] | fields.Count | None, WrapValidator(_nodes)] = Field(
         default=None, description="a list of nodes, each with a device; of a system, how many", validate_default=True
     )
-    device: AnyDevice | None = Field(default=None, description="of a system: instead of the devices that it has")
+    device: AnyDevice | None = Field(
+        default=None, description="of a system or a file: instead of the devices that it has, or does not name"
+    )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
@@ -144,22 +160,35 @@ class ClusterPart(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterPart:
+        if self.file is not None and self.system is not None:
+            complain([(("file",), wrong("found a system and a file; expected one of them"), None)])
         try:
             machines = self.layout
         except InputError as error:
-            key, _, text = str(error).partition(": ")
-            place = {"nodes": ("nodes",), "topology": ("network", "topology")}.get(key, ("network", key))
-            complain([(place, wrong(text), self.nodes)])
+            complain([self._misfit(line) for line in str(error).splitlines()])
             raise
+        if self.file is not None and self.device is None and None in machines.sites[0].devices:
+            complain([(("device",), wrong(f"missing; {self.file} does not say what its devices are"), None)])
         if self.server.node >= len(machines.sites):
             words = f"a node below {len(machines.sites)}, the number of nodes"
             complain([(("server", "node"), expected(words), self.server.node)])
-        complain(misplaced(self, nodes=len(machines.sites), workers=self.workers))
+        places = misplaced(self, nodes=len(machines.sites), workers=self.workers)
+        complain([*places, *misjoined(self.network.faults, machines.graph)])
         return self
+
+    def _misfit(self, line: str) -> Fault:
+        """What is wrong with the layout, and where it is named."""
+        key, _, text = line.partition(": ")
+        if key == "nodes":
+            return ("nodes",), wrong(text), self.nodes
+        return (("file",), wrong(line), self.file) if self.file else (("network", key), wrong(text), self.nodes)
 
     @cached_property
     def layout(self) -> Layout:
         """The graph, and where the workers sit on it; raises `InputError` where nodes and network do not fit."""
+        if self.file is not None:
+            assert not isinstance(self.nodes, tuple)
+            return of_file(self.file, self.nodes)
         if self.system is not None:
             assert not isinstance(self.nodes, tuple)
             return of_system(self.system, self.nodes)
@@ -201,6 +230,7 @@ class ClusterPart(Part):
             spread=self.spread,
             server_node=self.server.node,
             faults=faults_of(self),
+            link_faults=tuple(part.build() for part in self.network.faults),
         )
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import expected, wrong
+from paceline.scenarios.problems import complain, expected, wrong
 from paceline.topologies import Device, roofline
 from paceline.topologies.finding import named
 from paceline.workloads.models import find_model
@@ -19,14 +19,47 @@ if TYPE_CHECKING:
     from paceline.scenarios.schema import WorkloadPart
 
 
+class PointPart(Part):
+    batch: fields.Count = Field(description="samples in one gradient")
+    time: fields.Period = Field(description="what a step over them took, with its unit: '164 ms'")
+
+
 class DevicePart(Part):
     name: fields.Name = Field(description="a name for tables and figures")
-    overhead: fields.Time = Field(description="a time with its unit: what every step costs, however few its samples")
-    per_sample: fields.Time = Field(description="a time with its unit: what each sample of a step adds")
+    overhead: fields.Time | None = Field(
+        default=None, description="a time with its unit: what every step costs, however few its samples"
+    )
+    per_sample: fields.Time | None = Field(
+        default=None, description="a time with its unit: what each sample of a step adds"
+    )
+    profile: tuple[PointPart, ...] = Field(
+        default=(), description="measured steps instead, each with batch and time: the line is fitted to them"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DevicePart:
+        missing = [key for key in ("overhead", "per_sample") if getattr(self, key) is None]
+        if self.profile and len(missing) < 2:
+            complain([(("profile",), wrong("found beside overhead or per_sample; expected one of the two ways"), None)])
+        if not self.profile:
+            about = type(self).model_fields
+            complain([((key,), wrong(f"missing; expected {about[key].description}"), None) for key in missing])
+        return self
 
     def build(self) -> Device:
-        """The device."""
-        return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
+        """The device; a profile is fitted by t = overhead + batch · per_sample, see `roofline.fitted`.
+
+        >>> points = [PointPart(batch=32, time="164.1 ms"), PointPart(batch=64, time="292.2 ms")]
+        >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
+        0.036
+        """
+        if not self.profile:
+            assert self.overhead is not None
+            assert self.per_sample is not None
+            return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
+        line = roofline.fitted([(point.batch, point.time) for point in self.profile])
+        words = f"fitted to {len(self.profile)} measured steps given in the scenario"
+        return Device(name=self.name, overhead_s=line.overhead_s, per_sample_s=line.per_sample_s, provenance=words)
 
 
 def any_device(value: object, _: object) -> object:

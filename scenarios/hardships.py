@@ -142,14 +142,15 @@ class CheckpointPart(Part):
     cost: fields.Time = Field(default=0.0, description="a time with its unit: what writing one takes")
 
 
-def _list(value: object) -> object:
+def listed(value: object) -> object:
+    """Refuses what is no list."""
     if not isinstance(value, list | tuple):
         raise expected("a list of mappings")
     return value
 
 
 class CrashesPart(Part):
-    at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(_list)] = Field(
+    at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
         default=(), description="a list of given crashes, each with a place and a time"
     )
     mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
@@ -166,7 +167,9 @@ class CrashesPart(Part):
         if self.mtbf is not None and self.checkpoint is not None:
             apart_s = self.checkpoint.every + self.checkpoint.cost
             if apart_s > HOPELESS * self.mtbf:
-                words = f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                words = (
+                    f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                )
                 words += f"ever be reached; expected at most {HOPELESS * self.mtbf:g} s"
                 complain([(("checkpoint",), wrong(words), None)])
         return self
@@ -182,9 +185,9 @@ class CrashesPart(Part):
         )
 
 
-OwnSpreads = Annotated[tuple[OwnSpreadPart, ...], BeforeValidator(_list)]
-SlowPlaces = Annotated[tuple[SlowPart, ...], BeforeValidator(_list)]
-Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(_list)]
+OwnSpreads = Annotated[tuple[OwnSpreadPart, ...], BeforeValidator(listed)]
+SlowPlaces = Annotated[tuple[SlowPart, ...], BeforeValidator(listed)]
+Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
 
 
 def faults_of(cluster: ClusterPart) -> Faults:

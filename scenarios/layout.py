@@ -1,4 +1,4 @@
-"""Where the workers of a scenario sit: a named system, or nodes put on a network's hosts in order."""
+"""Where the workers of a scenario sit: a named system, a file, or nodes put on a network's hosts in order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from paceline.algorithms.errors import InputError
+from paceline.scenarios.files import graph_of
 from paceline.topologies.cluster import Site, sites
 from paceline.topologies.compose import compose
 from paceline.topologies.graph import Graph
@@ -31,6 +33,15 @@ def of_system(name: str, nodes: int | None) -> Layout:
     count = int(parameters(name)["nodes"]) if nodes is None else nodes
     graph = build(name, {"nodes": count})
     return Layout(graph, tuple(sites(graph)[:count]))
+
+
+def of_file(file: str, nodes: int | None) -> Layout:
+    """The first machines of a graph in a file, or all; raises `InputError`."""
+    graph = graph_of(file)
+    found = sites(graph)
+    if nodes is not None and nodes > len(found):
+        raise InputError(f"nodes: found {nodes}, expected at most {len(found)}, as many as there are in {file}")
+    return Layout(graph, tuple(found[:nodes]))
 
 
 def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None, int, int]]) -> Layout:

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from paceline.scenarios.files import anchor
 from paceline.scenarios.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.overrides import choose, override
 from paceline.scenarios.problems import Problem, near_miss, problems_of, raise_all
 from paceline.scenarios.schema import Scenario
-from paceline.scenarios.text import read
+from paceline.scenarios.text import folder_of, read
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -42,11 +43,14 @@ def load(
     Traceback (most recent call last):
     paceline.scenarios.problems.ScenarioError: quickstart.yaml: seed: found 'one', expected a whole number of 0 or more
     """
-    name, data, problems = read(source.dump() if isinstance(source, Scenario) else source)
+    source = source.dump() if isinstance(source, Scenario) else source
+    name, data, problems = read(source)
+    anchor(data, folder_of(source))
     for change in overrides:
         problems += override(data, change)
     for change in varied:
         problems += override(data, change, "--vary")
+    anchor(data, Path.cwd())
     for key in unused_hyperparameters(data):
         hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"

@@ -13,6 +13,8 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
+from paceline.scenarios.files import File, graph_of
+from paceline.scenarios.outages import LinkFaults
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import complain, expected, near_miss, wrong
 from paceline.topologies import LINKS, Link
@@ -92,6 +94,9 @@ class NetworkPart(Part):
     topology: fields.Topology = Field(
         default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
     )
+    file: File | None = Field(
+        default=None, description="instead of a topology: a network of hosts in a file, by its path"
+    )
     link: AnyLink = Field(
         default=known_link("eth-10g"), description="a link's name, or latency and bandwidth: from a node to the network"
     )
@@ -103,7 +108,8 @@ class NetworkPart(Part):
         description="a link's name, or latency and bandwidth: between ranks of one host",
     )
     routing: fields.Routing = Field(
-        default="shortest", description="which way messages go: shortest, ecmp, or a dragonfly's minimal or valiant"
+        default="auto",
+        description="which way messages go: shortest, ecmp, a dragonfly's minimal or valiant; auto: as its kind does",
     )
     collective: fields.Collective = Field(
         default="auto", description="the pattern of an all-reduce; auto: the cheapest"
@@ -111,6 +117,7 @@ class NetworkPart(Part):
     library: fields.LibraryName = Field(
         default="plain", description="whose protocols collectives have: plain (no costs of their own), nccl, mpi, gloo"
     )
+    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for a while")
 
     @model_validator(mode="before")
     @classmethod
@@ -118,9 +125,11 @@ class NetworkPart(Part):
         """Gathers the topology's parameters, and fills in its usual link."""
         if not isinstance(value, Mapping) or value.get("topology", "star") not in NETWORKS:
             return value
-        known = parameters(value.get("topology", "star"))
+        whole = value.get("file") is not None  # a graph in a file has its own size and links
+        known = {} if whole else parameters(value.get("topology", "star"))
         keys = list(dict.fromkeys([*cls.model_fields, *known]))
-        keys.remove("parameters")
+        for key in ("parameters", *(("topology", "link") if whole else ())):
+            keys.remove(key)
         complain(
             [
                 ((key,), wrong(f"unknown key{near_miss(key, keys)}; there are {', '.join(keys)}"), part)
@@ -133,16 +142,23 @@ class NetworkPart(Part):
         given = rest.get("parameters", {})
         if isinstance(given, Mapping):
             rest["parameters"] = own | dict(given)
-        return {"link": known["link"]} | rest
+        return rest if whole else {"link": known["link"]} | rest
 
     @model_serializer(mode="wrap")
     def _beside(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         dumped: dict[str, Any] = handler(self)
         own: dict[str, Any] = dumped.pop("parameters", {})
+        for key in ("file",) if self.file is None else ("topology", "link"):
+            del dumped[key]
         return dumped | own
 
     def graph(self, hosts: int) -> Graph:
         """The network, with room for so many hosts; raises `InputError`."""
+        if self.file is not None:
+            graph = graph_of(self.file)
+            if (room := len(graph.of_kind("host"))) < hosts:
+                raise InputError(f"file: found {room} hosts in {self.file}, expected {hosts} or more, one a node")
+            return graph
         graph = build(self.topology, sized(self.topology, hosts, {**self.parameters, "link": self.link.build()}))
         if (room := len(graph.of_kind("host"))) < hosts:
             given = ", ".join(f"{key} = {part}" for key, part in self.parameters.items())
@@ -151,6 +167,8 @@ class NetworkPart(Part):
 
     @model_validator(mode="after")
     def _buildable(self) -> NetworkPart:
+        if self.file is not None:
+            return self._readable(self.file)
         try:
             build(self.topology, sized(self.topology, 4, {**self.parameters, "link": self.link.build()}))
         except InputError as error:
@@ -160,4 +178,15 @@ class NetworkPart(Part):
                 place = key if key in self.parameters else "topology"
                 faults.append(((place,), wrong(text if place == key else line), self.topology))
             complain(faults)
+        return self
+
+    def _readable(self, file: str) -> NetworkPart:
+        try:
+            graph = graph_of(file)
+        except InputError as error:
+            complain([(("file",), wrong(line), file) for line in str(error).splitlines()])
+            raise
+        if graph.of_kind("device"):
+            words = f"found devices in {file}; expected hosts alone (for a whole machine: cluster.file)"
+            complain([(("file",), wrong(words), file)])
         return self

@@ -119,13 +119,13 @@ def _problem(detail: Any, root: type[BaseModel]) -> Problem:
         case "expected":
             return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
         case "extra_forbidden":
-            known = list(_part_at(place[:-1], root).model_fields)
+            known = _keys(_part_at(place[:-1], root))
             return Problem(place, f"unknown key{near_miss(place[-1], known)}; there are {', '.join(known)}")
         case "missing":
             about = _part_at(place[:-1], root).model_fields[str(place[-1])].description
             return Problem(place, f"missing; expected {about}")
         case "model_type" | "model_attributes_type":
-            known = list(_part_at(place, root).model_fields)
+            known = _keys(_part_at(place, root))
             return Problem(place, f"found {shown(value)}, expected a mapping with the keys {', '.join(known)}")
         case "dict_type":
             return Problem(place, f"found {shown(value)}, expected a mapping")
@@ -133,6 +133,10 @@ def _problem(detail: Any, root: type[BaseModel]) -> Problem:
             return Problem(place, f"found {shown(value)}, expected text")
         case _:
             return Problem(place, f"found {shown(value)}; {detail['msg']}")
+
+
+def _keys(part: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in part.model_fields.items()]
 
 
 def _part_at(place: Place, root: type[BaseModel]) -> type[BaseModel]:

@@ -51,6 +51,13 @@ def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem
     return _named(path.name, text)
 
 
+def folder_of(source: str | Path | Mapping[str, Any]) -> Path:
+    """Where the paths in a source are seen from: its file's folder, or where the program runs."""
+    if isinstance(source, Mapping) or (isinstance(source, str) and ("\n" in source or "{" in source)):
+        return Path.cwd()
+    return Path(source).absolute().parent
+
+
 def _named(name: str, text: str) -> tuple[str, Any, list[Problem]]:
     data, problems = parse(text, name)
     if data is None and not problems:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 
 import numpy as np
 import simpy
@@ -49,16 +51,18 @@ class Concert:
         """the collectives that may use each port"""
         self._messages: Counter[Port] = Counter()
         """how many messages beside collectives are on each port"""
+        self._ports: dict[simpy.Event, tuple[Port, ...]] = {}
+        """the ports of each of these messages"""
         self._known: dict[Play, tuple[frozenset[Port], float]] = {}
         """of each play: its ports, and what it takes alone"""
 
     def perform(self, play: Play) -> simpy.Event:
         """Comes when every rank is done, all beginning now."""
         if play not in self._known:
-            self._known[play] = play.ports(), float(alone_s(play, self._fabric).max(initial=0.0))
+            self._known[play] = self._alone(play)
         ports, seconds = self._known[play]
         others = self._turns_on(ports)
-        quiet = not others and not any(self._messages[port] for port in ports if port in self._messages)
+        quiet = not others and seconds < inf and not any(port in self._messages for port in ports)
         turn = Turn(play, ports, self._env.now, self._env.event(), alone=quiet)
         for port in ports:
             self._users.setdefault(port, []).append(turn)
@@ -66,28 +70,61 @@ class Concert:
             self._after(seconds, turn)
         else:
             for other in others:
-                self._carry_out(other)
+                self.carry_out(other)
             self._begin(turn)
         return turn.done
 
-    def message(self, ports: Iterable[Port]) -> None:
-        """A message is about to pass these ports."""
+    def _alone(self, play: Play) -> tuple[frozenset[Port], float]:
+        """A play's ports, and what it takes alone: for ever where one is broken, as nobody can say until when."""
+        ports, capacity = play.ports(), self._fabric.capacity
+        if not all(capacity[port] for port in ports):
+            return ports, inf
+        return ports, float(alone_s(play, self._fabric).max(initial=0.0))
+
+    def message(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
+        """A message, which the event stands for, is about to pass these ports."""
+        self._ports[message] = ports
         self._messages.update(ports)
         for turn in self._turns_on(ports):
-            self._carry_out(turn)
+            self.carry_out(turn)
 
-    def passed(self, ports: Iterable[Port]) -> None:
+    def passed(self, message: simpy.Event) -> None:
         """It is through."""
-        for port in ports:
+        for port in self._ports.pop(message):
             self._messages[port] -= 1
             if not self._messages[port]:
                 del self._messages[port]
 
+    def moved(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
+        """It goes on along other ports; a message of a collective is none of these."""
+        if message in self._ports:
+            self.passed(message)
+            self.message(message, ports)
+
     def disturb(self, ports: Iterable[Port]) -> None:
         """Ports change: who counts on them is carried out from now on, and what was known of them holds no more."""
         for turn in self._turns_on(ports):
-            self._carry_out(turn)
+            self.carry_out(turn)
         self._known.clear()
+
+    def rerouted(self) -> None:
+        """Messages go other ways: whoever is on the new ones counts on them alone no more."""
+        for turn in self._turns():
+            if turn.alone:
+                continue
+            more = frozenset(chain.from_iterable(turn.play.ways())) - turn.ports
+            for other in self._turns_on(more):
+                self.carry_out(other)
+            for port in more:
+                self._users.setdefault(port, []).append(turn)
+            turn.ports |= more
+
+    def alone(self) -> list[Turn]:
+        """The collectives under way that are not carried out."""
+        return [turn for turn in self._turns() if turn.alone]
+
+    def _turns(self) -> list[Turn]:
+        return list(dict.fromkeys(turn for turns in self._users.values() for turn in turns))
 
     def _turns_on(self, ports: Iterable[Port]) -> list[Turn]:
         if not self._users:
@@ -124,7 +161,7 @@ class Concert:
         assert performance.done.callbacks is not None, "what has not come yet has callbacks"
         performance.done.callbacks.append(lambda _: self._end(turn))
 
-    def _carry_out(self, turn: Turn) -> None:
+    def carry_out(self, turn: Turn) -> None:
         """Turns a collective that was alone into messages, as far on as they are now."""
         if not turn.alone:
             return

@@ -1,14 +1,14 @@
 """What messages cross: ports that they share, and the path from each rank to each other.
 
 Rules of this file: a fabric knows where ranks sit and what joins them, and nothing of time. What it answers about one
-pair is the same all along, until its owner tells it that links are gone or have come back.
+pair is the same all along, until its owner tells it that links are slower, are gone or have come back.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.algorithms.values import Rank
@@ -16,7 +16,7 @@ from paceline.simulator.flows import Port
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graph import Connection
 from paceline.topologies.links import Medium
-from paceline.topologies.routing import Routes, Rule, port
+from paceline.topologies.routing import NoRoute, Routes, Rule, port
 
 SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
@@ -64,6 +64,15 @@ class Fabric(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Ways:
+    """Routes, and what has been asked of them so far."""
+
+    routes: Routes
+    known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
+    paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
+
+
 class GraphFabric:
     """A cluster's graph. Switches of one plane act as one, as hardware stripes traffic over them.
 
@@ -80,18 +89,20 @@ class GraphFabric:
     (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
     """
 
-    def __init__(self, cluster: Cluster, routing: Rule = "shortest", seed: int = 0) -> None:
+    def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
         self._cluster = cluster
-        self._all_routes = self._routes = Routes(cluster.graph, routing, seed)
-        self._known: dict[tuple[str, str, int], tuple[Connection, ...]] = {}
-        self._paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = {}
+        self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
+        self._around = {frozenset[tuple[str, str]](): self._whole}
+        """the ways around what is broken"""
         self.capacity: dict[Port, float] = {}
+        """what each port carries now"""
         for rank in map(Rank, range(cluster.workers + 1)):
             rate = cluster.nodes[cluster.node_of(rank)].local.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
             one, other = connection.ends
             self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
+        self._full = dict(self.capacity)
 
     @property
     def reduce_s_per_byte(self) -> float:
@@ -100,24 +111,36 @@ class GraphFabric:
     def node_of(self, rank: Rank) -> int:
         return self._cluster.node_of(rank)
 
+    def degrade(self, ends: tuple[str, str], rate: float) -> None:
+        """From now on, a link carries such a share of its bandwidth, one way and the other."""
+        for one in (port(*ends), port(*ends[::-1])):
+            self.capacity[one] = rate * self._full[one]
+
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
-        """From now on, no way leads over these links; all others do again."""
-        broken = list(broken)
-        self._routes = self._all_routes.without(broken) if broken else self._all_routes
-        self._known.clear()
-        self._paths.clear()
+        """From now on, no way leads over these links, unless there is no other; over all others, ways do again."""
+        gone = frozenset(broken)
+        if gone not in self._around:
+            self._around[gone] = Ways(self._whole.routes.without(gone))
+        self._ways = self._around[gone]
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:
             return self._inside(source, to, nbytes)
-        if (key := (here, there, flow)) not in self._known:
-            self._known[key] = self._routes.between(here, there, flow).connections
-        hops = self._known[key]
+        ways = self._ways
+        if (key := (here, there, flow)) not in ways.known:
+            ways.known[key] = self._hops(*key)
+        hops = ways.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
-        if (known := self._paths.get((*key, pieces))) is None:
-            known = self._paths[*key, pieces] = self._along(here, hops, nbytes)
+        if (known := ways.paths.get((*key, pieces))) is None:
+            known = ways.paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
+
+    def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
+        try:
+            return self._ways.routes.between(here, there, flow).connections
+        except NoRoute:  # it stands still before the gap
+            return self._whole.routes.between(here, there, flow).connections
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
         link = self._cluster.nodes[self._cluster.node_of(source)].local
@@ -138,7 +161,7 @@ class GraphFabric:
         return Path(
             ports=tuple(ports),
             latency_s=sum(piece.latency_s for piece in pieces),
-            medium=max((hop.link.medium for hop in hops), key=SLOWNESS.index),
+            medium=SLOWNESS[max(SLOWNESS.index(hop.link.medium) for hop in hops)],
             limit_bytes_per_s=min(limits, default=math.inf),
             send_s=hops[0].link.send_s,
             receive_s=hops[-1].link.receive_s,

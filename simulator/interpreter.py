@@ -29,6 +29,7 @@ from paceline.algorithms.operations import Handle, LayerGradients, Op
 from paceline.algorithms.program import Lane, Routine
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cells import Cells
+from paceline.simulator.clock import Clock
 from paceline.simulator.compute import Compute
 from paceline.simulator.gatherings import Gatherings
 from paceline.simulator.keeper import Keeper, Progress
@@ -63,7 +64,7 @@ class Simulation:
     def __init__(
         self, job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None
     ) -> None:
-        self.job, self.trace, self.env = job, Trace(), simpy.Environment(0.0)
+        self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         network.attach(self.env)
         self._keeper = Keeper(job, schedule, self.trace, progress)
         self._compute = Compute(self.env, job, timing, self.trace)
@@ -83,17 +84,15 @@ class Simulation:
         """Runs until all programs have ended and what is in flight is completed."""
         for me in self.job.team:
             self.env.process(self._main(me))
-        events = 0
         while self._failure is None:
             try:
                 self.env.step()
             except EmptySchedule:
                 break
-            events += 1
         self._judge()
         self._keeper.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
-        self.trace.notes.update(events=events, operations=self._operations)
+        self.trace.notes.update(events=self.env.steps, operations=self._operations)
         return self.trace
 
     def _judge(self) -> None:
@@ -103,8 +102,9 @@ class Simulation:
         if self._unheard:
             raise self._unheard[0]
         if any(strand.name == "main" for strand in self._strands):
-            lines = [f"\n  {strand.standing()}: {strand.blocked()}" for strand in self._strands]
-            raise DeadlockError(f"deadlock at {self.env.now:g} s, nothing more can happen:{''.join(lines)}")
+            lines = [f"{strand.standing()}: {strand.blocked()}" for strand in self._strands]
+            lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
+            raise DeadlockError("\n  ".join(lines))
 
     # --- strands --------------------------------------------------------------------------------------------------
 

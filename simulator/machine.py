@@ -6,9 +6,9 @@ run on a machine waits for it, some seconds a function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from paceline.simulator import fluid
 
@@ -36,12 +36,24 @@ AS_IT_STANDS = Code(fluid.enter, fluid.leave, fluid.change, fluid.solve, fluid.p
 @cache
 def machine_code() -> Code:
     """Each function is compiled at its first call."""
-    import numba
-    import numba.extending
+    return Code._make(compiled(function, PARTS) for function in AS_IT_STANDS)
 
+
+def compiled(function: Callable[..., Any], parts: Iterable[Callable[..., Any]]) -> Callable[..., Any]:
+    """The function as machine code, with the parts that it calls; they may have been parts of others before."""
+    import numba
+
+    for part in parts:
+        _inlined(part)
     # a call hands over all arrays, and everybody who has one counts that he has: neither is needed here, as nothing
     # is allocated, and together they would take most of the time
-    for part in PARTS:
-        numba.extending.register_jitable(forceinline=True)(part)
     options: dict[str, Any] = {"cache": True, "_nrt": False}
-    return Code._make(numba.njit(**options)(function) for function in AS_IT_STANDS)
+    return cast(Callable[..., Any], numba.njit(**options)(function))
+
+
+@cache
+def _inlined(part: Callable[..., Any]) -> None:
+    """Machine code that calls the part has it inside, known as such once in a process."""
+    import numba.extending
+
+    numba.extending.register_jitable(forceinline=True)(part)

@@ -140,7 +140,7 @@ def as_arrays(net: Net) -> Net:
     return Net._make([*tables, *queues, np.array(net.turn)])
 
 
-def with_room(net: Net, links: int, flows: int, hops: int) -> Net:
+def with_room(net: Any, links: int, flows: int, hops: int) -> Net:
     """A copy of tables that are arrays, with so many links and so many flows of so many hops more, for later use."""
     count = len(net.entries)
     own = [Entry(NONE, len(net.flows) + at // hops) for at in range(flows * hops)]
@@ -157,13 +157,62 @@ def with_room(net: Net, links: int, flows: int, hops: int) -> Net:
     return Net._make([*tables, *queues, net.turn])
 
 
-def _roomier(queue: Queue, more: int) -> Queue:
-    nought, none = np.zeros(more), np.full(more, NONE)
-    parts = ((queue.key, nought), (queue.order, none), (queue.place, none))
-    return Queue._make([*(np.concatenate(part) for part in parts), queue.size])  # type: ignore[arg-type]
+def _roomier(queue: Any, more: int) -> Queue:
+    spare: Any = empty_queue(more)
+    grown = [np.concatenate(pair) for pair in list(zip(queue, spare, strict=True))[:3]]
+    return Queue._make([*grown, queue.size])
+
+
+def whole_network(capacity: Any, hops: Any, routes: Any) -> Net:
+    """Links and flows all at once, as arrays; the flows have yet to enter.
+
+    Args:
+        capacity: bytes per second of each link.
+        hops: how many links each flow passes.
+        routes: their numbers, one flow's after the other's.
+    """
+    links, flows, size = np.zeros(len(capacity)), np.zeros(len(hops)), np.zeros(len(routes))
+    number = np.repeat(np.arange(len(hops)), hops)
+    tables = [
+        records(Link, [capacity, capacity, links, links + NONE, links, links, links, links, links + NONE]),
+        records(Flow, [np.cumsum(hops) - hops, hops, *[flows] * 4, flows + NONE, flows + NONE, flows]),
+        records(Entry, [routes, number, size + NONE, size + NONE]),
+    ]
+    queues = [empty_queue(len(table)) for table in (capacity, capacity, hops)]
+    return Net._make([*tables, *queues, np.zeros(1, dtype=np.int64)])
+
+
+def empty_queue(size: int) -> Queue:
+    """Room for so many items, as arrays."""
+    return Queue(np.zeros(size), np.zeros(size, dtype=np.int64), np.full(size, NONE), np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
+
+
+def as_lists(net: Any) -> Net:
+    """A copy whose tables are lists of objects."""
+    tables = [
+        [kind(*row) for row in table.tolist()]
+        for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))
+    ]
+    queues = [Queue._make(column.tolist() for column in queue) for queue in (net.levels, net.holds, net.ends)]
+    return Net._make([*tables, *queues, net.turn.tolist()])
+
+
+def records(kind: Any, table: Sequence[Any]) -> Any:
+    """Columns, one for each field of a kind, as an array of records."""
+    found = np.zeros(len(table[0]), dtype=_types(kind))
+    for (name, _), column in zip(_columns(kind), table, strict=True):
+        found[name] = column
+    return found.view(np.recarray)
 
 
 def _records(kind: Any, rows: Sequence[Any]) -> Any:
-    columns = [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
-    rows = list(map(attrgetter(*(name for name, _ in columns)), rows))
-    return np.array(rows, dtype=np.dtype(columns, align=True)).view(np.recarray)
+    values = list(map(attrgetter(*(name for name, _ in _columns(kind))), rows))
+    return np.array(values, dtype=_types(kind)).view(np.recarray)
+
+
+def _columns(kind: Any) -> list[tuple[str, str]]:
+    return [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
+
+
+def _types(kind: Any) -> np.dtype[Any]:
+    return np.dtype(_columns(kind), align=True)

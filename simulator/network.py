@@ -5,6 +5,7 @@ Rules of this file:
 * A network answers with events and knows nothing of programs. Each answer is an event that is still to come.
 * A network object serves one run: `attach` gives it that run's clock.
 * Messages and collectives share the links of a graph with each other, whoever they belong to.
+* Links that fail during a run are `outages`' business; without any, nothing here knows of them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import simpy
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import Broadcast, Reduce
 from paceline.algorithms.values import Group, Rank
+from paceline.simulator.clock import Clock
 from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows, Port
+from paceline.simulator.outages import Outages
 from paceline.simulator.performance import Play
 from paceline.simulator.strands import Steps
 from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster
+from paceline.topologies.link_faults import changes
 from paceline.topologies.routing import Rule
 
 
@@ -44,6 +48,10 @@ class Network(Protocol):
         `nbytes` is the n of the closed forms. Collectives of one group in one `stream` (a lane's program order) are
         served one after the other.
         """
+        ...
+
+    def standing(self) -> list[str]:
+        """What keeps messages from going on for ever, for whoever asks why nothing happens any more."""
         ...
 
 
@@ -74,6 +82,9 @@ class NoCost:
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         return self._env.event().succeed()
 
+    def standing(self) -> list[str]:
+        return []
+
 
 class MeasuredNetwork:
     """A machine whose costs have been measured: nothing is shared, all contention is in the figures already.
@@ -95,6 +106,9 @@ class MeasuredNetwork:
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         return self._channels.serve(op.group, stream, self._collective_s(type(op).__name__, len(op.group), nbytes))
 
+    def standing(self) -> list[str]:
+        return []
+
 
 class ClusterNetwork:
     """A cluster's graph: a message takes α + n β, and more where it shares a link or waits for a processor.
@@ -105,12 +119,13 @@ class ClusterNetwork:
     Args:
         cluster: the graph, and which ranks sit where.
         collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
-        routing: which way messages go.
+        routing: which way messages go; "auto" as networks of such a kind do.
     """
 
-    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "shortest") -> None:
+    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "auto") -> None:
         self.fabric = GraphFabric(cluster, routing)
         self.tuner = Tuner(self.fabric, collective)
+        self._changes = changes(cluster.graph, cluster.link_faults)
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
@@ -120,6 +135,10 @@ class ClusterNetwork:
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream"""
         self._sending, self._receiving = Processors(), Processors()
+        self._outages: Outages | None = None
+        if self._changes:
+            assert isinstance(env, Clock), "links that fail need a clock whose moments keep no run alive"
+            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._concert, self.tuner)
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:
@@ -127,7 +146,12 @@ class ClusterNetwork:
         return self._flows.carried_bytes
 
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
+        if self._outages is not None:
+            return self._outages.carry(source, to, nbytes, path)
         return self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    def standing(self) -> list[str]:
+        return [] if self._outages is None else self._outages.standing()
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -143,9 +167,10 @@ class ClusterNetwork:
         path, env = self.fabric.path(source, to, nbytes), self._env
         if path.send_s:
             yield env.timeout(self._sending.serve(source, env.now, path.send_s) - env.now)
-        self._concert.message(path.ports)
-        yield self._carry(source, to, nbytes, path)
-        self._concert.passed(path.ports)
+        moving = self._carry(source, to, nbytes, path)
+        self._concert.message(moving, path.ports)
+        yield moving
+        self._concert.passed(moving)
         through.succeed()
         yield env.timeout(max(0.0, path.latency_s - path.send_s - path.receive_s))
         if path.receive_s:

@@ -183,22 +183,52 @@ def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """A ring: the order of the places, and what share of the bytes goes around it."""
+
+    order: tuple[int, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """What a builder may need to know: the ranks' number, the bytes, the root, which places share a machine."""
+    """What a builder may need to know.
+
+    Args:
+        p: how many ranks.
+        nbytes: of the closed forms.
+        root: the place that it goes to or comes from.
+        nodes: which places share a machine, in the order of a ring around them.
+        order: the places in the order of a ring around all; as they are numbered without.
+        channels: rings side by side; without, one.
+    """
 
     p: int
     nbytes: float
     root: int
     nodes: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...] = ()
+    channels: tuple[Channel, ...] = ()
 
 
 def _parts(*parts: Rounds) -> Pattern:
     return Pattern(tuple(part for part in parts if part))
 
 
+def _ring(s: Setting, ring: Callable[[int, float], Rounds]) -> Pattern:
+    rounds = ring(s.p, s.nbytes)
+    return _parts(among(s.order, rounds) if s.order else rounds)
+
+
+def _ring_channels(s: Setting) -> Pattern:
+    rings = s.channels or (Channel(s.order or tuple(range(s.p)), 1.0),)
+    return _parts(*(among(one.order, ring_all_reduce(s.p, s.nbytes * one.share)) for one in rings))
+
+
 PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
     "AllReduce": {
-        "ring": lambda s: _parts(ring_all_reduce(s.p, s.nbytes)),
+        "ring": lambda s: _ring(s, ring_all_reduce),
+        "ring-channels": _ring_channels,
         "recursive-doubling": lambda s: _parts(recursive_doubling(s.p, s.nbytes)),
         "halving-doubling": lambda s: _parts(halving_doubling(s.p, s.nbytes)),
         "binomial-tree": lambda s: _parts(tree_all_reduce(s.p, s.nbytes)),
@@ -212,11 +242,11 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
         "scatter-gather": lambda s: _parts(scatter_gather_broadcast(s.p, s.nbytes, s.root)),
     },
     "AllGather": {
-        "ring": lambda s: _parts(ring_all_gather(s.p, s.nbytes)),
+        "ring": lambda s: _ring(s, ring_all_gather),
         "recursive-doubling": lambda s: _parts(doubling_all_gather(s.p, s.nbytes)),
     },
     "ReduceScatter": {
-        "ring": lambda s: _parts(ring_reduce_scatter(s.p, s.nbytes)),
+        "ring": lambda s: _ring(s, ring_reduce_scatter),
         "halving": lambda s: _parts(recursive_halving(s.p, s.nbytes)),
     },
     "Barrier": {"dissemination": lambda s: _parts(dissemination(s.p))},

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import simpy
 
 from paceline.algorithms.values import Rank
+from paceline.simulator.courses import Courses, courses
 from paceline.simulator.fabric import Path
 from paceline.simulator.flows import Port
-from paceline.simulator.rounds import Amounts, Pattern, Round, Rounds
+from paceline.simulator.rounds import Amounts, Pattern, Rounds
 
 Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
 """moves so many bytes from one rank to another along a path; the event comes when they are through"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Play:
     """A pattern with everything that carrying it out needs: who takes part, and by which paths.
 
@@ -42,21 +45,19 @@ class Play:
     reduce_s_per_byte: float = 0.0
     base_s: float = 0.0
 
-    def ports(self) -> frozenset[Port]:
-        """All ports that its messages pass."""
-        return frozenset(
-            port for part in self.pattern.parts for one in part for path in self.along(one) for port in path.ports
-        )
+    @cached_property
+    def courses(self) -> Courses:
+        """The paths of its messages."""
+        return courses(self.pattern, self.ranks, self.paths)
 
-    def along(self, one: Round) -> list[Path]:
-        """The path of each message of a round."""
-        ranks, paths = self.ranks, self.paths
-        return [
-            paths(ranks[source], ranks[target], nbytes)
-            for source, target, nbytes in zip(
-                one.sources.tolist(), one.targets.tolist(), one.nbytes.tolist(), strict=True
-            )
-        ]
+    def ports(self) -> frozenset[Port]:
+        """All ports that its messages pass, as ways were when it was first asked."""
+        return frozenset(self.courses.ports)
+
+    def ways(self) -> list[tuple[Port, ...]]:
+        """The ports of each of its paths, as ways are now."""
+        now = courses(self.pattern, self.ranks, self.paths)
+        return [tuple(now.ports[port] for port in now.passes[a:b]) for a, b in pairwise(now.first)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,10 @@ def simulate(
         timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
         wires = _network(plan, network) if message_cost else NoCost()
-        with collected_seldom(), torch_threads(scenario.train.threads):  # as in the real run, whose bits are to be the same
+        with (
+            collected_seldom(),
+            torch_threads(scenario.train.threads),
+        ):  # as in the real run, whose bits are to be the same
             trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
             run = Run.of(
                 trace,

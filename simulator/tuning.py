@@ -2,42 +2,89 @@
 
 Rules of this file:
 
-* Predictions are quick: round by round, all members together, the slowest message's latency and the most loaded port's
-  bytes over its capacity. What is picked is then carried out exactly; only the choice rests on the prediction.
+* Predictions are quick: the max-plus recurrence of `perform`, in which a message takes its latency and the time that
+  the most loaded of its ports needs for all bytes of its round. So rounds of disjoint ranks run side by side; that
+  rounds which are under way together may share is not seen. What is picked is then carried out exactly; only the choice
+  rests on the prediction.
+* What would be too long to carry out message by message is left out, and the choice says so.
+* A library offers its own patterns, each by each of its protocols that fits, and decides by its own table where it has
+  one. Plain offers all patterns without costs of their own.
 * A choice is a function of kind, group and bytes, and is kept, so that a run says what it picked.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Group
+from paceline.simulator.courses import Courses
 from paceline.simulator.fabric import Fabric
-from paceline.simulator.flows import Port
 from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.perform import foreseen, recurrence
 from paceline.simulator.performance import Play
-from paceline.simulator.rounds import Pattern, Round
+from paceline.simulator.protocols import PATTERN_OF, governed, patterns_of, ways
+from paceline.simulator.rings import Layout
+from paceline.simulator.rounds import Amounts
+from paceline.topologies.libraries import LIBRARIES
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
+MOST_MESSAGES = 1_000_000
+"""a pattern of which more would be carried out is left out: it would take several seconds; provenance: ours"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was picked for a collective, and what it was predicted to take beside the others."""
+    """What was picked for a collective, and what it was predicted to take beside the others.
+
+    Args:
+        algorithm: the pattern.
+        protocol: what its messages go by; None where the library has no costs of its own.
+        others_s: of every other candidate, what it was predicted to take.
+        left_out: candidates that would be too long to carry out, and of how many messages.
+    """
 
     kind: Kind
     ranks: int
     nbytes: float
-    name: str
-    predicted_s: Mapping[str, float]
+    algorithm: str
+    protocol: str | None
+    predicted_s: float
+    others_s: Mapping[str, float]
+    left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        others = ", ".join(f"{name} {seconds * 1e3:.3g} ms" for name, seconds in self.predicted_s.items())
-        return f"{self.kind} of {self.nbytes:.0f} bytes among {self.ranks} ranks: {self.name} ({others})"
+        name = _label(self.algorithm, self.protocol)
+        text = f"{self.kind} of {self.nbytes:.0f} bytes among {self.ranks} ranks: {name}, {_ms(self.predicted_s)}"
+        others = [f"{other} {_ms(seconds)}" for other, seconds in self.others_s.items()]
+        others += [f"{other} left out ({number} messages)" for other, number in self.left_out.items()]
+        return f"{text} ({', '.join(others)})" if others else text
+
+
+def _label(algorithm: str, protocol: str | None) -> str:
+    return algorithm if protocol is None else f"{algorithm}/{protocol}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pattern by a protocol."""
+
+    algorithm: str
+    protocol: str | None
+    play: Play
+
+    @property
+    def label(self) -> str:
+        return _label(self.algorithm, self.protocol)
 
 
 class Tuner:
@@ -47,14 +94,22 @@ class Tuner:
         fabric: what messages cross.
         all_reduce: the pattern of every all-reduce; other kinds then take the first of theirs. "auto" for the cheapest
             of every kind.
+        library: whose protocols they go by.
+        transport: what those run over: `tcp`, or `any`.
     """
 
-    def __init__(self, fabric: Fabric, all_reduce: str = "auto") -> None:
+    def __init__(
+        self, fabric: Fabric, all_reduce: str = "auto", library: str = "plain", transport: str = "any"
+    ) -> None:
         if all_reduce != "auto" and all_reduce not in PATTERNS["AllReduce"]:
             known = ", ".join(("auto", *PATTERNS["AllReduce"]))
             raise InputError(f"found the collective {all_reduce!r}; there are {known}")
-        self._fabric, self._all_reduce = fabric, all_reduce
+        if library not in LIBRARIES:
+            raise InputError(f"found the library {library!r}; there are {', '.join(LIBRARIES)}")
+        self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
+        self._transport = transport
         self._plays: dict[tuple[Kind, Group, float, int], Play] = {}
+        self._layouts: dict[Group, Layout] = {}
         self.choices: dict[tuple[Kind, Group, float], Choice] = {}
 
     def play(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> Play:
@@ -66,23 +121,52 @@ class Tuner:
         """
         key = kind, group, nbytes, root
         if key not in self._plays:
-            setting = Setting(len(group), float(nbytes), root, self._nodes(group))
-            names = self._candidates(kind, setting)
-            plays = {name: self._play(build(kind, name, setting), group) for name in names}
-            predicted_s = {name: self.predicted_s(play) for name, play in plays.items()}
-            best = min(predicted_s, key=predicted_s.__getitem__)
-            self._plays[key] = plays[best]
-            self.choices[kind, group, nbytes] = Choice(
-                kind=kind, ranks=len(group), nbytes=nbytes, name=best, predicted_s=predicted_s
-            )
+            self._plays[key] = self._picked(kind, group, float(nbytes), root)
         return self._plays[key]
 
     def forget(self) -> None:
         """Links have changed: choices are made anew."""
         self._plays.clear()
+        self._layouts.clear()
 
-    def _play(self, pattern: Pattern, group: Group) -> Play:
-        return Play(pattern, tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte)
+    def _picked(self, kind: Kind, group: Group, nbytes: float, root: int) -> Play:
+        found = list(self._offers(kind, group, nbytes, root))
+        sizes = {one.label: foreseen(one.play) for one in found} if len(found) > 1 else {}
+        left_out = {label: size for label, size in sizes.items() if size > MOST_MESSAGES}
+        if len(left_out) == len(found):  # the shortest has to do
+            left_out.pop(min(left_out, key=left_out.__getitem__), None)
+        left = [(one, self.predicted_s(one.play)) for one in found if one.label not in left_out]
+        best, seconds = min(left, key=lambda pair: pair[1])
+        self.choices[kind, group, nbytes] = Choice(
+            kind=kind,
+            ranks=len(group),
+            nbytes=nbytes,
+            algorithm=best.algorithm,
+            protocol=best.protocol,
+            predicted_s=seconds,
+            others_s={one.label: predicted_s for one, predicted_s in left if one is not best},
+            left_out=left_out,
+        )
+        return best.play
+
+    def _offers(self, kind: Kind, group: Group, nbytes: float, root: int) -> Iterator[Candidate]:
+        """All that may be picked."""
+        if group not in self._layouts:
+            self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
+        layout = self._layouts[group]
+        setting = Setting(len(group), nbytes, root, layout.nodes)
+        for name in self._candidates(kind, setting):
+            one = replace(setting, order=layout.order) if name == "ring" else setting
+            if name == "ring-channels":
+                one = replace(setting, channels=layout.channels)
+                if len(layout.channels) == 1 and self._all_reduce != name:
+                    continue  # a ring
+            play = Play(build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte)
+            if self._library.name == "plain" or not play.pattern.parts:
+                yield Candidate(name, None, play)
+                continue
+            for way in ways(self._library, name, self._transport):
+                yield Candidate(name, way.name(play.pattern), governed(play, way))
 
     def _nodes(self, group: Group) -> tuple[tuple[int, ...], ...]:
         nodes: dict[int, list[int]] = {}
@@ -94,27 +178,43 @@ class Tuner:
         if self._all_reduce != "auto":
             return [self._all_reduce if kind == "AllReduce" else next(iter(PATTERNS[kind]))]
         levels = 1 < len(setting.nodes) < setting.p
-        return [name for name in PATTERNS[kind] if levels or name not in BETWEEN_NODES]
+        names = [name for name in PATTERNS[kind] if levels or name not in BETWEEN_NODES]
+        if kind != "AllReduce" or self._library.name == "plain":
+            return names
+        decided = self._library.algorithm(setting.p, setting.nbytes)
+        if decided is not None:
+            return [PATTERN_OF.get(decided, decided)]
+        own = patterns_of(self._library)
+        own += ["ring-channels"] if self._library.name == "nccl" else []
+        return [name for name in names if name in own]
 
     def predicted_s(self, play: Play) -> float:
-        """The quick prediction of what a pattern takes."""
-        parts = [[self._round_s(play, [one], one.times) for one in part] for part in play.pattern.parts]
-        if len({len(part) for part in parts}) > 1:
-            return play.base_s + sum(map(sum, parts))
-        together = zip(*play.pattern.parts, strict=True)
-        return play.base_s + sum(self._round_s(play, list(ones), ones[0].times) for ones in together)
+        """The quick prediction of what a pattern takes; for ever where a link is broken."""
+        if not play.pattern.parts:
+            return play.base_s
+        ways = play.courses
+        capacity = ways.capacities(self._fabric.capacity)
+        if not capacity.all():
+            return math.inf
+        ready = [
+            recurrence(part, self._rows(play, ways, index, capacity), np.zeros(len(play.ranks)), play.reduce_s_per_byte)
+            for index, part in enumerate(play.pattern.parts)
+        ]
+        return play.base_s + float(np.max(ready))
 
-    def _round_s(self, play: Play, ones: list[Round], times: int) -> float:
-        """Rounds that are under way together, so many times."""
-        loads: Counter[Port] = Counter()
-        latency_s, slowest_s, added = 0.0, 0.0, 0.0
-        for one in ones:
-            for nbytes, path in zip(one.nbytes.tolist(), play.along(one), strict=True):
-                latency_s = max(latency_s, path.latency_s)
-                slowest_s = max(slowest_s, nbytes / path.limit_bytes_per_s)
-                for port in path.ports:
-                    loads[port] += nbytes
-            added = max(added, float(one.nbytes.max()) if one.reduces else 0.0)
-        capacity = self._fabric.capacity
-        busiest_s = max((load / capacity[port] if load else 0.0 for port, load in loads.items()), default=0.0)
-        return times * (latency_s + max(busiest_s, slowest_s) + added * play.reduce_s_per_byte)
+    def _rows(self, play: Play, ways: Courses, part: int, capacity: Amounts) -> list[tuple[Amounts, Amounts]]:
+        """Of each round of a part: what its messages take on the ports, and their latencies.
+
+        Rounds of the same number of all parts are under way together.
+        """
+        rows = []
+        for number, (one, path) in enumerate(zip(play.pattern.parts[part], ways.of[part], strict=True)):
+            of_path = np.zeros(len(ways.source))
+            for other, along in zip(play.pattern.parts, ways.of, strict=True):
+                if number < len(other):
+                    np.add.at(of_path, along[number], other[number].nbytes)
+            loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))
+            busiest = ways.most(loads / capacity)[path]
+            passing = np.maximum(busiest, one.nbytes / ways.limit_bytes_per_s[path])
+            rows.append((passing, ways.latency_s[path]))
+        return rows

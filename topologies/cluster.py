@@ -20,6 +20,7 @@ from paceline.algorithms.values import Rank
 from paceline.topologies.devices import Device
 from paceline.topologies.faults import NO_FAULTS, Faults, Place
 from paceline.topologies.graph import Graph, Vertex
+from paceline.topologies.link_faults import LinkFault
 from paceline.topologies.links import Link
 from paceline.topologies.networks import star
 from paceline.topologies.slowdowns import Speed, speed_of
@@ -69,6 +70,7 @@ class Cluster:
     spread: Spread = NO_SPREAD
     server_node: int = 0
     faults: Faults = NO_FAULTS
+    link_faults: tuple[LinkFault, ...] = ()
 
     @cached_property
     def workers(self) -> int:

@@ -11,6 +11,8 @@ Rules of this file:
   (Kim, Dally, Scott and Abts, ISCA 2008), the fewest of each that there are; forks as in ``ecmp``.
 * ``valiant`` is for dragonflies: first to a group in between, which a hash of the pair, the flow and the seed picks,
   then on to the target's; inside one group, and where there is none in between, it is ``minimal``.
+* ``auto`` is what such networks do: ``ecmp`` in leaf-spines and fat trees, and what is built on them; ``minimal`` in
+  dragonflies; ``shortest`` elsewhere.
 * Where a group has lost the global links that its rule asks for, ``valiant`` takes another group, and at last both go
   the way of fewest hops: a broken link makes a detour, not an error, as long as anything is left.
 * Parallel cables are one link as fast as all of them. Vertices of one plane are one vertex (`Graph.striped`).
@@ -32,11 +34,13 @@ from paceline.algorithms.errors import InputError, PacelineError
 from paceline.topologies.graph import Connection, Graph
 from paceline.topologies.routing_ways import Ways, Wiring, follow, in_stages, shortest, widest
 
-Rule = Literal["shortest", "ecmp", "minimal", "valiant"]
+Rule = Literal["auto", "shortest", "ecmp", "minimal", "valiant"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 ROUTER = re.compile(r"router(\d+)\.\d+\.\d+")
 """how the routers of a dragonfly are named: group, row, column"""
+TOP = re.compile(r"(spine|core)\d+")
+"""how the uppermost switches of leaf-spines and fat trees are named, which all ways of a pair are equal through"""
 
 
 class NoRoute(PacelineError):
@@ -78,12 +82,25 @@ class Route:
         return min((one.bytes_per_s for one in self.connections), default=float("inf"))
 
 
+def usual(graph: Graph) -> Rule:
+    """The rule that networks of such a kind follow.
+
+    >>> from paceline.topologies.registry import build
+    >>> [usual(build(name)) for name in ("summit", "cori-knl", "torus")]
+    ['ecmp', 'minimal', 'shortest']
+    """
+    switches = graph.of_kind("switch")
+    if any(ROUTER.fullmatch(name) for name in switches):
+        return "minimal"
+    return "ecmp" if any(TOP.fullmatch(name) for name in switches) else "shortest"
+
+
 class Routes:
     """The routes of a graph by one rule.
 
     Args:
         graph: whose vertices and connections.
-        rule: ``shortest``, ``ecmp``, ``minimal`` or ``valiant``; the last two for dragonflies.
+        rule: ``auto``, ``shortest``, ``ecmp``, ``minimal`` or ``valiant``; the last two for dragonflies.
         seed: shifts what is picked by hash.
 
     Raises:
@@ -107,7 +124,7 @@ class Routes:
             raise InputError(f"routing: found {rule!r}, expected {', '.join(RULES[:-1])} or {RULES[-1]}")
         striped = getattr(graph, "striped", None)
         self.graph: Graph = graph if striped is None else striped()
-        self.rule: Rule = rule
+        self.rule: Rule = usual(graph) if rule == "auto" else rule
         self.seed = seed
         self.broken = broken
         self._wiring = Wiring.of(self.graph, broken)

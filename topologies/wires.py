@@ -23,7 +23,8 @@ PREFIXES |= {"nvlink": "nvlink", "mcdram": "memory", "knl": "memory"}
 
 
 def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
-    medium: Medium = next((kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)), "network")
+    kinds: list[Medium] = [kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)]
+    medium: Medium = kinds[0] if kinds else "network"
     latency_s = float(f"{latency_us}e-6")
     return Link(name=name, latency_s=latency_s, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance, medium=medium)
 

@@ -34,5 +34,7 @@ def test_every_gradient_takes_what_the_simulator_says_from_its_start_on() -> Non
         assert len(late_s) == 20
         assert min(late_s) > -1e-4, "never sooner than the pace, but for the clock's reading"
         assert sorted(late_s)[10] < 0.005, "half of them are on time, whatever else this machine does"
-        assert run.summary["faults"]["slowed_s"] > 0.05
-        assert run.summary["faults"]["crashes"] == 0
+        faults = run.summary.get("faults")
+        assert faults is not None
+        assert faults["slowed_s"] > 0.05
+        assert faults["crashes"] == 0

@@ -49,9 +49,10 @@ def simulated_s(fabric: Uniform, plays: list[Beginning], crossing: list[Crossing
 
     def cross(at: int, begin_s: float, nbytes: float, ports: tuple[str, ...]) -> Iterator[simpy.Event]:
         yield env.timeout(begin_s)
-        concert.message(ports)
-        yield flows.begin(ports, nbytes)
-        concert.passed(ports)
+        moving = flows.begin(ports, nbytes)
+        concert.message(moving, ports)
+        yield moving
+        concert.passed(moving)
         ends[at] = env.now
 
     for at, (begin_s, one) in enumerate(plays):
@@ -96,7 +97,7 @@ def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
     assert simulated_s(fabric, [(0.0, tree)], crossing)[0] == pytest.approx(quiet_s, rel=1e-9)
 
 
-NAMES = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+NAMES: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
 SMALL = [1e3, 1e5]
 
 

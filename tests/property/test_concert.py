@@ -15,9 +15,10 @@ from paceline.algorithms.values import Group, Rank
 from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows
-from paceline.simulator.patterns import PATTERNS
+from paceline.simulator.patterns import PATTERNS, Kind
 from paceline.simulator.perform import alone_s, played
 from paceline.simulator.performance import Performance, Play
+from paceline.simulator.recital import recital
 from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.devices import Device
@@ -38,7 +39,8 @@ def tree() -> Cluster:
 
 
 CLUSTERS = [star(1, 1, 1, 1, latency_s=0.25), star(2, 2, 2, latency_s=0.25), star(3, 1, 2, latency_s=0.5), tree()]
-NAMES = st.sampled_from([(kind, name) for kind, names in PATTERNS.items() for name in names])
+EVERY: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+NAMES = st.sampled_from(EVERY)
 
 
 def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_out: bool) -> list[float]:
@@ -58,9 +60,10 @@ def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_o
         else:
             source, to, nbytes = what
             path = fabric.path(source, to, nbytes)
-            concert.message(path.ports)
-            yield carry(source, to, nbytes, path)
-            concert.passed(path.ports)
+            moving = carry(source, to, nbytes, path)
+            concert.message(moving, path.ports)
+            yield moving
+            concert.passed(moving)
         ends[number] = env.now
 
     for number, (begin_s, what) in enumerate(asked):
@@ -74,7 +77,7 @@ def some_play(fabric: GraphFabric, data: st.DataObject, ranks: int) -> Play:
     members = data.draw(st.lists(st.sampled_from(range(ranks)), min_size=2, max_size=6, unique=True))
     group = Group(tuple(map(Rank, sorted(members))))
     nbytes = data.draw(st.sampled_from([0, 64, 1000, 4097]))
-    tuner = Tuner(fabric)
+    tuner = Tuner(fabric, name if kind == "AllReduce" else "auto")
     tuner._candidates = lambda *_: [name]  # type: ignore[method-assign]
     return tuner.play(kind, group, nbytes, 0)
 
@@ -100,3 +103,14 @@ def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> No
     play = some_play(fabric, data, cluster.workers)
     entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
     assert alone_s(play, fabric, entries_s) == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)
+
+
+@settings(max_examples=40)
+@given(cluster=st.sampled_from(CLUSTERS), data=st.data())
+def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataObject) -> None:
+    fabric = GraphFabric(cluster)
+    play = some_play(fabric, data, cluster.workers)
+    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
+    as_it_stands, _ = recital(play, fabric, entries_s, compiled=False)
+    assert recital(play, fabric, entries_s, compiled=True)[0].tolist() == as_it_stands.tolist()
+    assert as_it_stands == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)

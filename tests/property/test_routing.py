@@ -272,7 +272,7 @@ def test_what_is_refused() -> None:
         Routes(star(), "minimal")
     with pytest.raises(InputError, match="valiant is for dragonflies"):
         Routes(dgx1(), "valiant")
-    with pytest.raises(InputError, match="routing: found 'best', expected shortest, ecmp, minimal or valiant"):
+    with pytest.raises(InputError, match="routing: found 'best', expected auto, shortest, ecmp, minimal or valiant"):
         Routes(star(), "best")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"has no vertex 'hots1' \(did you mean host1\?\)"):
         Routes(star()).between("host0", "hots1")

@@ -15,6 +15,10 @@ from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.topologies import LINKS
 
 TIMES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["us", "ms", "s"]))
+APART = st.builds("{} s".format, st.floats(1e-3, 1e3))
+"""times that may recur"""
+MTBF = st.builds("{} s".format, st.floats(1e3, 1e6))
+"""so far apart that checkpoints get through"""
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
 LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
@@ -48,16 +52,16 @@ SCENARIOS = st.fixed_dictionaries(
                 "slow": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
                 "slowdowns": st.lists(
                     placed(factor=st.floats(1, 9), lasts=TIMES, at=TIMES)
-                    | placed(factor=st.floats(1, 9), lasts=TIMES, every=TIMES, spread=SPREAD),
+                    | placed(factor=st.floats(1, 9), lasts=TIMES, every=APART, spread=SPREAD),
                     max_size=2,
                 ),
                 "crashes": st.none()
                 | st.fixed_dictionaries(
-                    {"mtbf": TIMES},
+                    {"mtbf": MTBF},
                     optional={
                         "recovery": TIMES,
                         "at": st.lists(placed(at=TIMES), max_size=2),
-                        "checkpoint": st.none() | st.fixed_dictionaries({"every": TIMES}, optional={"cost": TIMES}),
+                        "checkpoint": st.none() | st.fixed_dictionaries({"every": APART}, optional={"cost": TIMES}),
                     },
                 ),
             },

@@ -36,7 +36,7 @@ def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wa
     for rank in range(2):
         for tick in range(wall):
             here = [
-                COUNTS_AS.get(activity, activity)
+                COUNTS_AS.get(str(activity), str(activity))
                 for of, activity, start_s, end_s in rows
                 if of == rank and start_s <= tick and tick + 1 <= end_s
             ]

@@ -68,3 +68,15 @@ def test_what_a_device_cannot_do_is_told(cluster: Any, options: dict[str, Any], 
     with pytest.raises(ScenarioError) as caught:
         load(scenario(cluster, **options))
     assert words in str(caught.value)
+
+
+def test_a_measured_profile_is_fitted() -> None:
+    profile = [{"batch": 32, "time": "164.1 ms"}, {"batch": 64, "time": "292.2 ms"}]  # ResNet-50 on a P100
+    made = plan_of({"nodes": [{"device": {"name": "mine", "profile": profile}}]}).cluster.device_of(0)  # type: ignore[arg-type]
+    assert [made.compute_s(batch) for batch in (32, 64)] == pytest.approx([0.1641, 0.2922])
+
+
+def test_a_device_is_described_in_one_way() -> None:
+    both = {"name": "mine", "overhead": "1 ms", "profile": [{"batch": 1, "time": "2 ms"}]}
+    with pytest.raises(ScenarioError, match=r"device.profile: found beside overhead or per_sample; expected one"):
+        plan_of({"nodes": [{"device": both}]})

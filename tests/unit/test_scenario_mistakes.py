@@ -225,8 +225,8 @@ def test_a_network_too_small_for_its_nodes() -> None:
 def test_parameters_that_a_network_does_not_have() -> None:
     assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
         (
-            "cluster.network.sidse: unknown key (did you mean sides?); there are topology, link, local, routing, "
-            "collective, library, sides"
+            "cluster.network.sidse: unknown key (did you mean sides?); there are topology, file, link, local, routing, "
+            "collective, library, faults, sides"
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -155,3 +156,35 @@ def test_a_link_cannot_carry_that(bytes_per_s: float) -> None:
     with pytest.raises(InputError) as caught:
         Flows(simpy.Environment(), {"a": 1.0}).change("a", bytes_per_s)
     assert str(caught.value) == f"port 'a': found {bytes_per_s} bytes/s, expected 0 or more, finite"
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_machine_code_goes_on_where_very_many_flows_are_under_way(
+    monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """Waves of flows of two lengths: arrays have to grow, numbers are used again."""
+
+    def finish_s() -> list[float]:
+        env = simpy.Environment(0.0)
+        flows = Flows(env, {"all": 50.0} | {f"own {number}": 1.0 + number % 7 for number in range(60)})
+        ended: list[float] = []
+
+        def begin() -> ProcessGenerator:
+            for wave in range(4):
+                for number in range(60):
+                    limit = 0.5 + number if limited and (number + wave) % 3 == 0 else math.inf
+                    ports = (f"own {number}", "all") if (number + wave) % 2 else ("all",)
+                    event = flows.begin(ports, 5 + (7 * number + wave) % 11, limit)
+                    assert event.callbacks is not None
+                    event.callbacks.append(lambda _: ended.append(env.now))
+                yield env.timeout(4.0 + wave)
+                flows.change("all", 60.0 + wave)
+
+        env.process(begin())
+        env.run()
+        return [*ended, *flows.carried_bytes.values()]
+
+    as_it_stands = finish_s()
+    monkeypatch.setattr("paceline.simulator.flows.MANY", 20)
+    assert finish_s() == as_it_stands
+    assert len(as_it_stands) == 4 * 60 + 61

@@ -1,0 +1,67 @@
+"""Clusters whose links fail, and when what is asked of them is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from paceline.algorithms.operations import AllReduce
+from paceline.algorithms.values import Group, Null, Rank
+from paceline.simulator.clock import Clock
+from paceline.simulator.network import ClusterNetwork
+from paceline.simulator.performance import Performance
+from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.devices import Device
+from paceline.topologies.graph import Graph
+from paceline.topologies.link_faults import LinkFault
+from paceline.topologies.links import Link
+
+WIRE = Link(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
+
+
+def on(graph: Graph, *faults: LinkFault, ranks: int | None = None) -> Cluster:
+    """A rank on each host of a graph."""
+    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    hosts = graph.of_kind("host")[:ranks]
+    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, local=WIRE) for host in hosts)
+    return Cluster(nodes=nodes, graph=graph, link_faults=faults)
+
+
+def fault(one: str, other: str, at_s: float, lasts_s: float = inf, rate: float = 0.0) -> LinkFault:
+    return LinkFault(between=(one, other), at_s=at_s, lasts_s=lasts_s, rate=rate)
+
+
+def ends(
+    cluster: Cluster,
+    messages: Sequence[tuple[float, int, int, int]] = (),
+    collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
+    *,
+    carried_out: bool = False,
+) -> list[float]:
+    """When each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
+
+    Without members, an all-reduce is among all.
+    """
+    network, clock = ClusterNetwork(cluster, "ring"), Clock()
+    network.attach(clock)
+    if carried_out:
+        network._concert.perform = lambda play: Performance(clock, network._carry, play).done  # type: ignore[method-assign]
+    times = [inf] * (len(messages) + len(collectives))
+
+    def begin(at: int) -> None:
+        if at < len(messages):
+            _, source, to, nbytes = messages[at]
+            over = network.message(Rank(source), Rank(to), nbytes)
+        else:
+            _, nbytes, *members = collectives[at - len(messages)]
+            group = Group(tuple(map(Rank, members or range(cluster.workers))))
+            over = network.collective(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
+        assert over.callbacks is not None
+        over.callbacks.append(lambda _: times.__setitem__(at, clock.now))
+
+    for at, (begin_s, *_) in enumerate([*messages, *collectives]):
+        timer = clock.timeout(begin_s, at)
+        assert timer.callbacks is not None
+        timer.callbacks.append(lambda timer: begin(timer.value))
+    clock.run()
+    return times
