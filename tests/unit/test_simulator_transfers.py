@@ -11,8 +11,8 @@ import pytest
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
 from paceline.simulator.flows import fair_rates
-from paceline.simulator.net import add_flow, network
 from paceline.simulator.machine import PARTS
+from paceline.simulator.net import add_flow, network
 from paceline.simulator.transfers import Pipe, Transfer, transfer_all
 
 ROOT = Path(__file__).parents[2]
