@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -102,10 +102,14 @@ def staleness_table(comparison: Comparison) -> Table:
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
-    """One row per run, for commands that only simulate or only train."""
+    """One row per run, for commands that only simulate or only train: what was learned, or where time went."""
     table = plain_table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
-    headers = ("seed", "wall\ns", "updates", "step\nms", "stale-\nness", "target\ns", "accuracy\n%", "loss")
-    for header in headers:
+    outcome, headers = (
+        (_learned, ("target\ns", "accuracy\n%", "loss"))
+        if any(run.summary["final_loss"] is not None for run in runs)
+        else (_spent, ("samples\n/s", "comm.\n%", "wait\n%"))
+    )
+    for header in ("seed", "wall\ns", "updates", "step\nms", "stale-\nness", *headers):
         table.add_column(header, justify="right")
     for run in runs:
         summary = run.summary
@@ -115,12 +119,23 @@ def runs_table(runs: Sequence[Run]) -> Table:
             shown(summary["wall_s"], seconds),
             str(summary["updates"]),
             shown(summary["step_s"]["mean"], milli),
-            shown(summary["staleness"]["mean_of_ranks"], plain),
-            shown(summary["time_to_accuracy_s"], seconds),
-            shown(summary["final_accuracy"], per_cent),
-            "diverged" if summary["diverged"] else shown(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+            shown(summary["staleness"]["mean"], plain),
+            *outcome(summary),
         )
     return table
+
+
+def _learned(summary: Mapping[str, Any]) -> list[str]:
+    return [
+        shown(summary["time_to_accuracy_s"], seconds),
+        shown(summary["final_accuracy"], per_cent),
+        "diverged" if summary["diverged"] else shown(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+    ]
+
+
+def _spent(summary: Mapping[str, Any]) -> list[str]:
+    shares = (shown(summary["share"][activity], per_cent) for activity in ("communication", "wait"))
+    return [shown(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
 
 
 def plain_table(title: str, *, first: str = "algorithm") -> Table:

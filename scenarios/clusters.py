@@ -22,7 +22,7 @@ from paceline.scenarios.devices import DevicePart, any_device, device_of
 from paceline.scenarios.files import File, NodeFilePart, any_node, graph_of
 from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
 from paceline.scenarios.layout import Layout, of_file, of_nodes, of_system
-from paceline.scenarios.networks import NetworkPart
+from paceline.scenarios.networks import LinkPart, NetworkPart
 from paceline.scenarios.outages import misjoined
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, Place, complain, expected, wrong
@@ -169,12 +169,25 @@ class ClusterPart(Part):
             raise
         if self.file is not None and self.device is None and None in machines.sites[0].devices:
             complain([(("device",), wrong(f"missing; {self.file} does not say what its devices are"), None)])
+        complain(self._not_its_own())
         if self.server.node >= len(machines.sites):
             words = f"a node below {len(machines.sites)}, the number of nodes"
             complain([(("server", "node"), expected(words), self.server.node)])
         places = misplaced(self, nodes=len(machines.sites), workers=self.workers)
         complain([*places, *misjoined(self.network.faults, machines.graph)])
         return self
+
+    def _not_its_own(self) -> list[Fault]:
+        """What a machine as a whole brings along: it would be passed over."""
+        if self.system is None and self.file is None:
+            return []
+        usual, name = NetworkPart(), self.system or self.file
+        words = f"nothing: {name} has its own network; for another one give nodes as a list"
+        return [
+            (("network", key), expected(words), given.name if isinstance(given, LinkPart) else given)
+            for key in ("topology", "file", "link", "parameters")
+            if (given := getattr(self.network, key)) != getattr(usual, key)
+        ]
 
     def _misfit(self, line: str) -> Fault:
         """What is wrong with the layout, and where it is named."""

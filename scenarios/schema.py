@@ -124,10 +124,6 @@ class Scenario(Part):
                 info.data["cluster"].devices(workload)
             except InputError as error:  # a model whose work is not known, or that does not fit into memory
                 complain([((), wrong(str(error)), workload)])
-            try:
-                info.data["cluster"].devices(workload)
-            except InputError as error:  # what a device of the catalogue cannot do: the batch does not fit
-                complain([((), wrong(str(error)), workload)])
         return workload
 
     @field_validator("algorithms")

@@ -30,6 +30,10 @@ Array = NDArray[np.float64]
 PHILOX_WORDS = 4  # 64-bit numbers that Philox makes from one value of its counter
 
 
+MOST_DIMENSIONS = 10_000_000
+"""a batch of 32 samples of so many numbers takes 2.6 GB; provenance: ours"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuadraticOptions:
     """The shape of the problem; defaults of spectrum and noise from Zhang et al., NeurIPS 2019 (λ_i = 1/i, c = λ)."""
@@ -56,6 +60,8 @@ class QuadraticOptions:
             for name, low in least.items()
             if getattr(self, name) < low
         ]
+        if self.dimensions > MOST_DIMENSIONS:
+            found.append(f"dimensions: found {self.dimensions}, expected at most {MOST_DIMENSIONS}")
         if self.layers > self.dimensions > 0:
             found.append(f"layers: found {self.layers}, expected no more than the {self.dimensions} dimensions")
         return found

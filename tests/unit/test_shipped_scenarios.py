@@ -1,0 +1,80 @@
+"""The scenarios that come with Paceline: every method of each runs, and what is predicted can be believed."""
+
+from typing import Any
+
+import pytest
+
+import paceline
+from paceline.algorithms.errors import InputError
+from paceline.scenarios import SHIPPED
+
+SHORT = {
+    "dgx1-p100": ["stop.samples=4096"],
+    "cori-knl": ["stop.samples=2048", "cluster.nodes=8"],
+    "fat-tree-1024": ["stop.samples=2048", "cluster.nodes[0].count=4"],
+}
+"""a few gradients of each worker; fewer machines where there are very many"""
+
+
+def summaries(name: str) -> dict[str, dict[str, Any]]:
+    return {run.algorithm: dict(run.summary) for run in paceline.simulate(paceline.load(name, SHORT[name]))}
+
+
+def test_all_but_the_first_scenario_are_run_here() -> None:
+    assert set(SHIPPED) == {"quickstart", *SHORT}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
+    found = summaries(name)
+    quickstart = {plan.name for plan in paceline.load("quickstart").plans()}
+    assert set(found) == quickstart | {"layerwise-sgd"}
+    for summary in found.values():
+        assert summary["samples"] > 0
+        assert sum(summary["share"].values()) == pytest.approx(1.0)
+    # what hides its communication is no slower than what waits for it, and strict turns are slowest of all
+    rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
+    assert rate["layerwise-sgd"] >= rate["sync-sgd"]
+    assert min(rate, key=rate.__getitem__) == "easgd"
+
+
+def test_a_parameter_server_makes_gradients_as_stale_as_there_are_other_workers() -> None:
+    (run,) = paceline.simulate(paceline.load("dgx1-p100", ["stop.samples=51200"], algorithms=["async-sgd"]))
+    assert 6.5 < run.summary["staleness"]["mean"] <= 7.0
+
+
+def test_workers_compute_for_a_device_step_whatever_they_wait_for() -> None:
+    scenario = paceline.load("cori-knl", SHORT["cori-knl"], algorithms=["sync-sgd"])
+    (run,) = paceline.simulate(scenario, spread=False)
+    device = scenario.plans()[0].cluster.nodes[0].device
+    assert run.summary["share"]["compute"] * run.summary["step_s"]["mean"] == pytest.approx(
+        device.compute_s(64), rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "cluster.network.link=ib-hdr",
+            "cluster.network.link: found 'ib-hdr', expected nothing: dgx1-p100 has its own",
+        ),
+        ("cluster.network.topology=ring", "cluster.network.topology: found 'ring', expected nothing"),
+        ("cluster.network.hosts=9", "cluster.network.parameters: found {'hosts': 9}, expected nothing"),
+    ],
+)
+def test_what_a_system_would_pass_over_is_refused(change: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        paceline.load("dgx1-p100", [change])
+    assert message in str(caught.value)
+
+
+def test_a_system_takes_other_rules_and_comes_back_from_its_record() -> None:
+    scenario = paceline.load("cori-knl", ["cluster.network.routing=valiant", "cluster.nodes=8"])
+    assert paceline.load(scenario.dump()) == scenario
+
+
+def test_a_problem_too_large_for_any_memory_is_refused() -> None:
+    changes = ["workload.model=quadratic", "workload.learning=quadratic", "workload.data=null"]
+    with pytest.raises(InputError, match=r"dimensions: found 100000000000, expected at most 10000000"):
+        paceline.load("quickstart", [*changes, "workload.options.dimensions=100000000000"])
