@@ -5,7 +5,7 @@ Rules of this file:
 * Ranks fill one node after the other. A round at distance d leaves the node where 2 d exceeds the ranks of a node; then
   as many ranks share its cards as have their partner elsewhere. Inside, ranks share what their memory carries.
 * Which algorithm is taken is the library's decision. Where its version is not told, the cheapest of what its versions
-  would take.
+  before 5 would take; since then nodes come first and their leaders second.
 """
 
 from __future__ import annotations

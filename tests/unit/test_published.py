@@ -207,6 +207,37 @@ def test_no_words_stop_the_reader(row: dict[str, str]) -> None:
     assert all(case.measured_s > 0 for system in found.systems for case in system.cases)
 
 
+WORDS = {
+    "device": ["", "CPU", "A100", "MI250X", "KNL 7250", "T4", "GB200 NVL72", "Xeon", "K80", "L40S", "GH200"],
+    "topology": [
+        "",
+        "NVSwitch",
+        "PCIe3 dual root",
+        "2 CPU sockets x 4 GPUs",
+        "EFA",
+        "OPA",
+        "HDR",
+        "1GbE",
+        "NVL bridge",
+    ],
+    "library": ["", "NCCL 2.0", "RCCL", "Open MPI 5.0", "OpenMPI", "Intel MPI", "gloo", "MLSL", "Horovod"],
+    "algorithm": ["", "ring", "tree", "NVLS", "recursive doubling", "allreduce_ring", "halving-doubling"],
+    "collective": ["allreduce", "allgather", "broadcast", "reduce_scatter", "alltoall", "reduce"],
+    "nranks": ["2", "3", "8", "72", "96"],
+    "nnodes": ["1", "2", "3"],
+}
+
+
+@given(row=st.fixed_dictionaries({column: st.sampled_from(words) for column, words in WORDS.items()}))
+def test_known_words_in_any_mix_are_predicted_or_refused(row: dict[str, str]) -> None:
+    systems = part("systems")
+    rows = [COLLECTIVE | row | {"bytes": str(4**n)} for n in (1, 7, 14)]
+    found = systems.section(rows, systems.collective_case, "system")
+    times = [min(map(sum, case.ways)) for system in found.systems for case in system.cases]
+    assert len(times) + len(found.skipped) == 3
+    assert all(0 < seconds < 1e3 for seconds in times)
+
+
 @given(row=st.fixed_dictionaries(dict.fromkeys(THROUGHPUT, TEXT)))
 def test_no_words_stop_throughput(row: dict[str, str]) -> None:
     systems = part("systems")
