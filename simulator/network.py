@@ -21,6 +21,7 @@ from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows, Port
 from paceline.simulator.performance import Play
+from paceline.simulator.protocols import transport_of
 from paceline.simulator.strands import Steps
 from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster
@@ -106,11 +107,14 @@ class ClusterNetwork:
         cluster: the graph, and which ranks sit where.
         collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
         routing: which way messages go.
+        library: whose protocols collectives go by.
     """
 
-    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "shortest") -> None:
+    def __init__(
+        self, cluster: Cluster, collective: str = "auto", routing: Rule = "shortest", library: str = "plain"
+    ) -> None:
         self.fabric = GraphFabric(cluster, routing)
-        self.tuner = Tuner(self.fabric, collective)
+        self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
