@@ -166,9 +166,10 @@ def crossed_s(fabric: GraphFabric, play: Play, *, by_messages: bool) -> float:
 
     def crossing() -> Generator[simpy.Event, Any, None]:
         yield env.timeout(float(alone_s(play, fabric).max()) / 3)
-        concert.message(path.ports)
-        yield carry(Rank(5), Rank(40), NBYTES / 2, path)
-        concert.passed(path.ports)
+        message = carry(Rank(5), Rank(40), NBYTES / 2, path)
+        concert.message(message, path.ports)
+        yield message
+        concert.passed(message)
 
     env.process(crossing())
     done = Performance(env, carry, play).done if by_messages else concert.perform(play)
