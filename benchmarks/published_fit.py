@@ -18,7 +18,7 @@ PULL = 0.003
 """towards the catalogue, so that two factors that few rows cannot tell apart stay near it"""
 
 SMALL = 0.05
-"""logarithms of errors below this count as squares"""
+"""errors below this count as squares"""
 
 Floats = npt.NDArray[np.float64]
 Ways = Sequence[Sequence[tuple[float, float]]]
@@ -64,10 +64,10 @@ def predicted_s(ways: Ways, factors: tuple[float, float]) -> list[float]:
 
 
 def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
-    """λ and σ that make the errors' logarithms least: their absolute values, rounded off below `SMALL`.
+    """λ and σ that make |predicted − measured| / measured least on average, rounded off below `SMALL`.
 
-    Logarithms, as a time that is half of what was measured is as wrong as one that is twice; absolute values, as a
-    measurement that is far off must not bend the rest. The search starts from the best point of a grid.
+    It is the error that is reported; absolute values, as a measurement that is far off must not bend the rest. The
+    search starts from the best point of a grid.
 
     Args:
         ways: of each row, one or more.
@@ -83,7 +83,7 @@ def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
 
     def loss(logs: Floats) -> float:
         seconds = np.min(math.exp(logs[0]) * latency + transfer / math.exp(logs[1]), axis=1)
-        errors = 2 * SMALL**2 * (np.sqrt(1 + (np.log(seconds / measured) / SMALL) ** 2) - 1)
+        errors = 2 * SMALL**2 * (np.sqrt(1 + ((seconds / measured - 1) / SMALL) ** 2) - 1)
         return float(np.mean(errors) + PULL * np.sum(np.square(logs)))
 
     start = optimize.brute(loss, ((-2.0, 2.5), (-2.0, 1.5)), Ns=41, finish=None)

@@ -5,7 +5,7 @@ Rules of this file:
 * Ranks fill one node after the other. A round at distance d leaves the node where 2 d exceeds the ranks of a node; then
   as many ranks share its cards as have their partner elsewhere. Inside, ranks share what their memory carries.
 * Which algorithm is taken is the library's decision. Where its version is not told, the cheapest of what its versions
-  would take.
+  before 5 would take; since then nodes come first and their leaders second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from published_model import STEPS, Cost
 from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 
-from paceline.topologies.libraries import LIBRARIES
+from paceline.topologies.libraries import (
+    HIERARCHY_SEGMENT_BYTES,
+    HIERARCHY_SINCE,
+    KNOMIAL_RADIX,
+    LIBRARIES,
+)
 from paceline.topologies.wires import link_named
 
 MEMORY_TRAFFIC = 3
@@ -28,6 +33,8 @@ NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is INFERENCE"""
 CORE_BYTES_PER_S = 10e9
 """bytes of sum that one core makes: MEMORY medium"""
+SLOW_CORES = {"manycore": 3.0}
+"""how much longer a core takes for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017
 """GPUs before this year send through their host, one copy after the other: INFERENCE"""
 
@@ -38,6 +45,10 @@ def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost
     """The ways that MPI may take."""
     if kind != "allreduce":
         yield _textbook(machine, kind, nbytes)
+        return
+    hierarchical = not machine.algorithms and (machine.version or (0, 0)) >= HIERARCHY_SINCE
+    if hierarchical and 1 < machine.nodes < machine.ranks:
+        yield Cost("hierarchy", *_hierarchy(machine, nbytes))
         return
     for algorithm in _chosen(machine, nbytes):
         if machine.per_node == 1 and nbytes / 4 >= machine.ranks:
@@ -83,10 +94,11 @@ def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False,
     else:
         hop, rate = machine.inside, min(machine.inside.bytes_per_s, memory / sending)
     latency_s = hop.latency_s
-    if machine.chip.generation not in NODE_MEMORY_BYTES_PER_S and machine.chip.year < COPIES_SINCE:
+    if not machine.chip.is_host and machine.chip.year < COPIES_SINCE:
         card = link_named(f"pcie{max(3, machine.chip.pcie)}-device")
         latency_s += 2 * card.latency_s
         rate = 1 / (1 / rate + 2 / card.bytes_per_s)
+    latency_s *= SLOW_CORES.get(machine.chip.generation, 1.0)
     protocol = LIBRARIES["mpi"].message(nbytes, hop.transport)
     latency_s = protocol.latency_factor * latency_s + protocol.step_extra_s
     adding_s = nbytes * max(1 / CORE_BYTES_PER_S, sending / memory) if adds else 0.0
@@ -133,11 +145,29 @@ def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
 
 
 def _tree(message: Message, p: int, nbytes: float) -> Time:
-    """Up a binomial tree and down one; of the ranks that are left, every second sends."""
-    rounds = []
-    for n in range(math.ceil(math.log2(p))):
-        rounds += [message(nbytes, 2**n, True, 0.5 / 2**n), message(nbytes, 2**n, False, 0.5 / 2**n)]
-    return _total(rounds)
+    """Up a binomial tree, then down one; of the ranks that are left, every second sends."""
+    levels = range(math.ceil(math.log2(p)))
+    up, down = ([message(nbytes, 2**n, adds, 0.5 / 2**n) for n in levels] for adds in (True, False))
+    return _total(up + down)
+
+
+def _hierarchy(machine: Machine, nbytes: float) -> Time:
+    """Segments, one after the other reduced in every node and broadcast in it; a leader of each node is one of a tree.
+
+    Nodes are at a segment while leaders are at the one before it.
+    """
+    segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
+    within = partial(_message, replace(machine, nodes=1, ranks=machine.per_node))
+    levels = range(math.ceil(math.log2(machine.per_node)))
+    up = [within(segment, 2**n, True, 0.5 / 2**n) for n in levels]
+    radix = KNOMIAL_RADIX
+    wide = range(math.ceil(math.log(machine.per_node, radix) - 1e-9))
+    down = [within(segment, radix**n, False, (1 - 1 / radix) / radix**n) for n in wide]
+    node = _total(up + down)
+    leaders = _tree(partial(_message, replace(machine, ranks=machine.nodes)), machine.nodes, segment)
+    slow, quick = (node, leaders) if sum(node) > sum(leaders) else (leaders, node)
+    times = nbytes / segment
+    return times * slow[0] + quick[0], times * slow[1] + quick[1]
 
 
 ALGORITHMS: dict[str, Callable[[Message, int, float], Time]] = {

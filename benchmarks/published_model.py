@@ -26,6 +26,12 @@ STEPS = {"allreduce": 2.0, "reducescatter": 1.0, "allgather": 1.0, "broadcast": 
 """how often a ring goes around"""
 PLATEAU = {"volta": 1.9}
 """what the latency of rings over the network grows by when messages are long: FOUND (NCCL's tuning.cc), else 1.4"""
+LAUNCH_S = 10e-6
+"""of a kernel and of waiting for it: INFERENCE from FOUND floors of eight GPUs, 12.5 to 45 us where the tuner has 15"""
+QUICK_S = 1e-6
+"""latency of the networks that the tuner's steps were measured on; slower ones add what they take more: INFERENCE"""
+BALANCED_SINCE = (2, 8)
+"""trees between two nodes use cards both ways since this version: MEMORY medium"""
 CHANNELS = 16
 """of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
 
@@ -122,6 +128,7 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
         inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
         if machine.per_node == 1:  # nothing hides it: what a step of a tree takes
             across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
+        across += _slow_network_s(machine)
     limit = _ll_limit(machine) if protocol.name == "LL" else math.inf
     if kind == "allreduce":
         fabric = MachineFabric(machine, protocol.bandwidth_factor, limit)
@@ -132,10 +139,14 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
         share = 1.0 if kind in ("broadcast", "reduce") else (p - 1) / p
         latency_s = (steps - crossing) * inside + crossing * across
         transfer_s = nbytes * share / min(_ring_rate(machine) * protocol.bandwidth_factor, limit)
-    latency_s += protocol.base_s
+    latency_s += LAUNCH_S + protocol.base_s
     if protocol.name == "Simple" and m > 1 and nbytes / (CHANNELS * p) >= 64:
         latency_s *= PLATEAU["volta"] if machine.chip.year < 2020 else 1.4
     return Cost(f"ring {protocol.name}", latency_s, transfer_s)
+
+
+def _slow_network_s(machine: Machine) -> float:
+    return max(0.0, machine.between.latency_s - QUICK_S)
 
 
 def _index(algorithm: str, name: str) -> int:
@@ -147,10 +158,12 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     """Two trees: between two nodes each byte leaves a node once, between more twice."""
     inside = protocol.step_s[machine.inside.medium] if machine.per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
-    latency_s = protocol.base_s + 2 * ((machine.per_node - 1) * inside + levels * protocol.step_s["network"])
+    across = protocol.step_s["network"] + _slow_network_s(machine)
+    latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.per_node - 1) * inside + levels * across)
     rate = machine.inside.bytes_per_s if machine.per_node > 1 else math.inf
     if machine.nodes > 1:
-        rate = min(rate, machine.between.bytes_per_s * (2 if machine.nodes == 2 else 1))
+        balanced = machine.nodes == 2 and (machine.version or BALANCED_SINCE) >= BALANCED_SINCE
+        rate = min(rate, machine.between.bytes_per_s * (2 if balanced else 1))
     rate *= protocol.bandwidth_factor
     if protocol.name == "LL":
         rate = min(rate, _ll_limit(machine))
@@ -163,5 +176,5 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
 def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     """The switch adds: every GPU sends its n bytes and a p-th of the sum, and receives as many."""
     rate = machine.inside.bytes_per_s * protocol.bandwidth_factor
-    latency_s = protocol.base_s + protocol.step_s["nvlink"]
+    latency_s = LAUNCH_S + protocol.base_s + protocol.step_s["nvlink"]
     return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)

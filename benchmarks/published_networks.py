@@ -53,6 +53,7 @@ BY_YEAR = ((2022, 400.0), (2020, 200.0), (2016, 100.0), (0, 56.0))
 """InfiniBand's usual rate in machines since that year: MEMORY medium"""
 
 
+CARDS = r"qdr|fdr|edr|hdr|ndr|ib\b|infiniband|hca|nics?\b|slingshot|efa\b|omni-?path|opa\b|roce|connectx|cx-?\d"
 NETWORK_WORDS = ("topology", "interconnect", "system", "library", "notes", "device")
 
 
@@ -76,12 +77,17 @@ def _rate(words: str) -> tuple[int | None, float | None]:
     unit = r"(\d+(?:\.\d+)?)\s*-?(?:Gb/s|Gbps|Gbit(?:/s)?|[Gg]b[Ee]|Gig[Ee]|G\b|Gb\b)"
     found = re.search(many + unit, words)
     if found:
-        times = [int(found[n]) for n in (1, 2) if found[n]]
-        return (math.prod(times) if times and math.prod(times) <= 64 else None), float(found[3]) or None
-    found = re.search(r"(?i)(\d+)\s*[x×]\s*(?:qdr|fdr|edr|hdr|ndr|ib\b|infiniband|hca|nics?)", words)
+        times = math.prod(int(found[n]) for n in (1, 2) if found[n])
+        return (times if (found[1] or found[2]) and times <= 64 else _cards(words)), float(found[3]) or None
+    return _cards(words), None
+
+
+def _cards(words: str) -> int | None:
+    """A count before the name of a network or of a card."""
+    found = re.search(rf"(?i)(\d+)\s*[x×]\s*(?:{CARDS})", words)
     if found and 1 <= int(found[1]) <= 64:
-        return int(found[1]), None
-    return (2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None), None
+        return int(found[1])
+    return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
 
 
 def _network(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> tuple[str, float, float]:

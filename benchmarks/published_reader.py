@@ -16,6 +16,12 @@ from published_words import Chip, Row, Unread, chip_of, text_of, whole
 from paceline.topologies.nodes import HYBRID_CUBE_MESH
 from paceline.topologies.wires import link_named
 
+NO_MODEL = r"\btpus?\b|trainium|inferentia|gaudi|\bipu\b|cerebras"
+"""accelerators whose networks and libraries the catalogue does not know"""
+DOMAIN = r"\bnvl ?(\d{2,})\b"
+"""racks whose NVLinks join so many GPUs of several nodes"""
+MANY_CORES = 56
+"""of a node until 2019; with more ranks on one it is of 2020 or later: MEMORY high (two sockets with 28 cores)"""
 MOST_RANKS = 20_000
 """of which messages are played one by one"""
 NODE_LINKS = r"sxm|nvlink|nvswitch|\bnv\d+\b|\bdgx|\bhgx|hybrid cube|\bhcm\b|\bp3(dn)?\.|\bp4de?\b|\bp5\b|\bnd\b"
@@ -71,14 +77,17 @@ def read(row: Row) -> Machine:
     nodes = whole(row, "nnodes") or (-(-ranks // per_node) if per_node else 1)
     if nodes > ranks:
         raise Unread(f"nnodes: found {nodes} of {ranks} ranks, expected at most one node a rank")
-    library = text_of(row, "library")
-    chip = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"))
-    if chip is None:
-        chip = Chip("volta", 2018) if "nccl" in library else Chip("cpu", 2018)
-        assumed.append(f"no chip named: one of {chip.year} taken")
     words = text_of(row, "topology", "device", "system", "interconnect")
-    switched = bool(re.search(SWITCHED, words)) or (
-        chip.generation in ("ampere", "hopper", "blackwell") and bool(re.search(r"sxm|\bnd\b|nv(12|18)\b", words))
+    if found := re.search(NO_MODEL, words):
+        raise Unread(f"device: found {found[0]!r}, which the catalogue does not know")
+    if (domain := re.search(DOMAIN, words)) and ranks <= int(domain[1]):
+        nodes = 1
+    library = text_of(row, "library")
+    chip = _chip(row, library, ranks // nodes, assumed)
+    switched = (
+        bool(re.search(SWITCHED, words))
+        or bool(domain)
+        or (chip.generation in ("ampere", "hopper", "blackwell") and bool(re.search(r"sxm|\bnd\b|nv(12|18)\b", words)))
     )
     inside = _inside(chip, words, max(1, ranks // nodes), switched, assumed)
     outside = between(chip, row, switched, max(1, ranks // nodes), assumed) if nodes > 1 else inside
@@ -97,11 +106,24 @@ def read(row: Row) -> Machine:
     )
 
 
+def _chip(row: Row, library: str, per_node: int, assumed: list[str]) -> Chip:
+    """The chip that is named, a GPU where the library is for GPUs; without a name, a usual one."""
+    gpus = bool(re.search("nccl|rccl", library))
+    named = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"), hosts=not gpus)
+    if named and named.generation != "cpu":
+        return named
+    year = 2020 if per_node > MANY_CORES else 2018
+    chip = Chip("volta", 2018) if gpus else Chip("cpu", year)
+    if named is None:
+        assumed.append(f"no chip named: one of {chip.year} taken")
+    return chip
+
+
 def _library(text: str, chip: Chip, assumed: list[str]) -> str:
     for name, words in (("nccl", "nccl|rccl"), ("gloo", "gloo"), ("mpi", "mpi|mpich|osu|mlsl|baidu|ucx|oneccl")):
         if re.search(words, text):
             return name
-    found = "mpi" if chip.generation in ("cpu", "manycore") else "nccl"
+    found = "mpi" if chip.is_host else "nccl"
     assumed.append(f"library {text!r}: {found} taken")
     return found
 
@@ -123,7 +145,7 @@ def _algorithms(text: str, library: str) -> tuple[str, ...]:
 
 def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[str]) -> Hop:
     """What joins the ranks of one node."""
-    if chip.generation in ("cpu", "manycore"):
+    if chip.is_host:
         memory = link_named("shared-memory")
         return Hop("memory", memory.bytes_per_s, memory.latency_s, "shared memory")
     if chip.nvlink and switched:

@@ -55,12 +55,17 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system and its errors, as fractions; None where nothing was tested."""
+    """A system and its errors, as fractions; None where nothing was tested.
+
+    Args:
+        swapped: the error with the halves exchanged: fitted on what is tested otherwise, and tested on the rest.
+    """
 
     name: str
     cases: tuple[Case, ...]
     catalogue: float
     tested: float | None
+    swapped: float | None
     factors: tuple[float, float] | None
     misses: tuple[str, ...]
 
@@ -79,6 +84,10 @@ class Section:
     @property
     def tested(self) -> float | None:
         return mean_of([system.tested for system in self.systems])
+
+    @property
+    def swapped(self) -> float | None:
+        return mean_of([system.swapped for system in self.systems])
 
 
 def collective_case(row: Row) -> Case:
@@ -150,10 +159,13 @@ def _system(name: str, cases: Sequence[Case]) -> System:
     catalogue = _error(cases, (1.0, 1.0))
     assert catalogue is not None  # a system has a row
     if split is None:
-        return System(name, tuple(cases), catalogue, None, None, _misses(cases, cases, (1.0, 1.0)))
+        return System(name, tuple(cases), catalogue, None, None, None, _misses(cases, cases, (1.0, 1.0)))
     fit, test = ([cases[place] for place in half] for half in split)
-    factors = fitted([case.ways for case in fit], [case.measured_s for case in fit])
-    return System(name, tuple(cases), catalogue, _error(test, factors), factors, _misses(test, cases, factors))
+    factors, exchanged = (
+        fitted([case.ways for case in half], [case.measured_s for case in half]) for half in (fit, test)
+    )
+    misses = _misses(test, cases, factors)
+    return System(name, tuple(cases), catalogue, _error(test, factors), _error(fit, exchanged), factors, misses)
 
 
 def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, float]) -> tuple[str, ...]:

@@ -24,13 +24,20 @@ class Unread(PacelineError):
 class Chip:
     """What a table says of a chip by naming it."""
 
-    generation: Literal["kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cpu", "manycore"]
+    generation: Literal[
+        "kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cdna", "cpu", "manycore"
+    ]
     year: int
     pcie: int = 3
     nvlink: str = ""
     links: int = 0
     bridged: int = 0
     """NVLinks of the bridge that the card can carry"""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether ranks are processes on a processor, not GPUs."""
+        return self.generation in ("cpu", "manycore")
 
 
 CHIPS: tuple[tuple[str, Chip], ...] = (
@@ -44,10 +51,14 @@ CHIPS: tuple[tuple[str, Chip], ...] = (
     (r"pascal|10[5678]0|\bp40?\b|titan ?xp", Chip("pascal", 2016)),
     (r"\bm[46]0\b|titan ?x|maxwell|gtx ?9[0-9]0", Chip("maxwell", 2015)),
     (r"\bk[2468]0|kepler|titan ?(black|z)?\b|\bp2\b", Chip("kepler", 2013, 2)),
+    (r"\bmi ?3[0-9]{2}", Chip("cdna", 2023, 5, "infinity-fabric", 7)),
+    (r"\bmi ?2[0-9]{2}|frontier|\blumi\b", Chip("cdna", 2021, 4, "infinity-fabric", 3)),
+    (r"\bmi ?(50|60|100)\b|\bradeon|\bvega\b", Chip("cdna", 2019, 4)),
     (r"\bknl\b|knights|xeon ?phi|\b72[1359]0f?\b", Chip("manycore", 2016)),
     (r"\bcpus?\b|xeon|epyc|\be5-|power[89]|skylake|milan|genoa|haswell|broadwell", Chip("cpu", 2018)),
 )
-"""words and chips, the first that fits; years, PCIe generations and NVLinks MEMORY high (links as in `wires`)"""
+"""words and chips, the first that fits; years, PCIe generations and NVLinks MEMORY high (links as in `wires`), those
+that rings of AMD's can use MEMORY medium"""
 
 
 def text_of(row: Row, *columns: str) -> str:
@@ -80,10 +91,10 @@ def number(row: Row, column: str) -> float:
     return value
 
 
-def chip_of(*texts: str) -> Chip | None:
-    """The chip that the first text with one names."""
+def chip_of(*texts: str, hosts: bool = True) -> Chip | None:
+    """The chip that the first text with one names; without hosts, a GPU, as sockets are told beside GPUs."""
     for text in texts:
         for words, chip in CHIPS:
-            if re.search(words, text):
+            if (hosts or not chip.is_host) and re.search(words, text):
                 return chip
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,8 +111,19 @@ def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
     if output.verbose:
         for run in runs:
             output.note(str(run.path))
+            for one in run.machine.get("collectives", ()):
+                output.note(_say_collective(one))
     else:
         output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {ask.out}/")
+
+
+def _say_collective(one: Mapping[str, Any]) -> str:
+    """Which pattern a collective took, and what the others were predicted to take."""
+    name = one["algorithm"] if one["protocol"] is None else f"{one['algorithm']} by {one['protocol']}"
+    others = [f"{other} {seconds * 1e3:.3g}" for other, seconds in one["others_s"].items()]
+    others += [f"{other} left out ({messages} messages)" for other, messages in one["left_out"].items()]
+    said = f"{one['kind']} of {one['bytes']:.0f} bytes among {one['ranks']} ranks: {name}"
+    return f"  {said}, predicted {one['predicted_s'] * 1e3:.3g} ms" + (f" ({', '.join(others)})" if others else "")
 
 
 def describe(run: Run) -> dict[str, Any]:

@@ -45,7 +45,7 @@ Out = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no progress, no notes.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also where each run is stored; tracebacks of failures.")
+    bool, typer.Option("--verbose", "-v", help="Also where runs are stored, what collectives took; tracebacks.")
 ]
 Pace = Annotated[
     bool | None,

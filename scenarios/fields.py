@@ -94,10 +94,19 @@ ARITHMETIC = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 Arithmetic = Annotated[str, *choices(*ARITHMETIC)]
 LIBRARIES = ("plain", "nccl", "mpi", "gloo")
 LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
-COLLECTIVES = ("auto", "ring", "recursive-doubling", "halving-doubling", "binomial-tree")
-Collective = Annotated[
-    Literal["auto", "ring", "recursive-doubling", "halving-doubling", "binomial-tree"], *choices(*COLLECTIVES)
+AnyPattern = Literal[
+    "auto",
+    "ring",
+    "ring-channels",
+    "recursive-doubling",
+    "halving-doubling",
+    "binomial-tree",
+    "double-tree",
+    "two-level",
+    "shared-memory",
 ]
+COLLECTIVES = get_args(AnyPattern)
+Collective = Annotated[AnyPattern, *choices(*COLLECTIVES)]
 
 EVERY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(epochs?|updates?|samples?)\s*", re.ASCII)
 

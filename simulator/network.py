@@ -24,6 +24,7 @@ from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows, Port
 from paceline.simulator.outages import Outages
 from paceline.simulator.performance import Play
+from paceline.simulator.protocols import transport_of
 from paceline.simulator.strands import Steps
 from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster
@@ -120,11 +121,14 @@ class ClusterNetwork:
         cluster: the graph, and which ranks sit where.
         collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
         routing: which way messages go; "auto" as networks of such a kind do.
+        library: whose protocols collectives go by.
     """
 
-    def __init__(self, cluster: Cluster, collective: str = "auto", routing: Rule = "auto") -> None:
+    def __init__(
+        self, cluster: Cluster, collective: str = "auto", routing: Rule = "auto", library: str = "plain"
+    ) -> None:
         self.fabric = GraphFabric(cluster, routing)
-        self.tuner = Tuner(self.fabric, collective)
+        self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
         self._changes = changes(cluster.graph, cluster.link_faults)
 
     def attach(self, env: simpy.Environment) -> None:

@@ -28,7 +28,7 @@ from paceline.simulator.fabric import Fabric
 from paceline.simulator.flows import Flows
 from paceline.simulator.performance import Performance, Play
 from paceline.simulator.recital import Entered, recital
-from paceline.simulator.rounds import Amounts, Pattern, Round, Rounds
+from paceline.simulator.rounds import Amounts, Pattern, Places, Rounds
 
 SHORT = 4
 """repetitions that are played at first; twice as many each time they turn out not to be enough"""
@@ -101,7 +101,7 @@ def _apart(play: Play) -> list[Play]:
 def _exclusive(pattern: Pattern, ways: Courses) -> bool:
     """Whether no two messages could share a port."""
     for one in pattern.parts[0]:
-        if len(np.unique(one.sources)) < len(one.sources) or len(np.unique(one.targets)) < len(one.targets):
+        if not (_once(one.sources) and _once(one.targets)):
             return False
     path = np.repeat(np.arange(len(ways.source)), ways.hops)
     unasked = np.zeros(len(ways.source), dtype=bool)
@@ -135,24 +135,31 @@ def recurrence(
     """
     for one, (passing, latency) in zip(rounds, rows, strict=True):
         after = reduce_s_per_byte * one.nbytes if one.reduces else 0.0
+        once = _once(one.sources) and _once(one.targets)
+        all_in = once and len(one.sources) == len(ready)
         left = one.times
         while left:
             start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
             through = start + passing
             arrival = through + latency
+            taken = np.maximum(arrival, ready[one.targets]) + after
             later = ready.copy()
-            np.maximum.at(later, one.sources, arrival if one.blocking else through)
-            np.maximum.at(later, one.targets, np.maximum(arrival, ready[one.targets]) + after)
+            if once:  # who sends ends when he does, or when he has received
+                later[one.sources] = arrival if one.blocking else through
+                later[one.targets] = np.maximum(later[one.targets], taken)
+            else:
+                np.maximum.at(later, one.sources, arrival if one.blocking else through)
+                np.maximum.at(later, one.targets, taken)
             left -= 1
-            if left and (step := _shift(later[one.targets] - ready[one.targets])) is not None and _all_in(one, ready):
+            if left and all_in and (step := _shift(later - ready)) is not None:
                 later += left * step
                 left = 0
             ready = later
     return ready
 
 
-def _all_in(one: Round, ready: Amounts) -> bool:
-    return len(one.sources) == len(ready) == len(one.targets)
+def _once(places: Places) -> bool:
+    return len(np.unique(places)) == len(places)
 
 
 def _shift(steps: Amounts) -> float | None:

@@ -17,12 +17,22 @@ from dataclasses import dataclass, replace
 from paceline.simulator.fabric import Path
 from paceline.simulator.performance import Play
 from paceline.simulator.rounds import Pattern
+from paceline.topologies.graph import Graph
 from paceline.topologies.libraries import Library, Protocol
 
 PATTERN_OF = {"reduce-broadcast": "binomial-tree", "tree": "binomial-tree"}
 """libraries' names of patterns that `patterns` calls otherwise"""
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
 """what protocols call the algorithm of a pattern"""
+
+TCP = frozenset({"eth-1g", "eth-10g", "eth-25g", "eth-40g-gloo", "eth-100g"})
+"""links of the catalogue whose figures are those of TCP"""
+
+
+def transport_of(graph: Graph) -> str:
+    """What messages between nodes run over: `tcp` where all links of the network are known to; else `any`."""
+    links = {connection.link.name for connection in graph.connections if connection.link.medium == "network"}
+    return "tcp" if links and links <= TCP else "any"
 
 
 def patterns_of(library: Library) -> list[str]:

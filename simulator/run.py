@@ -103,6 +103,8 @@ def simulate(
             torch_threads(scenario.train.threads),
         ):  # as in the real run, whose bits are to be the same
             trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
+            if isinstance(wires, ClusterNetwork):
+                trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -121,7 +123,7 @@ def _network(plan: Plan, network: Network | Profile | None) -> Network:
     if isinstance(network, Profile):
         return MeasuredNetwork(network.collective_s, network.message_s)
     wires = plan.scenario.cluster.network
-    return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing)
+    return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
 
 
 def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -58,20 +59,22 @@ class Choice:
     others_s: Mapping[str, float]
     left_out: Mapping[str, int]
 
-    def __str__(self) -> str:
-        name = _label(self.algorithm, self.protocol)
-        text = f"{self.kind} of {self.nbytes:.0f} bytes among {self.ranks} ranks: {name}, {_ms(self.predicted_s)}"
-        others = [f"{other} {_ms(seconds)}" for other, seconds in self.others_s.items()]
-        others += [f"{other} left out ({number} messages)" for other, number in self.left_out.items()]
-        return f"{text} ({', '.join(others)})" if others else text
+    def record(self) -> dict[str, Any]:
+        """What a run writes down of it."""
+        return {
+            "kind": self.kind,
+            "ranks": self.ranks,
+            "bytes": self.nbytes,
+            "algorithm": self.algorithm,
+            "protocol": self.protocol,
+            "predicted_s": self.predicted_s,
+            "others_s": dict(self.others_s),
+            "left_out": dict(self.left_out),
+        }
 
 
 def _label(algorithm: str, protocol: str | None) -> str:
     return algorithm if protocol is None else f"{algorithm}/{protocol}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +158,12 @@ class Tuner:
             self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
         layout = self._layouts[group]
         setting = Setting(len(group), nbytes, root, layout.nodes)
-        for name in self._candidates(kind, setting):
+        names = self._candidates(kind, setting)
+        for name in names:
             one = replace(setting, order=layout.order) if name == "ring" else setting
             if name == "ring-channels":
                 one = replace(setting, channels=layout.channels)
-                if len(layout.channels) == 1 and self._all_reduce != name:
+                if len(layout.channels) == 1 < len(names):
                     continue  # a ring
             play = Play(build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte)
             if self._library.name == "plain" or not play.pattern.parts:

@@ -169,6 +169,12 @@ OPEN_MPI_4_1 = _table(
     (256, 131072, TREE), (256, 262144, RD), (256, ALL, HD), (512, 4096, TREE), (512, ALL, HD),
     (ALL, 2048, TREE), (ALL, 16384, RD), (ALL, ALL, HD),
 )  # fmt: skip
+HIERARCHY_SINCE = (5, 0)
+"""Open MPI's first version in which all-reduces of several nodes go by coll/han: MEMORY high; its priority is FOUND"""
+HIERARCHY_SEGMENT_BYTES = 65_536
+"""which it cuts vectors into: FOUND open-mpi/ompi coll_han_component.c (allreduce_segsize; priority 35, tuned: 30)"""
+KNOMIAL_RADIX = 4
+"""of the tree that 32 to 127 ranks broadcast along: tree FOUND (coll_tuned_decision_fixed.c), radix MEMORY high"""
 OPEN_MPI_1 = _table((ALL, 10_000, RD), (ALL, ALL, RING))
 
 LIBRARIES: dict[str, Library] = {

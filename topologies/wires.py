@@ -18,7 +18,7 @@ from paceline.algorithms.errors import InputError
 from paceline.topologies.links import LINKS, Link, Medium
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
-PREFIXES |= {"nvlink": "nvlink", "mcdram": "memory", "knl": "memory"}
+PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
 """what links of these names go through; the others are networks"""
 
 
@@ -49,6 +49,7 @@ WIRES: dict[str, Link] = {
         _wire("upi", 0.8, 22.0, "bandwidth FOUND (NCCL's SRP_QPI_BW); latency INFERENCE"),
         _wire("nvlink3", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
         _wire("nvlink4", 2.0, 20.6, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
+        _wire("infinity-fabric", 2.0, 42.0, "one link between AMD's GPUs, of 50 or 64 raw; both MEMORY low"),
         _wire("aries-nic", 0.5, 17.18, "node to router; bandwidth FOUND (CODES: 16 GiB/s); latency INFERENCE"),
         _wire("aries-local", 0.1, 5.637, "router to router; bandwidth FOUND (CODES: 5.25 GiB/s); latency INFERENCE"),
         _wire("aries-global", 0.3, 5.036, "group to group; bandwidth FOUND (CODES: 4.69 GiB/s); latency INFERENCE"),

@@ -211,4 +211,8 @@ def test_two_trees_add_up_every_chunk_and_hand_it_out(p: int, nbytes: float) -> 
 
 def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:
     names = {(kind, name) for kind, several in PATTERNS.items() for name in several}
-    assert names - set(RULES) == {("AllReduce", "double-tree"), ("Barrier", "dissemination")}
+    assert names - set(RULES) == {
+        ("AllReduce", "double-tree"),
+        ("AllReduce", "ring-channels"),
+        ("Barrier", "dissemination"),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import itertools
 import json
 import math
 import subprocess
@@ -94,6 +95,63 @@ def test_words_become_links(row: dict[str, str], inside: float, between: float |
         assert machine.between.bytes_per_s / 1e9 == pytest.approx(between)
 
 
+NDR = {"device": "H100-SXM5-80GB", "topology": "DGX SuperPOD, NDR InfiniBand", "nranks": "256", "nnodes": "32"}
+UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
+    # bus bandwidth in GB/s of an all-reduce of 1 GiB that a fact gives, or None, and a factor either way
+    ({"device": "V100-SXM3-32GB", "topology": "DGX-2, 16 V100, NVSwitch", "nranks": "16"}, 120.0, 1.1),  # six NVLinks
+    ({"device": "8x MI250X", "topology": "Infinity Fabric", "library": "RCCL 2.14"}, None, 1.0),
+    ({"device": "A100-SXM4", "topology": "4 nodes x 4 A100, HDR", "nranks": "16", "nnodes": "4"}, 96.0, 1.1),
+    (
+        {"system": "Summit, jsrun", "device": "V100-SXM2", "topology": "dual-rail EDR", "nranks": "36", "nnodes": "6",
+         "library": "NCCL 2.4"}, 23.0, 1.1,  # what a node injects
+    ),
+    ({"device": "CPU", "topology": "2x10GbE TCP", "nnodes": "8", "library": "gloo"}, 1.16, 1.1),  # what one core moves
+    ({"device": "A100", "topology": "NVLink, 4x Slingshot 200 Gb/s", "nranks": "32", "nnodes": "8"}, 4 * 23.3, 1.1),
+    ({"system": "Frontier", "device": "MI250X", "topology": "4x Slingshot-11", "nnodes": "2", "nranks": "16",
+      "library": "RCCL"}, None, 1.0),
+    ({"device": "p4d.24xlarge", "topology": "EFA 400 Gbps", "nranks": "16", "nnodes": "2"}, None, 1.0),
+    ({"device": "V100-SXM2-32GB", "topology": "p3dn.24xlarge, EFA 100 Gb/s", "nranks": "16", "nnodes": "2",
+      "library": "NCCL 2.4"}, 8.9, 1.1),  # 8.8 to 8.95 at 1 GiB
+    (NDR, None, 1.0),
+    ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # near it, says a maintainer
+    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # what passes from socket to socket
+    ({"device": "T4", "topology": "25 GbE RoCE", "nranks": "4", "nnodes": "4"}, 3.06, 1.1),
+    ({"device": "GB200 NVL72", "topology": "NVLink Switch", "nranks": "72", "nnodes": "18"}, None, 1.0),
+    ({"device": "not stated", "topology": "2 CPU sockets, 4 GPUs", "nranks": "4", "library": "NCCL 2.4"}, None, 1.0),
+    ({"device": "KNL 7250", "topology": "Omni-Path", "nranks": "32", "nnodes": "32", "library": "MLSL"}, None, 1.0),
+    ({"device": "EPYC", "topology": "HDR", "nranks": "512", "nnodes": "4", "library": "Open MPI 5.0.3"}, None, 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "busbw", "within"), UNLIKE)
+def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, within: float) -> None:
+    model, machine = part("model"), part("reader").read(COLLECTIVE | row)
+    times = [model.cheapest_s(model.costs(machine, "allreduce", 1024.0 * 4**n)) for n in range(11)]
+    assert all(earlier <= later for earlier, later in itertools.pairwise(times))
+    assert 1e-6 < times[0] < 5e-3
+    found = 2 * (machine.ranks - 1) / machine.ranks * 2**30 / times[-1] / 1e9
+    if busbw is None:  # not faster than what leaves a GPU, and not a hundred times slower than its network
+        assert found < 2 * machine.inside.bytes_per_s / 1e9
+        assert found > 0.01 * min(machine.inside.bytes_per_s, machine.between.bytes_per_s) / 1e9
+    else:
+        assert busbw / within < found < busbw * within
+
+
+def test_what_has_no_model_is_not_predicted() -> None:
+    with pytest.raises(PacelineError, match="tpu"):
+        part("reader").read(COLLECTIVE | {"device": "TPU v3"})
+
+
+def test_open_mpi_5_goes_by_levels_of_segments() -> None:
+    row = {"device": "CPU", "topology": "EDR", "nranks": "32", "nnodes": "4", "library": "Open MPI 5.0"}
+    machine = part("reader").read(COLLECTIVE | row)
+    one, sixteen = ([*part("model").costs(machine, "allreduce", n * 65536.0)] for n in (1.0, 16.0))
+    assert [cost.name for cost in one] == ["hierarchy"]
+    # eight ranks of a node: three messages of a segment up, two down; the slower of node and leaders 16 times
+    up_s = 3 * (65536 / 5e9 + 65536 * max(1e-10, 8 / (2 * 204.8e9 / 3) / 2))
+    assert sixteen[0].seconds() - one[0].seconds() > 15 * 0.9 * up_s
+
+
 def test_what_words_do_not_say_is_said() -> None:
     machine = part("reader").read(COLLECTIVE | {"nnodes": "2"})
     assert "no chip named" in machine.assumed[0]
@@ -149,6 +207,37 @@ def test_no_words_stop_the_reader(row: dict[str, str]) -> None:
     assert all(case.measured_s > 0 for system in found.systems for case in system.cases)
 
 
+WORDS = {
+    "device": ["", "CPU", "A100", "MI250X", "KNL 7250", "T4", "GB200 NVL72", "Xeon", "K80", "L40S", "GH200"],
+    "topology": [
+        "",
+        "NVSwitch",
+        "PCIe3 dual root",
+        "2 CPU sockets x 4 GPUs",
+        "EFA",
+        "OPA",
+        "HDR",
+        "1GbE",
+        "NVL bridge",
+    ],
+    "library": ["", "NCCL 2.0", "RCCL", "Open MPI 5.0", "OpenMPI", "Intel MPI", "gloo", "MLSL", "Horovod"],
+    "algorithm": ["", "ring", "tree", "NVLS", "recursive doubling", "allreduce_ring", "halving-doubling"],
+    "collective": ["allreduce", "allgather", "broadcast", "reduce_scatter", "alltoall", "reduce"],
+    "nranks": ["2", "3", "8", "72", "96"],
+    "nnodes": ["1", "2", "3"],
+}
+
+
+@given(row=st.fixed_dictionaries({column: st.sampled_from(words) for column, words in WORDS.items()}))
+def test_known_words_in_any_mix_are_predicted_or_refused(row: dict[str, str]) -> None:
+    systems = part("systems")
+    rows = [COLLECTIVE | row | {"bytes": str(4**n)} for n in (1, 7, 14)]
+    found = systems.section(rows, systems.collective_case, "system")
+    times = [min(map(sum, case.ways)) for system in found.systems for case in system.cases]
+    assert len(times) + len(found.skipped) == 3
+    assert all(0 < seconds < 1e3 for seconds in times)
+
+
 @given(row=st.fixed_dictionaries(dict.fromkeys(THROUGHPUT, TEXT)))
 def test_no_words_stop_throughput(row: dict[str, str]) -> None:
     systems = part("systems")
@@ -172,6 +261,26 @@ def test_the_fit_finds_what_made_the_times(latency: float, bandwidth: float, bas
     found = fit.fitted(ways, made)
     # the pull towards the catalogue costs at most 5 %
     assert fit.mean_error(fit.predicted_s(ways, found), made) < 0.05
+
+
+def test_software_without_a_vendor_s_library_is_slower_unless_the_device_s_own_rows_say_it() -> None:
+    training = part("training")
+    row = {"device": "TitanX (Maxwell)", "model": "vgg11"}
+    plain, own, early = (
+        sum(training.gradient_parts_s(training.job_of(THROUGHPUT | row | words), frozenset({"titanx-maxwell"})))
+        for words in ({}, {"framework": "Caffe native"}, {"framework": "cuDNN R2"})
+    )
+    # layers bound by memory take as long; the others 3.2 and 2.1 times
+    assert 2.0 < own / plain <= 3.2 and 1.5 < early / plain <= 2.1
+    known = {"device": "TitanX (Maxwell)", "model": "vgg16", "framework": "Caffe native"}
+    told = training.gradient_parts_s(training.job_of(THROUGHPUT | known))
+    assert told == training.gradient_parts_s(training.job_of(THROUGHPUT | known | {"framework": "Torch"}))
+
+
+def test_a_guessed_precision_is_none() -> None:
+    job_of = part("training").job_of
+    assert job_of(THROUGHPUT | {"precision": "mixed?"}).precision == "fp32"
+    assert job_of(THROUGHPUT | {"precision": "mixed"}).precision == "amp"
 
 
 def test_errors_are_means_of_means(tmp_path: Path) -> None:

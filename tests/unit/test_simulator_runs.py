@@ -23,8 +23,10 @@ from paceline.records.store import read_run, save
 from paceline.records.summary import SMOOTHING
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.fields import COLLECTIVES
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork, NoCost
+from paceline.simulator.patterns import PATTERNS
 from paceline.simulator.run import simulate
 from paceline.topologies.profile import Profile
 from tests.clusters import fixed_costs, star
@@ -220,3 +222,19 @@ def test_a_profile_predicts_its_machine() -> None:
     updates = server.tables.updates
     assert updates["time_s"].diff()[1:].tolist() == pytest.approx([2.0] * (len(updates) - 1))
     assert updates["time_s"][0] == pytest.approx(0.25 + 0.02 + 0.5 + 2.0)
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_its_collectives_took(tmp_path: Path) -> None:
+    scenario = load("quickstart", ["stop.epochs=1", "cluster.network.library=gloo"], algorithms=["sync-sgd"])
+    (run,) = simulate(scenario, keep=lambda run: save(run, tmp_path))
+    assert run.path is not None
+    (taken,) = read_run(run.path).machine["collectives"]
+    assert (taken["kind"], taken["algorithm"], taken["protocol"]) == ("AllReduce", "ring", "segments")
+    assert taken["ranks"] == 4 and taken["bytes"] > 0 and taken["predicted_s"] > 0.0
+
+
+def test_scenarios_offer_the_patterns_that_there_are() -> None:
+    assert set(COLLECTIVES) == {"auto", *PATTERNS["AllReduce"]}

@@ -1,0 +1,157 @@
+"""Libraries' protocols on uniform fabrics: closed forms with a protocol's base, steps, share and limit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from paceline.algorithms.values import Group, Rank
+from paceline.simulator.patterns import PATTERNS
+from paceline.simulator.perform import alone_s
+from paceline.simulator.performance import Play
+from paceline.simulator.protocols import Way, governed, patterns_of, transport_of, ways
+from paceline.simulator.tuning import Choice, Tuner
+from paceline.topologies.libraries import LATENCY_US, LIBRARIES, Protocol
+from paceline.topologies.links import LINKS
+from paceline.topologies.networks import star
+from tests.closed_form.test_patterns import play
+from tests.replay import Uniform
+
+NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
+ALPHA_S, BYTES_PER_S, GAMMA = 1.3e-6, 1e9, 0.11e-9
+
+
+def uniform(p: int) -> Uniform:
+    return Uniform(p, alpha_s=ALPHA_S, bytes_per_s=BYTES_PER_S, reduce_s_per_byte=GAMMA)
+
+
+def group(p: int) -> Group:
+    return Group(tuple(map(Rank, range(p))))
+
+
+def close(expected: float) -> object:
+    return pytest.approx(expected, rel=1e-9, abs=0.0)
+
+
+def picked(p: int, nbytes: float, library: str, pattern: str = "auto", transport: str = "any") -> tuple[Choice, float]:
+    """What a library takes for an all-reduce, and how long that takes."""
+    fabric = uniform(p)
+    tuner = Tuner(fabric, pattern, library, transport)
+    one = tuner.play("AllReduce", group(p), nbytes)
+    return tuner.choices["AllReduce", group(p), nbytes], float(alone_s(one, fabric).max())
+
+
+@pytest.mark.parametrize("p", NUMBERS)
+@pytest.mark.parametrize("pattern", ["ring", "recursive-doubling"])
+def test_a_protocol_of_all_kinds_of_cost(p: int, pattern: str) -> None:
+    """base + steps · step + bytes / (share · rate) + γ: a ring has 2 (p − 1) steps of n/p bytes, half of them added."""
+    one = Protocol(name="one", base_s=7e-6, step_s={"network": 3e-6}, bandwidth_factor=0.5, provenance="a test's own")
+    fabric, nbytes = uniform(p), 1e6
+    found = alone_s(governed(play("AllReduce", pattern, fabric, nbytes), Way((one,))), fabric).max()
+    plain = Uniform(p, alpha_s=3e-6, bytes_per_s=0.5 * BYTES_PER_S, reduce_s_per_byte=GAMMA)
+    assert found == close(7e-6 + alone_s(play("AllReduce", pattern, plain, nbytes), plain).max())
+    if pattern == "ring":
+        steps, moved = 2 * (p - 1), 2 * (p - 1) / p * nbytes
+        assert found == close(7e-6 + steps * 3e-6 + moved / (0.5 * BYTES_PER_S) + moved / 2 * GAMMA)
+
+
+@pytest.mark.parametrize("p", NUMBERS)
+def test_gloo_moves_no_more_than_a_core_can(p: int) -> None:
+    (segments,) = LIBRARIES["gloo"].protocols
+    fast, nbytes = uniform(p), 1e7
+    fast.capacity = dict.fromkeys(fast.capacity, 100000000000.0)
+    found = alone_s(governed(play("AllReduce", "ring", fast, nbytes), Way((segments,))), fast).max()
+    step_s, moved = ALPHA_S + segments.step_extra_s, 2 * (p - 1) / p * nbytes
+    assert found == close(2 * (p - 1) * step_s + moved / segments.limit_bytes_per_s + moved / 2 * GAMMA)
+
+
+def test_two_messages_on_one_port_carry_half_each_of_what_the_protocol_leaves() -> None:
+    """A share of what is sent is data, however many share the port."""
+    one = Protocol(name="one", bandwidth_factor=0.5, step_s={"network": 0.0}, provenance="a test's own")
+    fabric = Uniform(4, alpha_s=0.0, bytes_per_s=1000.0, per_node=2)
+    both = play("AllReduce", "two-level", fabric, 4000.0)
+    assert alone_s(governed(both, Way((one,))), fabric).max() > alone_s(both, fabric).max() * 1.8
+
+
+@pytest.mark.parametrize("nbytes", [8, 1e4, 1e6, 1e8])
+def test_nccl_takes_the_cheapest_of_its_rings_and_trees(nbytes: float) -> None:
+    p = 8
+    choice, seconds = picked(p, nbytes, "nccl")
+    expected_s = {}
+    for protocol, share in (("LL", 0.5), ("LL128", 0.92), ("Simple", 1.0)):
+        base_us, _, _, step_us = LATENCY_US["ring", protocol]
+        moved = 2 * (p - 1) / p * nbytes
+        steps_s = 2 * (p - 1) * step_us * 1e-6
+        expected_s[f"ring/{protocol}"] = base_us * 1e-6 + steps_s + moved / share / BYTES_PER_S + moved / 2 * GAMMA
+    known = {f"{choice.algorithm}/{choice.protocol}": choice.predicted_s, **choice.others_s}
+    assert len(known) == 6 and {label.split("/")[0] for label in known} == {"ring", "double-tree"}
+    for label, expected in expected_s.items():
+        assert known[label] == close(expected)
+    assert choice.predicted_s == min(known.values())
+    if choice.algorithm == "ring":
+        assert seconds == close(choice.predicted_s)
+
+
+def test_nccl_changes_protocol_with_size() -> None:
+    small, large = picked(8, 256, "nccl")[0], picked(8, 1e8, "nccl")[0]
+    assert (small.protocol, large.algorithm, large.protocol) == ("LL", "ring", "Simple")
+
+
+def test_mpi_decides_by_its_table() -> None:
+    for p, nbytes in ((144, 65536.0), (144, 2.0**20), (6, 1e5), (2, 1e3)):
+        decided = LIBRARIES["mpi"].algorithm(p, nbytes)
+        assert picked(p, nbytes, "mpi")[0].algorithm in (decided, "binomial-tree")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "transport", "protocol", "latencies"),
+    [
+        (1e3, "any", "eager", 1.0),
+        (1e6, "any", "rendezvous", 3.0),
+        (1e3, "tcp", "packet", 1.0),
+        (1e5, "tcp", "packets", 2.0),
+    ],
+)
+def test_mpi_goes_by_the_size_of_each_message(nbytes: float, transport: str, protocol: str, latencies: float) -> None:
+    p = 8
+    choice, seconds = picked(p, nbytes, "mpi", "ring", transport)
+    moved = 2 * (p - 1) / p * nbytes
+    assert choice.protocol == protocol
+    assert seconds == close(2 * (p - 1) * latencies * ALPHA_S + moved / BYTES_PER_S + moved / 2 * GAMMA)
+
+
+def test_messages_of_several_sizes_each_go_by_their_own() -> None:
+    choice, _ = picked(8, 40_000.0, "mpi", "halving-doubling")
+    assert choice.protocol == "eager+rendezvous"
+
+
+def test_plain_costs_nothing_of_its_own() -> None:
+    choice, _ = picked(8, 1e6, "plain")
+    assert choice.protocol is None
+    assert "ring" in {choice.algorithm, *choice.others_s}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_library_can_do_every_kind(library: str) -> None:
+    fabric = uniform(5)
+    tuner = Tuner(fabric, "auto", library)
+    for kind in PATTERNS:
+        one = tuner.play(kind, group(5), 1000.0)
+        assert isinstance(one, Play) and math.isfinite(alone_s(one, fabric).max())
+    assert set(patterns_of(LIBRARIES[library])) & set(PATTERNS["AllReduce"])
+    assert all(ways(LIBRARIES[library], name, "tcp") for name in PATTERNS["AllReduce"])
+
+
+def test_the_transport_is_told_from_the_links() -> None:
+    assert transport_of(star(hosts=2, link=LINKS["eth-10g"])) == "tcp"
+    assert transport_of(star(hosts=2, link=LINKS["eth-100g-roce"])) == "any"
+
+
+def test_what_would_be_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.simulator.tuning.MOST_MESSAGES", 40)
+    tuner = Tuner(Uniform(16, per_node=4))
+    tuner.play("AllReduce", group(16), 1e6)
+    (choice,) = tuner.choices.values()
+    assert choice.left_out["double-tree"] > 40 and "double-tree" not in choice.others_s
+    assert choice.record()["left_out"] == choice.left_out
