@@ -20,9 +20,9 @@ import numpy as np
 import simpy
 
 from paceline.simulator.fabric import Fabric
-from paceline.simulator.flows import Flows, Port
+from paceline.simulator.flows import Port
 from paceline.simulator.perform import alone_s
-from paceline.simulator.performance import Carry, Performance, Play
+from paceline.simulator.performance import Carry, Performance, Play, on_its_own
 
 
 @dataclass(eq=False, slots=True)
@@ -166,14 +166,8 @@ class Concert:
         if not turn.alone:
             return
         elapsed_s = self._env.now - turn.begun_s
-        env = simpy.Environment(-turn.play.base_s)
-        flows = Flows(env, self._fabric.capacity)
-        performance = Performance(
-            env,
-            lambda _one, _other, nbytes, path: flows.begin(path.ports, nbytes, path.limit_bytes_per_s),
-            turn.play,
-            np.zeros(len(turn.play.ranks)),
-        )
+        entries_s = np.zeros(len(turn.play.ranks))
+        env, flows, performance = on_its_own(turn.play, self._fabric.capacity, entries_s, -turn.play.base_s)
         if elapsed_s > 0.0:
             env.run(elapsed_s - turn.play.base_s)
         if performance.done.triggered:

@@ -20,13 +20,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from paceline.simulator.courses import Courses, Numbers
 from paceline.simulator.fabric import Fabric
-from paceline.simulator.flows import Flows
-from paceline.simulator.performance import Performance, Play
+from paceline.simulator.performance import Performance, Play, on_its_own
 from paceline.simulator.recital import Entered, recital
 from paceline.simulator.rounds import Amounts, Pattern, Places, Rounds
 
@@ -173,11 +171,7 @@ def _shift(steps: Amounts) -> float | None:
 
 def played(play: Play, fabric: Fabric, entries_s: Amounts) -> Performance:
     """The whole pattern, message by message, on a network of its own: what `recital` says, by way of SimPy."""
-    env = simpy.Environment(0.0)
-    flows = Flows(env, fabric.capacity)
-    performance = Performance(
-        env, lambda _one, _other, nbytes, path: flows.begin(path.ports, nbytes, path.limit_bytes_per_s), play, entries_s
-    )
+    env, _, performance = on_its_own(play, fabric.capacity, entries_s)
     env.run(performance.done)
     return performance
 

@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,7 @@ import simpy
 from paceline.algorithms.values import Rank
 from paceline.simulator.courses import Courses, courses
 from paceline.simulator.fabric import Path
-from paceline.simulator.flows import Port
+from paceline.simulator.flows import Flows, Port
 from paceline.simulator.rounds import Amounts, Pattern, Rounds
 
 Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
@@ -166,6 +166,25 @@ class Performance:
         self._open -= 1
         if not self._open:
             self.done.succeed()
+
+
+def on_its_own(
+    play: Play, capacity: Mapping[Port, float], entries_s: Amounts, begun_s: float = 0.0
+) -> tuple[simpy.Environment, Flows, Performance]:
+    """A performance on a network that nobody else uses, yet to be run, with its clock and its flows.
+
+    Args:
+        capacity: bytes per second of every port.
+        entries_s: when each rank comes.
+        begun_s: the time that the clock shows.
+    """
+    env = simpy.Environment(begun_s)
+    flows = Flows(env, capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    return env, flows, Performance(env, carry, play, entries_s)
 
 
 def _or(entries_s: Amounts | None, play: Play, now_s: float) -> Sequence[float]:

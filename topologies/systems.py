@@ -53,7 +53,7 @@ def summit(*, nodes: int = 36) -> Graph:
     >>> len(summit(nodes=36).endpoints)
     216
     """
-    leaves = max(2, -(-whole("nodes", nodes, 2, 4608) // 18))
+    leaves = _leaves(nodes, 4608, 18)
     network = leaf_spine(
         leaves=leaves, spines=6, hosts_per_leaf=18, link="ib-edr", uplink="ib-edr", cables=2, uplinks=6
     )
@@ -62,6 +62,11 @@ def summit(*, nodes: int = 36) -> Graph:
         "spines INFERENCE"
     )
     return compose("summit", network, ac922_node(), where)
+
+
+def _leaves(nodes: int, most: int, each: int) -> int:
+    """How many leaf switches so many nodes fill, two at least."""
+    return max(2, -(-whole("nodes", nodes, 2, most) // each))
 
 
 def minsky(*, nodes: int = 32) -> Graph:
@@ -152,7 +157,7 @@ def tianhe2(*, nodes: int = 56) -> Graph:
     >>> len(tianhe2().endpoints)
     168
     """
-    leaves = max(2, -(-whole("nodes", nodes, 2, 16000) // 28))
+    leaves = _leaves(nodes, 16000, 28)
     network = leaf_spine(leaves=leaves, spines=13, hosts_per_leaf=28, link="th-express2", uplink="th-express2")
     where = (
         "16000 nodes FOUND (SMPI, TPDS); 13 core switches of 576 ports MEMORY high; 28 nodes a leaf INFERENCE from "
@@ -187,7 +192,7 @@ def sandy_bridge_ib(*, nodes: int = 64) -> Graph:
     >>> len(sandy_bridge_ib().endpoints)
     128
     """
-    leaves = max(2, -(-whole("nodes", nodes, 2, 256) // 16))
+    leaves = _leaves(nodes, 256, 16)
     network = leaf_spine(leaves=leaves, spines=2, hosts_per_leaf=16, link="ib-fdr", uplink="ib-fdr", uplinks=8)
     where = (
         "64 nodes of 16 threads FOUND (run scripts); Sandy Bridge on InfiniBand FOUND (abstract); FDR and a "
