@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -33,7 +34,7 @@ class SequentialSgd(Descent):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = self.rule
+        rule = self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -58,7 +59,7 @@ class SyncSgd(Descent):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = self.rule
+        rule = self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.method import Descent, Guarantee, Me, Notion
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -57,11 +58,11 @@ class Agd(Descent):
     """d, in steps; provenance: ours, the delays of the paper were not found"""
 
     def begin(self, me: Me, vector: Any) -> Delayed:
-        return Delayed(0, Weights(vector, 0), memory=self.rule.init(vector))
+        return Delayed(0, Weights(vector, 0), memory=self.rule(me.layout.layers).init(vector))
 
     @program
     def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
-        rule = self.rule
+        rule = self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     Applied,
     Broadcast,
@@ -36,14 +37,13 @@ class Exchange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elastic(Method):
+class Elastic(Descent):
     """What the EASGD family shares.
 
     The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α
     itself.
     """
 
-    rate: float = 0.1
     moving_rate: float = 0.9
     """β of Zhang, Choromanska, LeCun, NIPS'15 (their default)"""
     elastic: float | None = None
@@ -72,7 +72,7 @@ class Easgd(Elastic):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        server, alpha = server_of(me), self.alpha(me)
+        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             centre = (yield from Receive(server)).value
             if isinstance(centre, Stop):
@@ -82,8 +82,9 @@ class Easgd(Elastic):
             before = state.weights.vector
             yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
             yield from Work("update", before.nbytes)
-            vector = before - self.rate * gradient.vector - alpha * (before - centre.vector)
-            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            vector = stepped - alpha * (before - centre.vector)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), memory)
         return state
 
     @program
@@ -110,6 +111,7 @@ class Elastically:
     step: int
     weights: Weights
     centre: Weights
+    memory: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +130,11 @@ class SyncEasgd3(Elastic):
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
 
     def begin(self, me: Me, vector: Any) -> Elastically:
-        return Elastically(0, Weights(vector, 0), Weights(vector, 0))
+        return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
     def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
-        alpha, master = self.alpha(me), me.workers.ranks[0]
+        alpha, master, rule = self.alpha(me), me.workers.ranks[0], self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             before = state.weights.vector
             down = yield from Start(
@@ -143,11 +145,13 @@ class SyncEasgd3(Elastic):
             gradient = yield from Gradient(state.weights, batch)
             centre, total = (yield from Wait(down)), (yield from Wait(up))
             yield from Work("update", before.nbytes)
-            vector = before - self.rate * gradient.vector - alpha * (before - centre)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            vector = stepped - alpha * (before - centre)
             if total is not None:
                 centre = centre + alpha * (total - len(me.workers) * centre)
             version = yield from Applied(
                 Weights(centre, state.centre.version), [gradient.contribution(version=state.centre.version)]
             )
-            state = Elastically(step.number + 1, Weights(vector, state.weights.version + 1), Weights(centre, version))
+            weights = Weights(vector, state.weights.version + 1)
+            state = Elastically(step.number + 1, weights, Weights(centre, version), memory)
         return state

@@ -110,12 +110,15 @@ class Job:
 
     @property
     def samples_per_step(self) -> int:
-        """Samples that one step of the keeper stands for: everybody's for a worker's, one batch for a server's."""
-        return self.batch if self.method.has_server else self.batch * self.workers
+        """Samples that one step of the keeper's role stands for."""
+        return self.method.samples_per_step(self.batch, self.workers)
 
     @property
     def limit(self) -> int | None:
-        """Steps of the keeper's role after which the sample budget is spent, rounded up; None without one."""
+        """Steps of the keeper's role after which the sample budget is spent, rounded up; None without one.
+
+        Of all workers together where they step independently.
+        """
         if self.budget.samples is None:
             return None
         return -(-self.budget.samples // self.samples_per_step)

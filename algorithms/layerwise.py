@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -16,7 +18,8 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Weights, join
+from paceline.algorithms.rules import Chain
+from paceline.algorithms.values import Layer, Weights, join
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +34,17 @@ class LayerwiseSgd(Descent):
     source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel), waiting before the update"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
+    def rules(self, me: Me) -> list[Chain]:
+        """Each layer's own rule, first layer first: it sees that layer's slice alone."""
+        return [self.rule([Layer(layer.name, 0, layer.stop - layer.start)]) for layer in me.layout.layers]
+
+    def begin(self, me: Me, vector: Any) -> Replica:
+        layers = zip(self.rules(me), me.layout.layers, strict=True)
+        return Replica(0, Weights(vector, 0), tuple(rule.init(vector[layer.part]) for rule, layer in layers))
+
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule, layers = self.rule, me.layout.layers
+        rules, layers = self.rules(me), me.layout.layers
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             parts = yield from LayerGradients(state.weights, batch)
@@ -43,14 +54,13 @@ class LayerwiseSgd(Descent):
                 key = f"gradient {step.number} {layer.name}"
                 means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key))))
             updated, memories = [], []
-            for layer, mean in zip(reversed(layers), means, strict=True):
+            for layer, rule, own, mean in zip(layers[::-1], rules[::-1], state.memory[::-1], means, strict=True):
                 reduced = yield from Wait(mean)
                 yield from Work("update", reduced.nbytes)
-                before = None if state.memory is None else state.memory[layer.part]
-                vector, memory = rule.update(state.weights.vector[layer.part], reduced, before)
-                updated.append(vector)
-                memories.append(memory)
-            vector, memory = join(updated[::-1]), None if state.memory is None else join(memories[::-1])
+                part, own = rule.update(state.weights.vector[layer.part], reduced, own)
+                updated.append(part)
+                memories.append(own)
+            vector, memory = join(updated[::-1]), tuple(memories[::-1])
             version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version), memory)
         return state

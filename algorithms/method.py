@@ -7,15 +7,16 @@ ranks; everything that changes is in the states.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.program import Routine
-from paceline.algorithms.rules import Sgd
-from paceline.algorithms.values import Group, Layout, Rank, Weights
+from paceline.algorithms.rules import Chain, Scale, Transform, Velocity
+from paceline.algorithms.values import Group, Layer, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
 
@@ -27,19 +28,7 @@ class Notion(Enum):
     VERSION_LAG = "server updates between reading the weights and applying the gradient"
     EXCHANGE_LAG = "centre updates between reading the centre and the landing of the elastic delta"
     LOCAL_AGE = "local steps since the last average of everyone"
-
-
-class Guarantee(Enum):
-    """What a method promises, in words that a checker can read."""
-
-    DETERMINISTIC = "the same seed gives the same weights, whoever is slow"
-    SYNCHRONOUS = "every gradient is applied at the version it was computed at"
-    EXACT_DELAY = "every gradient is applied exactly `delay` steps after it was computed"
-    REPLICAS_EQUAL = "all workers hold the same weights after every step"
-    REPLICAS_MEET = "all workers hold the same weights after every average of everyone"
-    ROUND_ROBIN = "exchanges come in rank order"
-    CONSERVES_SUM = "without gradients, centre plus workers is constant"
-    CONSERVES_MESSAGES = "what is sent is applied, in flight or dropped"
+    PEER_AGE = "steps by which the weights received from a peer are older than one's own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +40,8 @@ class Me:
     workers: Group
     node: Group
     """the workers on this rank's node"""
+    leaders: Group
+    """the first worker of every node"""
     everyone: Group
     server: Rank | None
     layout: Layout
@@ -89,6 +80,10 @@ class Method(ABC):
     has_server: ClassVar[bool] = False
     alone: ClassVar[bool] = False
     """uses one worker, whatever the cluster has"""
+    independent: ClassVar[bool] = False
+    """workers wait for nobody: the budget is everybody's together, and each stops at the first `Next` after its end"""
+    shared: ClassVar[bool] = False
+    """the weights being learned lie in memory that all workers share; every worker's `Applied` moves their version"""
 
     @property
     def keeper(self) -> Role:
@@ -98,6 +93,17 @@ class Method(ABC):
     @property
     def deterministic(self) -> bool:
         return Guarantee.DETERMINISTIC in self.guarantees
+
+    def samples_per_step(self, batch: int, workers: int) -> int:
+        """Samples that one step of the keeper's role stands for.
+
+        Everybody's for a worker's step, one batch for a server's or where workers step independently.
+        """
+        return batch if self.has_server or self.independent else batch * workers
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        """The figures of those guarantees that have one, for this number of workers."""
+        return {}
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         """What is wrong with these hyper-parameters for workers placed on these nodes; empty if nothing.
@@ -136,13 +142,13 @@ class Descent(Method):
     momentum: float = 0.0
     """μ of heavy ball, kept by each replica for itself; 0 is plain SGD"""
 
-    @property
-    def rule(self) -> Sgd:
-        """How a gradient becomes a step."""
-        return Sgd(self.rate, self.momentum)
+    def rule(self, layers: Sequence[Layer]) -> Chain:
+        """How a gradient becomes a step, for vectors in which these layers lie."""
+        velocity: tuple[Transform, ...] = (Velocity(self.momentum),) if self.momentum else ()
+        return Chain((Scale(self.rate), *velocity), layers)
 
     def begin(self, me: Me, vector: Any) -> Any:
-        return Replica(0, Weights(vector, 0), self.rule.init(vector))
+        return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
 
 def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[Me, ...]:
@@ -156,8 +162,9 @@ def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tup
     workers = Group(tuple(rank for node in nodes for rank in node))
     server = Rank(len(workers)) if method.has_server else None
     everyone = Group((*workers.ranks, server)) if server is not None else workers
+    leaders = Group(tuple(node[0] for node in nodes))
     mine = {rank: Group(tuple(node)) for node in nodes for rank in node}
-    team = [Me(rank, "worker", workers, mine[rank], everyone, server, layout) for rank in workers]
+    team = [Me(rank, "worker", workers, mine[rank], leaders, everyone, server, layout) for rank in workers]
     if server is not None:
-        team.append(Me(server, "server", workers, Group((server,)), everyone, server, layout))
+        team.append(Me(server, "server", workers, Group((server,)), leaders, everyone, server, layout))
     return tuple(team)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
@@ -63,7 +64,7 @@ class HbsSgd(Descent):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rule, near = self.rule, self.group_of(me)
+        rule, near = self.rule(me.layout.layers), self.group_of(me)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)

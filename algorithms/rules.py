@@ -1,23 +1,62 @@
-"""How a gradient becomes a step: pure functions in Optax's shape, `init` and `update`, used inside programs."""
+"""How a gradient becomes a step: pure functions in Optax's shape, `init` and `update`, composed by `Chain`.
+
+Rules of this file:
+
+* A transform takes what is to be subtracted from the weights, first the gradient itself, and answers what is to be
+  subtracted in its place. It has no state of its own: what it remembers goes in and comes out.
+* A rule works on a flat vector and knows where its layers lie; one that acts on each layer for itself (LARS) or on the
+  whole (clipping) says so.
+* Nothing here knows whose gradient it is or how old: programs scale stale gradients before they come here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from paceline.algorithms.values import Layer
 
 
 @dataclass(frozen=True, slots=True)
-class Sgd:
-    """Stochastic gradient descent, with heavy-ball momentum where `momentum` is not 0.
+class At:
+    """Where a step is taken: at these weights, as the step of this number, from 0."""
 
-    v ← μ v − η g,  x ← x + v   (papers' MSGD, equations (3) and (4) of You, Buluç, Demmel, SC'17)
+    vector: Any
+    number: int
+    layers: Sequence[Layer] = ()
+
+
+class Transform(Protocol):
+    """One link of a chain."""
+
+    def init(self, vector: Any) -> Any:
+        """What it remembers before the first step from `vector`; None if it remembers nothing."""
+        ...
+
+    def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
+        """What is to be subtracted instead of `change`, and what is remembered now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a chain remembers: the steps taken, and each link's own memory."""
+
+    number: int
+    links: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Transforms one after the other, then x ← x − what they make of the gradient.
 
     Args:
-        rate: η, per step.
-        momentum: μ, without unit; 0 is plain SGD and keeps no memory.
+        links: first to last; the last ones scale by the rate and keep the velocity.
+        layers: where the layers lie in the vectors that it is given.
 
     >>> import numpy as np
-    >>> x, rule = np.array([1.0]), Sgd(rate=0.5, momentum=0.5)
+    >>> x, rule = np.array([1.0]), Chain((Scale(0.5), Velocity(0.5)))
     >>> memory = rule.init(x)
     >>> for _ in range(2):
     ...     x, memory = rule.update(x, np.array([1.0]), memory)
@@ -25,16 +64,57 @@ class Sgd:
     -0.25
     """
 
+    links: tuple[Transform, ...]
+    layers: Sequence[Layer] = ()
+
+    def init(self, vector: Any) -> Memory:
+        """The memory before the first step from `vector`."""
+        return Memory(0, tuple(link.init(vector) for link in self.links))
+
+    def update(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
+        """The new vector and the new memory."""
+        at, change, kept = At(vector, memory.number, self.layers), gradient, []
+        for link, own in zip(self.links, memory.links, strict=True):
+            change, own = link.update(change, own, at)
+            kept.append(own)
+        return vector - change, Memory(memory.number + 1, tuple(kept))
+
+
+class Forgetful:
+    """A transform that remembers nothing."""
+
+    __slots__ = ()
+
+    def init(self, vector: Any) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Forgetful):
+    """Multiplies by the rate: η g."""
+
     rate: float
-    momentum: float = 0.0
+
+    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+        """η times the change."""
+        return self.rate * change, None
+
+
+@dataclass(frozen=True, slots=True)
+class Velocity:
+    """Heavy-ball momentum: v ← μ v + change, and v is what is subtracted.
+
+    With `Scale` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
+    Demmel, SC'17), with the opposite sign of V.
+    """
+
+    momentum: float
 
     def init(self, vector: Any) -> Any:
-        """The memory before the first step from `vector`: the velocity, or None without momentum."""
-        return 0.0 * vector if self.momentum else None
+        """A velocity of 0."""
+        return 0.0 * vector
 
-    def update(self, vector: Any, gradient: Any, memory: Any) -> tuple[Any, Any]:
-        """The new vector and the new memory."""
-        if memory is None:
-            return vector - self.rate * gradient, None
-        velocity = self.momentum * memory - self.rate * gradient
-        return vector + velocity, velocity
+    def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
+        """The velocity, twice: to be subtracted, and to be remembered."""
+        velocity = self.momentum * memory + change
+        return velocity, velocity

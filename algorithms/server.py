@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paceline.algorithms.method import Descent, Guarantee, Me, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     Applied,
     Gradient,
@@ -63,7 +64,7 @@ class AsyncSgd(Descent):
 
     @program
     def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = self.rule
+        rule = self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             message = yield from Receive()
             push: Push = message.value

@@ -32,9 +32,18 @@ class Doing(IntEnum):
 
 
 class Board:
-    """One row per rank."""
+    """One row per rank.
 
-    def __init__(self, ranks: int, keepers: Sequence[Rank]) -> None:
+    Args:
+        ranks: how many there are.
+        keepers: those whose steps are granted.
+        limit: steps after which none is granted; None without such a limit.
+        together: the keepers' steps count together, not each one's for itself.
+    """
+
+    def __init__(
+        self, ranks: int, keepers: Sequence[Rank], *, limit: int | None = None, together: bool = False
+    ) -> None:
         row = np.dtype(
             [
                 ("doing", "u1"),
@@ -53,14 +62,15 @@ class Board:
         self.common["stop_at"], self.common["lost"] = NEVER, -1
         self.rows["collectives"]["position"] = -1
         self._keepers = [int(rank) for rank in keepers]
+        self._limit, self._together = NEVER if limit is None else limit, together
         self._lock = multiprocessing.get_context("fork").Lock()
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
     def grant(self, rank: Rank, step: int) -> bool:
-        """Whether a keeper may begin this step; once granted, everyone may."""
+        """Whether a keeper may begin this step; once granted, everyone may, unless their steps count together."""
         with self._lock:
-            if step >= self.common["stop_at"][0]:
+            if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0]):
                 return False
             self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
             return True
@@ -68,7 +78,13 @@ class Board:
     def stop(self) -> None:
         """Ends the run after the last step that any keeper has begun."""
         with self._lock:
-            self.common["stop_at"] = min(self.common["stop_at"][0], self.rows["granted"][self._keepers].max())
+            self.common["stop_at"] = min(self.common["stop_at"][0], self._granted)
+
+    @property
+    def _granted(self) -> int:
+        """Steps that keepers have begun: the furthest one's, or all of theirs where they count together."""
+        granted = self.rows["granted"][self._keepers]
+        return int(granted.sum() if self._together else granted.max())
 
     @property
     def stopping(self) -> bool:

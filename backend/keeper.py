@@ -27,8 +27,6 @@ class Keeper:
         board.rows["step"][me.rank] = state.step
         self.station.recorder.breathe(now)
         if me.role == self.job.method.keeper:
-            if self.job.limit is not None and state.step >= self.job.limit:
-                return None
             if self.job.budget.seconds is not None and now >= self.job.budget.seconds:
                 board.stop()
             if not board.grant(me.rank, state.step):

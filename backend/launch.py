@@ -77,9 +77,10 @@ def run_job(launch: Launch) -> Trace:
     """
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
-    team, keeper_role = launch.job.team, launch.job.method.keeper
+    team, method = launch.job.team, launch.job.method
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
-    board = Board(len(team), [me.rank for me in team if me.role == keeper_role])
+    keepers = [me.rank for me in team if me.role == method.keeper]
+    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
     place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
     children: dict[int, Rank] = {}
     try:

@@ -79,7 +79,8 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
         return None
 
     def tell(step: int, elapsed_s: float) -> None:
-        spent = plan.job.budget.spent(samples=step * plan.job.samples_per_step, seconds=elapsed_s)
+        alike = plan.job.workers if plan.job.method.independent else 1
+        spent = plan.job.budget.spent(samples=step * plan.job.samples_per_step * alike, seconds=elapsed_s)
         progress(f"{plan.name}, step {step}", (number + spent) / of)
 
     return tell

@@ -28,7 +28,7 @@ from rich.table import Table
 
 import paceline
 from paceline.algorithms import METHODS
-from paceline.algorithms.method import Guarantee
+from paceline.algorithms.guarantees import Guarantee
 from paceline.reports.compare import Comparison, Line
 from paceline.reports.errors import number
 

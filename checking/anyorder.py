@@ -73,6 +73,8 @@ class AnyOrder(Driver):
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         super().__init__(job, deliver_at_once=deliver_at_once, start=start)
         self._streams: Counter[tuple[Rank, str]] = Counter()
+        self._begun: dict[Rank, int] = {}
+        """steps that each rank of the keeper's role has been let into"""
         self._learned = Learned(job, Schedule(every=1))
 
     def _can_go(self, task: Task) -> bool:
@@ -142,8 +144,10 @@ class AnyOrder(Driver):
     def _next(self, task: Task, op: Next) -> Step | None:
         step = op.state.step
         self._steps[task.me.rank] = step
-        if task.me.role == self.job.method.keeper and step >= self.limit:
-            return None
+        if task.me.role == self.job.method.keeper:
+            if (sum(self._begun.values()) if self.job.method.independent else step) >= self.limit:
+                return None
+            self._begun[task.me.rank] = step + 1
         return Step(step, self.job.samples(task.me, step))
 
     def _gradient(self, task: Task, op: Gradient) -> GradientResult:

@@ -43,7 +43,7 @@ def algorithms() -> Iterable[Item]:
             "name": name,
             "description": first_line(method),
             "staleness": method.notion.value,
-            "guarantees": sorted(guarantee.name.lower().replace("_", "-") for guarantee in method.guarantees),
+            "guarantees": sorted(guarantee.slug for guarantee in method.guarantees),
             "server": method.has_server,
             "hyperparameters": {field.name: field.default for field in dataclasses.fields(method)},
             "source": method.source,

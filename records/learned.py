@@ -49,8 +49,7 @@ class Learned:
     """
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
-        # A worker's update stands for everybody's: all apply theirs in the same step. A server's is one worker's.
-        self._alike = 1 if job.method.has_server else job.workers
+        self._job = job
         self._schedule = schedule
         self._samples = 0
         self._shown = -1
@@ -66,11 +65,25 @@ class Learned:
             rows: the update's rows, from the ledger.
             now_s: the run's clock.
         """
-        self._samples += self._alike * sum(row.samples for row in rows)
+        self._count(version, rows)
         if not op.advance:
             return None
         self.latest = Snapshot(now_s, version, self._samples, op.weights.vector)
         return self.show() if self._schedule.due(updates=version, samples=self._samples, time_s=now_s) else None
+
+    def _count(self, version: int, rows: Sequence[Update]) -> None:
+        """Counts the samples that are in the weights now.
+
+        A server knows what it applied. A worker's update stands for everybody's: all apply theirs in the same step, or,
+        where they step independently, about as many. The version of shared weights counts everybody's updates.
+        """
+        job, method = self._job, self._job.method
+        if method.has_server:
+            self._samples += sum(row.samples for row in rows)
+        elif method.shared:
+            self._samples = version * job.samples_per_step
+        else:
+            self._samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
 
     def show(self) -> Snapshot | None:
         """The latest weights, at the start and the end of a run: None if they have been shown already."""

@@ -3,7 +3,8 @@
 Rules of this file:
 
 * Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
-* Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far.
+* Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far;
+  where workers step independently, their steps are counted together, and nobody gets another one.
 * Evaluation costs no virtual time. It happens afterwards, except where an accuracy decides when the run stops.
 """
 
@@ -34,7 +35,7 @@ class Keeper:
         self.role, self.rank = job.method.keeper, job.keeper
         self._stop_at: float = math.inf if job.limit is None else job.limit
         self._granted = 0
-        """steps that the keeper's role has been let into: the number of the next one"""
+        """steps that the keeper's role has been let into: the number of the next one, or of all workers' together"""
         self._keep(self.learned.show())
 
     def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
@@ -44,9 +45,10 @@ class Keeper:
             seconds = self.job.budget.seconds
             if seconds is not None and now_s >= seconds:
                 self.stop()
-            if state.step >= self._stop_at:
+            position = self._granted if self.job.method.independent else state.step
+            if position >= self._stop_at:
                 return None
-            self._granted = max(self._granted, state.step + 1)
+            self._granted = max(self._granted, position + 1)
             if self.progress is not None and me.rank == self.rank:
                 self.progress(self.learned.latest.samples, now_s)
         return Step(state.step, self.job.samples(me, state.step))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Me, Method, Notion, Replica
 from paceline.algorithms.program import Routine
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule, Trace

@@ -96,5 +96,18 @@ def job_of(
     placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
     count = sum(map(len, placed)) if not method.alone else 1
     batch = 8
-    samples = None if steps is None else steps * batch * (1 if method.has_server else count)
+    samples = None if steps is None else steps * method.samples_per_step(batch, count)
     return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)
+
+
+UNLIKE = [[0, 1], [2], [3, 4]]
+TWO_BY_TWO = [[0, 1], [2, 3]]
+ONE_NODE = [[0, 1, 2, 3]]
+
+
+def nodes_for(method: Method, *wanted: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """The first of these placements, then of two nodes and of one, that suits the method."""
+    for nodes in (*wanted, TWO_BY_TWO, ONE_NODE):
+        if not method.problems([[Rank(rank) for rank in node] for node in nodes]):
+            return nodes
+    raise AssertionError(f"{method.name} suits no placement of {wanted}")

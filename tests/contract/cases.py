@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
-from paceline.algorithms.method import Guarantee, Me, Method, Notion, Replica
+from paceline.algorithms.method import Me, Method, Notion, Replica
 from paceline.algorithms.operations import Barrier, Next
 from paceline.algorithms.program import Program, Routine, program
 from paceline.algorithms.values import Rank, Step

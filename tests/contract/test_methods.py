@@ -10,8 +10,9 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.delayed import Agd
+from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
-from paceline.algorithms.method import Guarantee, Method
+from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.trace import Trace

@@ -125,7 +125,7 @@ class StaleReply(EasgdApart):
             newest = (yield from Receive(server)).value
             if isinstance(newest, Stop):
                 return state
-            centre = newest if state.memory is None else state.memory
+            centre = state.memory if isinstance(state.memory, Weights) else newest
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector

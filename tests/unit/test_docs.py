@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.method import RANGES, Guarantee, Notion
+from paceline.algorithms.method import RANGES, Descent, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
 from paceline.records.store import describe
@@ -27,7 +27,7 @@ from paceline.scenarios import load
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
 from tests.made_up import run
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, job_of, nodes_for
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,19 +91,13 @@ def test_the_notion_is_the_methods(name: str) -> None:
 def test_the_guarantees_are_the_methods(name: str) -> None:
     section = page_of(name).partition("## Guarantees\n")[2].partition("\n## ")[0]
     said = dict(re.findall(r"^- `([\w-]+)`: (.+)$", section, re.MULTILINE))
-    assert said == {slug(guarantee): guarantee.value for guarantee in METHODS[name].guarantees}
+    assert said == {guarantee.slug: guarantee.value for guarantee in METHODS[name].guarantees}
 
 
-def slug(guarantee: Guarantee) -> str:
-    return guarantee.name.lower().replace("_", "-")
-
-
-@EVERY_METHOD
-def test_the_hyperparameters_are_the_methods(name: str) -> None:
-    """Names, order, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
-    rows = table(page_of(name), "name | default")
-    known = fields(METHODS[name])
+def shown_and_known(page: str, known: Sequence[Any]) -> None:
+    """Names, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
     assert MISSING not in [field.default for field in known]
+    rows = table(page, "name | default") if known else []
     said = {row[0]: yaml.safe_load(row[1]) for row in rows}
     assert said == {field.name: field.default for field in known}
     assert {row[0]: row[2] for row in rows if row[0] in RANGES} == {
@@ -113,18 +107,38 @@ def test_the_hyperparameters_are_the_methods(name: str) -> None:
 
 
 @EVERY_METHOD
+def test_the_hyperparameters_are_the_methods(name: str) -> None:
+    """A method's page has its own ones and those with a default of its own; docs/rules.md has those that all share."""
+    shared = {field.name: field.default for field in fields(Descent)}
+    shown_and_known(
+        page_of(name), [own for own in fields(METHODS[name]) if shared.get(own.name, MISSING) != own.default]
+    )
+    assert "(../rules.md)" in page_of(name)
+
+
+def test_the_shared_hyperparameters_are_those_of_descent() -> None:
+    shown_and_known((ROOT / "docs/rules.md").read_text(encoding="utf-8"), fields(Descent))
+
+
+@EVERY_METHOD
 def test_the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
-    """What eight further steps of four workers on two nodes add to a simulated run, whatever its ends cost."""
+    """What eight further steps of four workers on two nodes add to a simulated run, whatever its ends cost.
+
+    A formula may use P workers, S of them on each of N nodes, n bytes of weights, and the hyper-parameters.
+    """
     method = METHODS[name]()
-    workers = 1 if method.alone else 4
+    nodes = nodes_for(method)
+    workers = 1 if method.alone else sum(map(len, nodes))
     sent = []
     for steps in (8, 16):
-        job = job_of(method, steps=steps * (workers if method.has_server else 1), nodes=[[0, 1], [2, 3]])
+        keepers = steps * workers * 8 // method.samples_per_step(8, workers)
+        job = job_of(method, steps=keepers, nodes=nodes)
         trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
         sent.append(int(assemble(trace, population=64).spans["bytes"].sum()))
     formula = re.search(r"^\| bytes sent per step \| `([^`]+)`", page_of(name), re.MULTILINE)
     assert formula is not None
-    values = {"P": workers, "S": 2, "n": job.learner.initial().nbytes, "k1": 2, "k2": 8}
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    values |= {"P": workers, "S": len(nodes[0]), "N": len(nodes), "n": job.learner.initial().nbytes}
     assert eval(formula[1], {"__builtins__": {}}, values) == (sent[1] - sent[0]) / 8
 
 

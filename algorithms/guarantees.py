@@ -1,0 +1,41 @@
+"""What methods promise, in one vocabulary: `paceline.checking.guarantees` reads it and holds runs to it.
+
+Rules of this file:
+
+* A guarantee says something about every run, whatever the cluster, the order of messages and the seed.
+* One that needs a figure ("at most so many") takes it from the method's `bounds`, since it follows from
+  hyper-parameters and the number of workers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Guarantee(Enum):
+    """What a method promises, in words that a checker can read."""
+
+    DETERMINISTIC = "the same seed gives the same weights, whoever is slow"
+    SYNCHRONOUS = "every gradient is applied at the version it was computed at"
+    EXACT_DELAY = "every gradient is applied exactly `delay` steps after it was computed"
+    BOUNDED_STALENESS = "no update is staler than a bound that follows from the hyper-parameters"
+    BOUNDED_CLOCK_GAP = "no worker completes a step more than `slack` + 1 steps ahead of the slowest"
+    SAME_AS_SYNC_SGD = "the numbers of sync-sgd, to rounding"
+    REPLICAS_EQUAL = "all workers hold the same weights after every step"
+    REPLICAS_MEET = "all workers hold the same weights after every average of everyone"
+    ROUND_ROBIN = "exchanges come in rank order"
+    DISTINCT_WORKERS = "the gradients of one update come from different workers"
+    FULL_UPDATES = "every update is made of the same number of gradients"
+    CONSTANT_TOTAL = "whatever each worker's batch is, the batches of all together are the total"
+    CONSERVES_SUM = "without gradients, centre plus workers is constant"
+    CONSERVES_MEAN = "without gradients, the mean of all workers' weights is constant"
+    CONSERVES_MESSAGES = "what is sent is applied, in flight or dropped"
+
+    @property
+    def slug(self) -> str:
+        """As commands and pages write it.
+
+        >>> Guarantee.EXACT_DELAY.slug
+        'exact-delay'
+        """
+        return self.name.lower().replace("_", "-")
