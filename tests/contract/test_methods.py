@@ -12,10 +12,12 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Method
+from paceline.checking.anyorder import AnyOrder
 from paceline.checking.guarantees import broken, conserved
+from paceline.checking.moves import RoundRobin
 from tests.contract.cases import Interpreter
 from tests.exact import apart
-from tests.support import UNLIKE, job_of, nodes_for
+from tests.support import UNLIKE, Uneven, job_of, nodes_for
 
 STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
@@ -79,6 +81,16 @@ def test_it_keeps_its_promises(interpreter: Interpreter, name: str) -> None:
     trace = interpreter(job)
     assert np.abs(trace.weights - job.learner.initial()).max() > 0.1
     assert broken(job, trace) == []
+
+
+@EVERY_METHOD
+def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
+    """On losses of unlike curvature, over as many samples; what has the same numbers is not checked for nothing."""
+    method = METHODS[name]()
+    job = job_of(method, steps=8, nodes=nodes_for(method), learner=Uneven())
+    trace = AnyOrder(job).run(RoundRobin())
+    alike = method.guarantees & {Guarantee.SAME_AS_SYNC_SGD} or name == "sync-sgd" or method.alone
+    assert (broken(job, trace, [Guarantee.SAME_AS_SYNC_SGD]) == []) == bool(alike)
 
 
 @promising(Guarantee.EXACT_DELAY)

@@ -21,7 +21,7 @@ from paceline.checking.guarantees import CHECKS, broken, conserved
 from paceline.checking.moves import Adversary, Shuffled
 from paceline.records.trace import Trace
 from tests.exact import apart
-from tests.support import Bowl, job_of
+from tests.support import Uneven, job_of
 
 NODES = [[0, 1], [2, 3]]
 SERVER = Rank(4)
@@ -118,15 +118,6 @@ def test_asynchronous_runs_break_what_synchronous_ones_promise() -> None:
         "round-robin",
         "synchronous",
     ]
-
-
-@dataclass(frozen=True)
-class Uneven(Bowl):
-    """Each worker's loss has a curvature of its own; where all are alike, averages of local steps are sync-sgd."""
-
-    def gradient(self, vector: Any, data: Any) -> Any:
-        away, loss = super().gradient(vector, data)
-        return away * data[0], loss
 
 
 def test_local_steps_are_not_sync_sgd() -> None:
