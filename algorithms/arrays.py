@@ -7,6 +7,7 @@ Rules of this file: NumPy and torch name nearly everything alike, so a function 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ def length(vector: Any) -> int:
 
 
 def zeros(count: int, like: Any) -> Any:
-    """So many zeros, of the type and on the device of another vector."""
+    """So many zeros, of the type and on the device of another vector; exact ones for an exact vector."""
+    if like.dtype == object:
+        return np.full(count, Fraction(0))
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
 
 
@@ -47,12 +50,12 @@ def largest(vector: Any, count: int) -> Any:
     """
     size = abs(vector)
     if isinstance(vector, np.ndarray):
-        first = np.sort(np.argpartition(-size, count - 1)[:count])
-        return first.astype(object if vector.dtype == object else f"i{vector.itemsize}")
+        places = np.sort(np.argpartition(-size, count - 1)[:count])
+        return places.astype(object if vector.dtype == object else f"i{vector.itemsize}")
     import torch
 
-    first = torch.topk(size, count, sorted=False).indices.sort().values
-    return first.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
+    found = torch.topk(size, count, sorted=False).indices.sort().values
+    return found.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
 
 
 def taken(vector: Any, positions: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.algorithms.compression import Compression, averaged, beginning
@@ -61,7 +61,9 @@ class SyncSgd(Descent):
     """how gradients are made smaller before they are averaged; provenance: None, as in all five papers"""
 
     def begin(self, me: Me, vector: Any) -> Replica:
-        return replace(super().begin(me, vector), kept=beginning(self.compression, vector, me.layout.layers))
+        layers = me.layout.layers
+        kept = beginning(self.compression, vector, layers)
+        return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
