@@ -52,6 +52,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "momentum": (lambda momentum: 0 <= momentum < 1, "a number from 0 to below 1"),
     "moving_rate": (lambda rate: 0 < rate < inf, "a number above 0"),
     "elastic": (lambda rate: 0 <= rate < inf, "a number of 0 or more"),
+    "period": (lambda period: period >= 1, "a number of steps, 1 or more"),
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
