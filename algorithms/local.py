@@ -105,8 +105,8 @@ class DiLoCo(Descent):
     """β2 of AdamW"""
     epsilon: float = 1e-8
     """ε of AdamW"""
-    decay: float = 0.01
-    """AdamW's weight decay, taken from the weights and not through the moments"""
+    weight_decay: float = 0.01
+    """AdamW's decay, taken from the weights and not through the moments"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -116,8 +116,10 @@ class DiLoCo(Descent):
         for name in ("outer_rate", "epsilon"):
             if not 0 < (value := getattr(self, name)) < float("inf"):
                 found.append(f"{name}: found {value}, expected a number above 0")
-        if not 0 <= self.decay < float("inf"):
-            found.append(f"decay: found {self.decay}, expected a number of 0 or more")
+        if not 0 <= self.weight_decay < float("inf"):
+            found.append(f"weight_decay: found {self.weight_decay}, expected a number of 0 or more")
+        if self.momentum and self.inner == "adamw":
+            found.append(f"momentum: found {self.momentum}, expected 0 with inner = adamw, which has β1")
         return found
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
@@ -127,7 +129,7 @@ class DiLoCo(Descent):
         """The inner optimiser."""
         if self.inner == "sgd":
             return super().rule(layers)
-        return Chain((AdamW(self.beta1, self.beta2, self.epsilon, self.decay), Scale(self.rate)), layers)
+        return Chain((AdamW(self.beta1, self.beta2, self.epsilon, self.weight_decay), Scale(self.rate)), layers)
 
     def begin(self, me: Me, vector: Any) -> Outer:
         return Outer(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector), vector, 0 * vector)

@@ -105,6 +105,12 @@ TWO_BY_TWO = [[0, 1], [2, 3]]
 ONE_NODE = [[0, 1, 2, 3]]
 
 
+def placed(counts: Sequence[int]) -> list[list[int]]:
+    """Consecutive ranks on nodes of these sizes."""
+    ranks = iter(range(sum(counts)))
+    return [[next(ranks) for _ in range(count)] for count in counts]
+
+
 def nodes_for(method: Method, *wanted: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
     """The first of these placements, then of two nodes and of one, that suits the method."""
     for nodes in (*wanted, TWO_BY_TWO, ONE_NODE):
