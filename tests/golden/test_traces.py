@@ -10,15 +10,28 @@ from pathlib import Path
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.periodic import HbsSgd
+from paceline.algorithms.local import DiLoCo, PostLocalSgd
+from paceline.algorithms.method import Method
+from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork
 from tests.clusters import star
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, job_of, nodes_for
 
 HERE = Path(__file__).parent
 TIMING = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step, work=0.0625, load=0.03125)
+SHORT: dict[str, Method] = {
+    method.name: method
+    for method in (
+        HbsSgd(k1=1, k2=2),
+        KAvg(k=2),
+        Sasgd(period=2),
+        PostLocalSgd(switch=1, period=1),
+        DiLoCo(period=2),
+    )
+}
+"""methods of which two steps with the defaults would not show the rule"""
 
 
 def written(trace: Trace) -> str:
@@ -42,9 +55,10 @@ def written(trace: Trace) -> str:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
-    method = HbsSgd(k1=1, k2=2) if name == "hbs-sgd" else METHODS[name]()
-    job = job_of(method, nodes=[[0, 1], [2, 3]], steps=8 if method.has_server else 2)
-    trace = simulate_job(job, TIMING, ClusterNetwork(star(2, 2, latency_s=0.015625)), Schedule(1))
+    method = SHORT.get(name) or METHODS[name]()
+    nodes = nodes_for(method)
+    job = job_of(method, nodes=nodes, steps=8 if method.has_server else 2)
+    trace = simulate_job(job, TIMING, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):
         golden.write_text(written(trace))
