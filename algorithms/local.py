@@ -89,7 +89,7 @@ class DiLoCo(Descent):
     source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
 
-    rate: float = 0.003
+    rate: float = 0.005
     """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
     period: int = 8
     """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
