@@ -12,7 +12,7 @@ import numpy as np
 from paceline.algorithms.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.job import Score
 from paceline.algorithms.method import Me
-from paceline.algorithms.operations import Applied
+from paceline.algorithms.operations import AllReduce, Applied
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
 
@@ -73,6 +73,15 @@ def applied(run: AnyOrder, rank: Rank) -> list[Applied]:
 def ends(run: AnyOrder) -> Any:
     """Every worker's weights at the end, one row each."""
     return np.array([run.trace.states[rank].weights.vector for rank in run.job.team[0].workers])
+
+
+def averages(run: AnyOrder) -> dict[Any, list[tuple[Any, Any]]]:
+    """What every member gave to each all-reduce, and got from it."""
+    met: dict[Any, list[tuple[Any, Any]]] = {}
+    for entry in run.log:
+        if isinstance(entry.op, AllReduce):
+            met.setdefault((entry.op.group, entry.op.key), []).append((entry.op.value, entry.answer))
+    return met
 
 
 class Apart:

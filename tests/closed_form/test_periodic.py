@@ -67,7 +67,7 @@ def test_a_slow_group_holds_up_nobody_before_everyone_meets() -> None:
     timing = FixedTiming(compute=lambda rank, _: 3.0 if rank >= 2 else 1.0)
     network = MeasuredNetwork(lambda *_: 0.5, lambda _: 0.0)
     trace = simulate_job(job_of(HbsSgd(k1=2, k2=4), nodes=placed([2, 2]), steps=4), timing, network, Schedule(1))
-    ended = {(span.rank, span.key.split()[1]): span.end_s for span in trace.spans if span.key}
+    ended = {(int(span.rank), span.key.split()[1]): span.end_s for span in trace.spans if span.key}
     assert [ended[rank, "group"] for rank in range(4)] == [2.5, 2.5, 6.5, 6.5]
     assert [ended[rank, "everyone"] for rank in range(4)] == [13.0] * 4
 
