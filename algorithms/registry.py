@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import difflib
 
+from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SequentialSgd, SyncSgd, AsyncSgd, Easgd, SyncEasgd3, HbsSgd, LayerwiseSgd, Agd)
+    method.name: method
+    for method in (
+        *(SequentialSgd, SyncSgd),
+        *(AsyncSgd,),
+        *(Easgd, AsyncEasgd, AsyncMeasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
+        *(HbsSgd,),
+        *(LayerwiseSgd, Agd),
+    )
 }
 
 

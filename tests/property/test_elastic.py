@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
+from paceline.algorithms.sync_elastic import SyncEasgd3
 from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first

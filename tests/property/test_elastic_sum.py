@@ -15,7 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.elastic import Elastically, Exchange
+from paceline.algorithms.elastic import Exchange
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import (
     Applied,
@@ -29,6 +29,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.sync_elastic import Elastically
 from paceline.algorithms.values import Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
