@@ -185,7 +185,7 @@ class Eamsgd(Elastic):
     period: int = 4
     """τ, local steps between exchanges; provenance: one of 1, 4, 16, 64 in NIPS'15 (CIFAR); mpiT has 100"""
     momentum: float = 0.9
-    """δ; provenance: ours, NIPS'15 and mpiT have 0.99, which needs more steps than a small problem has"""
+    """δ; provenance: ours; NIPS'15 and mpiT have 0.99, mpiT with a rate of 0.01"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         wrong = [f"period: found {self.period!r}, expected a number of steps, 1 or more"] if self.period < 1 else []

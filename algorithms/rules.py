@@ -112,7 +112,7 @@ class Velocity:
 
     def init(self, vector: Any) -> Any:
         """A velocity of 0."""
-        return 0.0 * vector
+        return 0 * vector
 
     def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
         """The velocity, twice: to be subtracted, and to be remembered."""
