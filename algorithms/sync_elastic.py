@@ -48,6 +48,7 @@ class SyncElastic(Elastic):
 
     notion = Notion.EXCHANGE_LAG
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
+
     packed: bool = True
     """one message of all layers; false: one for each, which costs (L − 1) α more in each tree (SC'17 packs them)"""
 
@@ -59,14 +60,14 @@ class SyncElastic(Elastic):
     def begun(self, me: Me, step: int, *, centre: Any, own: Any) -> Program[Trees]:
         """Starts both trees: `centre` counts at the root, `own` is what the rank adds to the sum."""
         group, root = self.group(me)
-        parts = [slice(None)] if self.packed else [layer.part for layer in me.layout.layers]
+        packets = [("", slice(None))] if self.packed else [(f" {one.name}", one.part) for one in me.layout.layers]
         down, up = [], []
-        for n, part in enumerate(parts):
-            tree = Broadcast(value=centre[part], group=group, root=root, key=f"centre {step}.{n}")
+        for name, part in packets:
+            tree = Broadcast(value=centre[part], group=group, root=root, key=f"centre {step}{name}")
             down.append((yield from Start(tree)))
-        for n, part in enumerate(parts):
-            tree_up = Reduce(value=own[part], group=group, root=root, key=f"weights {step}.{n}")
-            up.append((yield from Start(tree_up)))
+        for name, part in packets:
+            sums = Reduce(value=own[part], group=group, root=root, key=f"weights {step}{name}")
+            up.append((yield from Start(sums)))
         return Trees(tuple(down), tuple(up))
 
     @program

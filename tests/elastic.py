@@ -78,7 +78,7 @@ class FromTheAxes:
 
 def matrix_of(method: Any, workers: int, steps: int, *, curvature: float = 1.0) -> Any:
     """What so many steps of a method do to (x_1, …, x_P, c) on f = h x² / 2, which is linear."""
-    axed = dataclass(frozen=True)(type("Axed", (FromTheAxes, type(method)), {}))
+    axed: Any = dataclass(frozen=True)(type("Axed", (FromTheAxes, type(method)), {}))
     learner = Line(size=workers + 1, curvature=curvature)
     job = job_of(axed(**vars(method)), workers, steps=steps, learner=learner)
     trace = AnyOrder(job).run()
