@@ -61,7 +61,7 @@ class Sized:
 
 
 def round_s(
-    method: Any, network: Network, workers: int, *, sizes: Sequence[int] = (LENET,), rounds: int = 3, **times: float
+    method: Any, network: Network, workers: int, *, sizes: Sequence[int] = (LENET,), rounds: int = 3, **times: Any
 ) -> float:
     """Seconds in which every worker takes one more step; whatever the first round and the stop cost is left out."""
     ends = []
@@ -75,7 +75,10 @@ def round_s(
 
 def network(alpha_s: float, beta_s: float) -> MeasuredNetwork:
     """Every tree takes α + β n, and so does every message that is not empty."""
-    cost = lambda nbytes: alpha_s + beta_s * nbytes if nbytes else 0.0  # noqa: E731
+
+    def cost(nbytes: int) -> float:
+        return alpha_s + beta_s * nbytes if nbytes else 0.0
+
     return MeasuredNetwork(lambda _kind, _members, nbytes: cost(nbytes), cost)
 
 
