@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed
@@ -24,8 +24,9 @@ from paceline.algorithms.server import Stop, server_of
 from paceline.algorithms.values import Contribution, Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Move, Shuffled
+from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
-from tests.elastic import check_the_sum, exact_job
+from tests.elastic import check_the_sum, exact_job, total
 from tests.exact import Apart, apart
 
 HALF = Fraction(1, 2)
@@ -185,3 +186,21 @@ def test_every_exchange_lands_once_and_every_worker_is_told_once(
     )
     assert trace.states[Rank(workers)].step == steps
     assert sorted({row.version_applied for row in trace.updates}) == list(range(steps))
+
+
+@pytest.mark.parametrize(("method", "parameters"), CASES)
+@settings(max_examples=20)
+@given(data=st.data(), workers=st.integers(1, 3), stops=st.sets(st.integers(0, 5), max_size=2))
+def test_a_stop_on_the_way_loses_nothing(
+    method: Callable[..., Any], parameters: dict[str, Any], data: st.DataObject, workers: int, stops: set[int]
+) -> None:
+    """Entered again from its states: the sum stays, versions rise by 1, every gradient is applied, and once."""
+    job = exact_job(method, workers, 6, rate=Fraction(0), elastic=Fraction(1, 4), **parameters)
+    start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+    parts = run_in_parts(job, sorted(stops), lambda: drawn(data))
+    assert (total(parts[-1].states) == total(start)).all()
+    rows = [row for part in parts for row in part.updates]
+    assert sorted({row.version_applied for row in rows}) == list(range(6))
+    for rank in range(workers):
+        steps = [row.step for row in rows if row.rank == rank]
+        assert steps == list(range(len(steps)))
