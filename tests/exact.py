@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.job import Score
 from paceline.algorithms.method import Me, Method
 from paceline.algorithms.operations import AllReduce, Applied
+from paceline.algorithms.sync_elastic import SyncEasgd3
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
 
