@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 
+from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.bounded import Ssp
 from paceline.algorithms.delayed import Agd
+from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.layerwise import LayerwiseSgd
@@ -14,7 +17,20 @@ from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.server import AsyncSgd
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SequentialSgd, SyncSgd, AsyncSgd, Easgd, SyncEasgd3, HbsSgd, LayerwiseSgd, Agd)
+    method.name: method
+    for method in (
+        SequentialSgd,
+        SyncSgd,
+        AsyncSgd,
+        Downpour,
+        Ssp,
+        DbsSgd,
+        Easgd,
+        SyncEasgd3,
+        HbsSgd,
+        LayerwiseSgd,
+        Agd,
+    )
 }
 
 
