@@ -71,9 +71,12 @@ D = TypeVar("D", bound=Desk)
 
 @program
 def close(me: Me, desk: D) -> Program[D]:
-    """Takes in messages until every worker waits, and says goodbye to all; answers the state to stop in."""
-    while len(desk.waiting) < len(me.workers):
-        desk = desk.hear((yield from Receive()))
+    """Takes in messages until every worker waits, and says goodbye to each; answers the state to stop in."""
     for worker in sorted(desk.waiting):
         yield from Send(worker, Stop())
+    while len(desk.waiting) < len(me.workers):
+        message = yield from Receive()
+        desk = desk.hear(message)
+        if message.value.asks:
+            yield from Send(message.source, Stop())
     return desk
