@@ -18,6 +18,7 @@ APART = 0.05
 MOST = 0.9
 """the largest share of a step that is taken to be overhead; provenance: ours"""
 Number = float | Fraction
+ZERO = Fraction(0)
 
 
 def quotas(total: int, speeds: Sequence[Number], overheads: Sequence[Number] = (), least: int = 0) -> list[Fraction]:
@@ -37,11 +38,11 @@ def quotas(total: int, speeds: Sequence[Number], overheads: Sequence[Number] = (
     [Fraction(5, 1), Fraction(3, 1)]
     """
     exact = [Fraction(speed) for speed in speeds]
-    fixed = [Fraction(overhead) for overhead in overheads] or [Fraction(0)] * len(exact)
+    fixed = [Fraction(overhead) for overhead in overheads] or [ZERO] * len(exact)
     above = set(range(len(exact)))
     while above:
         rest = total - least * (len(exact) - len(above))
-        end = (rest + sum(exact[i] * fixed[i] for i in above)) / sum(exact[i] for i in above)
+        end = (rest + sum((exact[i] * fixed[i] for i in above), ZERO)) / sum((exact[i] for i in above), ZERO)
         low = {i for i in above if exact[i] * (end - fixed[i]) < least}
         if not low:
             break

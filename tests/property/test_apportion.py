@@ -6,6 +6,7 @@ Number 34 is in closed_form/test_balance.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.apportion import Estimate, apportion, change, quotas, rounded
 from paceline.algorithms.balanced import DbsSgd, Timed
+from paceline.algorithms.operations import Gradient
 from paceline.algorithms.values import Contribution, Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from tests.exact import applied
 from tests.support import job_of
 
 SPEED = st.fractions(Fraction(1, 20), Fraction(50), max_denominator=50)
@@ -93,9 +96,10 @@ def test_giving_the_rest_to_the_first_is_too_far_from_the_shares() -> None:
 def test_nodes_are_within_a_sample_of_the_ideal_time(total: int, speeds: list[Fraction]) -> None:
     """Number 30, without overheads: T = B / Σv, and any two are within a sample of each of theirs."""
     times = [batch / speed for batch, speed in zip(freely(total, speeds), speeds, strict=True)]
-    assert all(abs(time - total / sum(speeds)) < 1 / speed for time, speed in zip(times, speeds, strict=True))
-    for (one, speed), (other, others) in combinations(zip(times, speeds, strict=True), 2):
-        assert abs(one - other) < 1 / speed + 1 / others
+    ideal = total / sum(speeds, Fraction(0))
+    assert all(abs(time - ideal) < 1 / speed for time, speed in zip(times, speeds, strict=True))
+    for i, j in combinations(range(len(times)), 2):
+        assert abs(times[i] - times[j]) < 1 / speeds[i] + 1 / speeds[j]
 
 
 @given(data=st.data(), speeds=SPEEDS, spare=TOTAL, least=st.integers(0, 2))
@@ -257,21 +261,59 @@ def weight_of(batch: int, total: int, workers: int) -> float:
 # --- the method, in any order -----------------------------------------------------------------------------------------
 
 
-@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 14), stop=st.integers(0, 14))
-def test_the_batches_in_force_are_the_total_in_any_order(
-    data: st.DataObject, workers: int, steps: int, stop: int
-) -> None:
-    """And what is computed is a batch that was in force; stopping on the way changes neither."""
+@dataclass(frozen=True, kw_only=True)
+class RoundedApart(DbsSgd):
+    """Each quota is rounded for itself."""
+
+    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+        speeds = [one.speed for one in estimates if one is not None]
+        if len(speeds) < len(batches):
+            return batches
+        return tuple(max(1, round(sum(batches) * speed / sum(speeds))) for speed in speeds)
+
+
+def check_the_total(kind: type[DbsSgd]) -> None:
+    """The batches in force are the total and nobody has none, across a stop, too; no step is lost or applied twice."""
+
+    @settings(database=None, phases=[Phase.generate])
+    @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 14), stop=st.integers(0, 14))
+    def constant(data: st.DataObject, workers: int, steps: int, stop: int) -> None:
+        job = job_of(kind(interval=1, dead_band=0.0, smoothing=0.5), workers, steps=steps)
+        traces = run_in_parts(job, [min(stop, steps)], lambda: drawn(data))
+        for trace in traces:
+            batches = trace.states[Rank(workers)].batches
+            assert not batches or (sum(batches) == 8 * workers and min(batches) >= 1), "another total"
+        rows = [row for trace in traces for row in trace.updates]
+        assert [row.version_applied for row in rows] == list(range(steps))
+        for rank in range(workers):
+            own = [row.step for row in rows if row.rank == rank]
+            assert own == list(range(len(own)))
+
+    constant()
+
+
+def test_the_batches_in_force_are_the_total_in_any_order() -> None:
+    check_the_total(DbsSgd)
+
+
+def test_quotas_rounded_for_themselves_are_another_total() -> None:
+    with pytest.raises(AssertionError, match="another total"):
+        check_the_total(RoundedApart)
+
+
+@given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 16))
+def test_the_server_gives_each_gradient_its_weight(data: st.DataObject, workers: int, steps: int) -> None:
+    """Number 35 in the method: x ← x − η (b_i P / B) g, to rounding."""
     method = DbsSgd(interval=1, dead_band=0.0, smoothing=0.5)
-    job = job_of(method, workers, steps=steps)
-    traces = run_in_parts(job, [min(stop, steps)], lambda: drawn(data))
-    for trace in traces:
-        batches = trace.states[Rank(workers)].batches
-        assert not batches or (sum(batches) == 8 * workers and min(batches) >= 1)
-    rows = [row for trace in traces for row in trace.updates]
-    assert [row.version_applied for row in rows] == list(range(steps))
-    for rank in range(workers):
-        assert [row.step for row in rows if row.rank == rank] == list(range(sum(row.rank == rank for row in rows)))
+    run = AnyOrder(job_of(method, workers, steps=steps))
+    run.run(drawn(data))
+    gradients = {(e.answer.rank, e.answer.step): e.answer for e in run.log if isinstance(e.op, Gradient)}
+    expected = run.job.learner.initial()
+    for update in applied(run, Rank(workers)):
+        (origin,) = update.inputs
+        gradient = gradients[origin.rank, origin.step]
+        expected = expected - method.rate * (origin.samples * workers / (8 * workers)) * gradient.vector
+        np.testing.assert_allclose(update.weights.vector, expected, rtol=1e-12)
 
 
 def test_batches_do_change_in_some_order() -> None:

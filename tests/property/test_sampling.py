@@ -67,7 +67,8 @@ def test_an_equal_cut_is_none(seed: int, workers: int, count: int, rank: int, in
     plain = Samples(rank, workers, index, count)
     cut = Samples(rank, workers, index, count, before=rank * count, together=workers * count)
     population = workers * count + 3
-    np.testing.assert_array_equal(*(positions(one, population=population, seed=seed) for one in (plain, cut)))
+    one, other = (positions(samples, population=population, seed=seed) for samples in (plain, cut))
+    np.testing.assert_array_equal(one, other)
     assert stream_start(plain) == stream_start(cut)
 
 

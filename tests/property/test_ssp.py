@@ -26,6 +26,7 @@ from paceline.algorithms.server import AsyncSgd
 from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.reentry import run_in_parts
+from paceline.checking.replay import Recording, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
@@ -237,6 +238,19 @@ def test_a_cache_spares_reads() -> None:
     assert reads[1] < reads[0] / 2
 
 
+@pytest.mark.parametrize("pull", PULLS)
+@pytest.mark.parametrize("visibility", VISIBILITIES)
+def test_replayed_in_the_order_of_its_messages_it_ends_in_its_weights(
+    pull: Literal["always", "when-stale"], visibility: Literal["arrival", "clock-edge"]
+) -> None:
+    """Number 57, bit for bit: what is withheld, and when it is let go, follows from what the server has heard."""
+    job = job_of(Ssp(slack=1, pull=pull, visibility=visibility), 4, steps=24)
+    run = simulate_job(job, drawn_times(4, 40), fixed_costs(message_s=0.05), Schedule(10**9))
+    again = replay(job, Recording.of(run.heard))
+    np.testing.assert_array_equal(again.weights, run.weights)
+    assert [(row.rank, row.staleness) for row in again.updates] == [(row.rank, row.staleness) for row in run.updates]
+
+
 # --- 44: the makespan -------------------------------------------------------------------------------------------------
 
 
@@ -251,7 +265,7 @@ def test_more_slack_never_takes_longer() -> None:
     """Number 44, in 300 random cases: from Σ_k max_i t_i(k) with slack 0 to max_i Σ_k t_i(k) with slack N."""
     generator = np.random.default_rng(44)
     for _ in range(300):
-        workers, steps = generator.integers(2, 5), generator.integers(2, 6)
+        workers, steps = int(generator.integers(2, 5)), int(generator.integers(2, 6))
         times = generator.exponential(1.0, (workers, steps))
         found = [makespan(times.tolist(), slack) for slack in (0, 1, 2, steps)]
         assert all(later <= sooner * (1 + 1e-12) for sooner, later in pairwise(found))
