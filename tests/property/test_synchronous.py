@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.periodic import HbsSgd
@@ -25,9 +25,10 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.workloads import build
 from tests.exact import ExactBowl, applied
-from tests.support import Bowl, job_of
+from tests.support import job_of
 
-LAG_FREE: list[Method] = [find("sync-sgd")(), find("layerwise-sgd")(), find("agd")(delay=0)]  # type: ignore[call-arg]
+LAYERWISE = [LayerwiseSgd(), LayerwiseSgdLazy(), LayerwiseSgdNextForward()]
+LAG_FREE: list[Method] = [find("sync-sgd")(), *LAYERWISE, Agd(delay=0), LayerwiseAgd(delay=0)]
 NODES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 
@@ -99,16 +100,3 @@ def test_the_spread_before_an_average_is_not_0() -> None:
         entry.op.value for entry in run.log if isinstance(entry.op, AllReduce) and Rank(0) in entry.op.group
     ]
     assert (near[0] != near[1]).any()
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
-@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 4), size=st.sampled_from([2, 6]))
-def test_layer_by_layer_is_the_same_in_value(
-    momentum: float, data: st.DataObject, workers: int, steps: int, size: int
-) -> None:
-    """Number 36, bit for bit: each element is summed in the same order either way."""
-    layered, flat = (
-        AnyOrder(job_of(method(momentum=momentum), workers, steps=steps, learner=Bowl(size=size)))
-        for method in (LayerwiseSgd, SyncSgd)
-    )
-    np.testing.assert_array_equal(layered.run(drawn(data)).weights, flat.run().weights)
