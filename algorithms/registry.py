@@ -9,11 +9,11 @@ from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.bounded import Ssp
 from paceline.algorithms.chip import ChipPartitionedSgd
-from paceline.algorithms.delayed import Agd
+from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
-from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
@@ -28,7 +28,7 @@ METHODS: dict[str, type[Method]] = {
         *(AsyncSgd, Downpour, Ssp, DbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
-        *(LayerwiseSgd, Agd),
+        *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(PostLocalSgd, DiLoCo),
     )
