@@ -28,7 +28,7 @@ from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import AsyncSgd, Push, Stop, server_of
-from paceline.algorithms.values import Layer, Null, Rank, Weights, join, nbytes, norm
+from paceline.algorithms.values import Layer, Null, Rank, Samples, Weights, join, nbytes, norm
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
@@ -137,6 +137,32 @@ def test_an_average_loses_nothing() -> None:
 def test_without_memory_it_does() -> None:
     with pytest.raises(AssertionError, match="something was lost"):
         check_the_average(Forgetting)
+
+
+@dataclass(frozen=True)
+class ToldInFloats(Told):
+    """The same in float64, for matrices that are to be factored."""
+
+    def initial(self) -> Any:
+        return np.zeros(self.size)
+
+    def load(self, samples: Samples) -> Any:
+        return super().load(samples).astype(float)
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 5), rank=st.integers(1, 2))
+def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, steps: int, rank: int) -> None:
+    """To rounding. With as many columns as the matrix has rows, here 2, no member keeps anything back, however unlike
+    the members are: their own matrices are projected, not the mean."""
+    learner = ToldInFloats(size=5)
+    method = SyncSgd(rate=1.0, compression=PowerSgd(rank=rank))
+    job = job_of(method, workers, steps=steps, learner=learner)
+    states = list(AnyOrder(job).run(drawn(data)).states.values())
+    came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
+    kept = [state.kept.kept for state in states]
+    np.testing.assert_allclose(sum(kept) - workers * states[0].weights.vector, came, rtol=0, atol=1e-11)
+    if rank == 2:
+        np.testing.assert_allclose(kept, np.zeros((workers, 5)), rtol=0, atol=1e-11)
 
 
 # --- how near a message comes ----------------------------------------------------------------------------------------

@@ -137,9 +137,7 @@ def test_decay_and_velocity_are_exact_in_fractions() -> None:
 
 
 def test_a_vector_without_numbers_goes_through_every_link() -> None:
-    method = SyncSgd(
-        momentum=0.9, nesterov=True, weight_decay=0.1, clip=1.0, lars=Lars(), schedule=Constant(warm_up=2)
-    )
+    method = SyncSgd(momentum=0.9, nesterov=True, weight_decay=0.1, clip=1.0, lars=Lars(), schedule=Constant(warm_up=2))
     (after,) = steps_of(method.rule([Layer("only", 0, 7)]), Null(7), [Null(7)])
     assert after == Null(7)
 
