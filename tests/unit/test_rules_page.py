@@ -50,7 +50,7 @@ def test_the_schedules_are_the_classes() -> None:
         for field in fields(kind):
             if field.name not in {"kind", "warm_up", "start"}:
                 given = f"{field.default} unless given" if field.default else "has to be given"
-                assert f"`{field.name}`:" in rows[kind().kind]
+                assert f"{field.name}`:" in rows[kind().kind]
                 assert given.replace("2.0", "2") in rows[kind().kind]
 
 
