@@ -134,7 +134,8 @@ def test_all_at_once() -> None:
 def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
     assert changed("cluster.spread.law=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
         "cluster.spread.law: unknown law 'lognormal' (did you mean lognorm?)",
-        "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has rate, momentum",
+        "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has "
+        "rate, momentum, nesterov, weight_decay, clip, schedule, lars, compression",
     ]
 
 
