@@ -53,6 +53,12 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "moving_rate": (lambda rate: 0 < rate < inf, "a number above 0"),
     "elastic": (lambda rate: 0 <= rate < inf, "a number of 0 or more"),
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
+    "damping_base": (lambda base: 1 <= base < inf, "a number of 1 or more"),
+    "n": (lambda n: n >= 1, "a whole number, 1 or more"),
+    "k": (lambda k: k >= 1, "a whole number, 1 or more"),
+    "backups": (lambda backups: backups >= 0, "a number of workers, 0 or more"),
+    "compensation": (lambda factor: 0 <= factor < inf, "a number of 0 or more"),
+    "square_decay": (lambda decay: 0 <= decay < 1, "a number from 0 to below 1"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
 

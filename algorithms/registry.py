@@ -5,16 +5,36 @@ from __future__ import annotations
 import difflib
 
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.compensated import DcAsgd
 from paceline.algorithms.delayed import Agd
 from paceline.algorithms.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
+from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.periodic import HbsSgd
-from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SequentialSgd, SyncSgd, AsyncSgd, Easgd, SyncEasgd3, HbsSgd, LayerwiseSgd, Agd)
+    method.name: method
+    for method in (
+        SequentialSgd,
+        SyncSgd,
+        SyncSgdPs,
+        AsyncSgd,
+        AsyncMsgd,
+        Softsync,
+        Easgd,
+        SyncEasgd3,
+        HbsSgd,
+        LayerwiseSgd,
+        Agd,
+        BackupWorkers,
+        KSync,
+        KAsync,
+        KBatchAsync,
+        DcAsgd,
+    )
 }
 
 

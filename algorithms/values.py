@@ -74,6 +74,15 @@ def join(parts: Sequence[V]) -> V:
     return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
 
 
+def root(squares: Any, epsilon: float = 0.0) -> Any:
+    """√(squares + ε), element by element.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    return squares if isinstance(squares, Null) else (squares + epsilon) ** 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of ranks that do collectives together, in a fixed order.
