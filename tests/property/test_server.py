@@ -1,81 +1,339 @@
-"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves.
+"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves, and what they must kill.
 
-Number 25 is in closed_form/test_simulator_waiting.
+Number 25 is in closed_form/test_simulator_waiting, those on time in closed_form/test_partial_waiting. The mutations are
+methods with one mistake each.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from paceline.algorithms.damping import damped
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.ledger import Update
+from paceline.algorithms.method import Me
 from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.server import AsyncSgd, Push, Stop
-from paceline.algorithms.values import Rank
+from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.server import AsyncSgd, Push, Softsync, Stop, SyncSgdPs
+from paceline.algorithms.values import Rank, Weights
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Adversary, Chooser, Shuffled
+from paceline.checking.moves import Adversary, Chooser, Recorded, Shuffled
+from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
-from tests.exact import ExactBowl
+from tests.exact import applied
+from tests.servers import CREWS, ORDERS, RATE, SERVERS, Make, exact_run, exactly
 from tests.support import FixedTiming, job_of
 
-WORKERS, STEPS = st.integers(1, 4), st.integers(0, 10)
+WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
+EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
+DAMPED = ["async-sgd", "async-msgd", "softsync", "k-async", "k-batch-async"]
+FINDING = settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
 
 
-def exact_run(choose: Chooser, workers: int, steps: int) -> AnyOrder:
-    method: Any = AsyncSgd(rate=Fraction(1, 10))  # type: ignore[arg-type]
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
-    run.run(choose)
-    return run
+def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
+    """The rows of each update."""
+    found: dict[int, list[Update]] = defaultdict(list)
+    for row in rows:
+        found[row.version_applied].append(row)
+    return found
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_messages_are_conserved_and_versions_rise_by_1(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 19: at the end nothing is in flight, so what was sent is applied or was dropped by the stopped server."""
-    run = exact_run(drawn(data), workers, steps)
-    sent = Counter(e.move.rank for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push))
-    goodbyes = [e.op.to for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Stop)]
-    applied = Counter(row.rank for row in run.trace.updates)
-    assert sorted(goodbyes) == list(range(workers))
-    assert sent == applied + Counter(goodbyes)
-    assert [row.version_applied for row in run.trace.updates] == list(range(steps))
+# --- number 19: messages ---------------------------------------------------------------------------------------------
+
+
+def check_messages(run: AnyOrder, steps: int) -> None:
+    """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
+    method, workers = run.job.method, run.job.workers
+    sends = [e for e in run.log if isinstance(e.op, Send)]
+    assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
+    assert Counter(e.op.to for e in sends if isinstance(e.op.value, Stop) and e.move.rank == workers) == Counter(
+        range(workers)
+    )
+    rows, version, kept = Counter((row.rank, row.step) for row in run.trace.updates), 0, 0
+    for entry in run.log:
+        version += entry.move.rank == workers and type(entry.op).__name__ == "Applied"
+        if entry.move.rank == workers and isinstance(entry.op, Receive) and isinstance(entry.answer.value, Push):
+            origin = entry.answer.value.origin
+            late = version == steps or (origin.version < version and Guarantee.SYNCHRONOUS in method.guarantees)
+            kept += rows[origin.rank, origin.step]
+            assert rows[origin.rank, origin.step] == (not late), "a push is lost, or applied twice, or too late"
+    assert kept == len(run.trace.updates)
+    assert version == steps
+
+
+def check_updates(run: AnyOrder, steps: int) -> None:
+    """Versions rise by 1, no lag is negative, and the guarantees on updates hold that the method declares."""
+    method, updates = run.job.method, by_version(run.trace.updates)
+    size = method.samples_per_step(run.job.batch, run.job.workers) // run.job.batch
+    assert list(updates) == list(range(steps))
     assert all(row.staleness == row.version_applied - row.version_read >= 0 for row in run.trace.updates)
+    assert Guarantee.FULL_UPDATES in method.guarantees
+    assert {len(rows) for rows in updates.values()} <= {size}, "an update is not full"
+    if Guarantee.DISTINCT_WORKERS in method.guarantees:
+        assert {len({row.rank for row in rows}) for rows in updates.values()} <= {size}, "a worker is in it twice"
+    if Guarantee.SYNCHRONOUS in method.guarantees:
+        assert {row.staleness for row in run.trace.updates} <= {0}, "a gradient is stale"
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_the_servers_weights_are_the_start_less_what_was_applied(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 20, exactly: recomputed from the pushes in the order in which the server took them."""
-    run = exact_run(drawn(data), workers, steps)
-    heard = [e.answer.value for e in run.log if isinstance(e.op, Receive) and e.move.rank == Rank(workers)]
-    expected = ExactBowl().initial()
-    for push in heard[:steps]:
-        expected = expected - Fraction(1, 10) * push.vector
-    assert (run.trace.weights == expected).all()
+def check_conservation(make: Make) -> None:
+    """Number 19 and the declared guarantees, in random orders and with one worker starved."""
+
+    @settings(FINDING, max_examples=30)
+    @given(order=ORDERS, crew=CREWS, steps=STEPS)
+    def conserved(order: Chooser, crew: tuple[int, int], steps: int) -> None:
+        run = exact_run(make(*crew), order, crew[0], steps)
+        check_messages(run, steps)
+        check_updates(run, steps)
+
+    conserved()
 
 
-@given(data=st.data(), steps=STEPS)
-def test_one_worker_has_no_lag(data: st.DataObject, steps: int) -> None:
-    """Number 22: push, then pull."""
-    assert {row.staleness for row in exact_run(drawn(data), 1, steps).trace.updates} <= {0}
+@EVERY_SERVER
+def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
+    """Number 19, for every method of the family."""
+    check_conservation(SERVERS[name])
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_lags_and_unfinished_rounds_are_all_other_updates(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 24, the identity behind the law: each worker sees all updates of others, in its lags or after its last.
+@given(data=st.data(), name=st.sampled_from(list(SERVERS)), crew=CREWS, steps=st.integers(0, 3))
+def test_messages_are_conserved_in_orders_that_shrink(
+    data: st.DataObject, name: str, crew: tuple[int, int], steps: int
+) -> None:
+    """Number 19 once more, move by move, so that a failure tells a short story."""
+    run = exact_run(SERVERS[name](*crew), drawn(data), crew[0], steps)
+    check_messages(run, steps)
+    check_updates(run, steps)
 
-    Σ lag + Σ_i (updates after the last of i) = (λ − 1) · updates, in any order: the mean lag is λ − 1 but for the ends.
+
+@dataclass(frozen=True, kw_only=True)
+class LeavesAtOnce(KSync):
+    """Says goodbye and does not hear the others out."""
+
+    @program
+    def farewell(self, me: Me) -> Program[None]:
+        for worker in me.workers:
+            yield from Send(worker, Stop())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OncePerWorker(Softsync):
+    """Of a worker that is in an update twice, only the last gradient is kept."""
+
+    @program
+    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, weights)
+        return list({push.origin.rank: push for push in taken}.values()), waiting
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersAtOnce(KAsync):
+    """Who is in the update goes on at once."""
+
+    prompt: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakesStaleOnes(BackupWorkers):
+    """The first R gradients, of whatever version."""
+
+    fresh: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropsFreshOnes(BackupWorkers):
+    """R at the most, yet one of two gradients of a worker is thrown away."""
+
+    @program
+    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        message = yield from Receive()
+        yield from Send(message.source, weights)
+        return (yield from super().collect(me, weights))
+
+
+@pytest.mark.parametrize(
+    ("make", "mistake"),
+    [
+        (exactly(LeavesAtOnce, k=lambda _, number: number), "never heard"),
+        (exactly(OncePerWorker), "lost"),
+        (exactly(AnswersAtOnce, k=lambda _, number: number), "twice"),
+        (exactly(TakesStaleOnes, backups=lambda _, number: number - 1), "too late"),
+        (exactly(DropsFreshOnes, backups=lambda _, number: number - 1), "lost"),
+    ],
+    ids=["leaves at once", "once per worker", "answers at once", "takes stale ones", "drops fresh ones"],
+)
+def test_the_mutations_are_killed(make: Make, mistake: str) -> None:
+    """Number 19 and the guarantees fail on each of the mutations that docs/invariants.md names."""
+    with pytest.raises(AssertionError, match=mistake):
+        check_conservation(make)
+
+
+# --- numbers 20 and 23: arithmetic -----------------------------------------------------------------------------------
+
+DIVISORS = {
+    "none": lambda _: 1,
+    "inverse": lambda lag: lag or 1,
+    "inverse-plus-one": lambda lag: lag + 1,
+    "exponential": lambda lag: 2**lag,
+}
+"""η / η(τ), written down once more"""
+
+
+def check_weights(make: Make, damping: str) -> None:
+    """Number 20: from the pushes in the log and the inputs of each update, by fractions, to the last digit.
+
+    With momentum to 1e-12 of numbers about 10: a velocity begins as the float 0.
     """
-    rows = exact_run(drawn(data), workers, steps).trace.updates
-    last = {row.rank: row.version_applied + 1 for row in rows}
+    more: Any = {} if damping == "none" else {"damping": damping, "damping_base": Fraction(2)}
+
+    @settings(FINDING, max_examples=20)
+    @given(order=ORDERS, crew=CREWS, steps=STEPS)
+    def recomputed(order: Chooser, crew: tuple[int, int], steps: int) -> None:
+        method = make(*crew, **more)
+        run = exact_run(method, order, crew[0], steps)
+        pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
+        sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
+        x = run.job.learner.initial()
+        velocity = 0 * x
+        for update in applied(run, Rank(crew[0])):
+            lags = [update.weights.version - source.version for source in update.inputs]
+            terms = [sent[source.rank, source.step] for source in update.inputs]
+            total = sum(term / DIVISORS[damping](lag) for term, lag in zip(terms, lags, strict=True))
+            velocity = Fraction(method.momentum) * velocity - RATE * total / len(terms)
+            x = x + velocity
+            assert (abs(update.weights.vector - x) <= (1e-12 if method.momentum else 0)).all(), "the weights are others"
+
+    recomputed()
+
+
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "dc-asgd"])  # test_compensated has that one
+def test_the_servers_weights_are_the_start_less_what_was_applied(name: str) -> None:
+    check_weights(SERVERS[name], SERVERS[name](1, 1).damping if name in DAMPED else "none")
+
+
+@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-async"])
+@pytest.mark.parametrize("damping", ["inverse", "inverse-plus-one", "exponential"])
+def test_the_weights_follow_from_the_staleness_where_it_damps(name: str, damping: str) -> None:
+    check_weights(SERVERS[name], damping)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(KBatchAsync):
+    """The sum of the gradients, not their mean."""
+
+    def weighed(self, push: Push, version: int) -> Any:
+        return self.k * super().weighed(push, version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsFromOne(AsyncSgd):
+    """The other form of the inverse: α/(τ + 1) for α/τ."""
+
+    def weighed(self, push: Push, version: int) -> Any:
+        return damped(push.vector, version - push.origin.version, "inverse-plus-one")
+
+
+@pytest.mark.parametrize(
+    ("make", "damping"), [(exactly(Sums, k=lambda _, number: number + 1), "none"), (exactly(CountsFromOne), "inverse")]
+)
+def test_wrong_arithmetic_is_killed(make: Make, damping: str) -> None:
+    """Number 20 fails on a sum in place of a mean, and number 23 on the one form in place of the other."""
+    with pytest.raises(AssertionError, match="the weights are others"):
+        check_weights(make, damping)
+
+
+def test_the_two_forms_of_damping_differ_at_1() -> None:
+    """Number 23: α/τ leaves τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
+    one = Fraction(1)
+    assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, one / 3]
+    assert [damped(one, lag, "inverse-plus-one") for lag in range(4)] == [1, one / 2, one / 3, one / 4]
+    assert [damped(one, lag, "exponential", Fraction(3)) for lag in range(4)] == [1, one / 3, one / 9, one / 27]
+
+
+# --- numbers 21 and 22: one as a case of another ---------------------------------------------------------------------
+
+
+def rows_of(run: AnyOrder) -> list[tuple[int, ...]]:
+    return [(row.rank, row.step, row.version_read, row.version_applied) for row in run.trace.updates]
+
+
+@given(seed=st.integers(0, 999), workers=WORKERS, steps=st.integers(0, 12), momentum=st.sampled_from([0.0, 0.9]))
+def test_one_gradient_an_update_is_asynchronous_sgd(seed: int, workers: int, steps: int, momentum: float) -> None:
+    """Number 21: n = λ without damping, and K = 1, are async-sgd bit for bit, in the same moves."""
+    plain = AnyOrder(job_of(AsyncSgd(momentum=momentum), workers, steps=steps))
+    plain.run(Shuffled(seed))
+    for method in (
+        Softsync(n=workers, damping="none", momentum=momentum),
+        KBatchAsync(k=1, momentum=momentum),
+        KAsync(k=1, momentum=momentum),
+    ):
+        same = AnyOrder(job_of(method, workers, steps=steps))
+        same.run(Recorded(entry.move for entry in plain.log))
+        np.testing.assert_array_equal(same.trace.weights, plain.trace.weights)
+        assert rows_of(same) == rows_of(plain)
+
+
+@given(order=ORDERS, workers=WORKERS, steps=STEPS)
+def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, steps: int) -> None:
+    """Number 21: with no pull before the own gradient is applied, λ gradients an update are hardsync, exactly."""
+    hard = exact_run(SyncSgdPs(rate=RATE), Shuffled(1), workers, steps)  # type: ignore[arg-type]
+    for method in (KAsync(rate=RATE, k=workers), KSync(rate=RATE, k=workers), BackupWorkers(rate=RATE, backups=0)):  # type: ignore[arg-type]
+        run = exact_run(method, order, workers, steps)
+        assert {row.staleness for row in run.trace.updates} <= {0}
+        assert (run.trace.weights == hard.trace.weights).all()
+
+
+def test_1_softsync_is_not_hardsync() -> None:
+    """Number 21: as many gradients in an update, but who is early has pulled the old weights again."""
+    soft = exact_run(Softsync(rate=RATE, n=1), Shuffled(0), 4, 20)  # type: ignore[arg-type]
+    hard = exact_run(SyncSgdPs(rate=RATE), Shuffled(0), 4, 20)  # type: ignore[arg-type]
+    assert {row.staleness for row in soft.trace.updates} > {0, 1}
+    assert (soft.trace.weights != hard.trace.weights).all()
+
+
+@EVERY_SERVER
+def test_one_worker_has_no_lag(name: str) -> None:
+    """Number 22: push, then pull. Where an update takes two gradients, both are of the weights that it changes."""
+    run = exact_run(SERVERS[name](1, 1), Shuffled(0), 1, 6)
+    assert {row.staleness for row in run.trace.updates} == {0}
+
+
+# --- number 24: lags are a matter of counting ------------------------------------------------------------------------
+
+
+def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
+    """The version that each worker pulled after its last gradient that was applied."""
+    completers = {id(rows[-1]) for rows in by_version(rows).values()}
+    return {row.rank: row.version_applied + (waits or id(row) in completers) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-batch-async", "k-async"])
+@given(order=ORDERS, crew=CREWS, steps=st.integers(0, 12))
+def test_lags_and_unfinished_rounds_are_all_other_updates(
+    name: str, order: Chooser, crew: tuple[int, int], steps: int
+) -> None:
+    """Number 24, the identity behind the law: each worker sees all updates, in its lags or after its last pull.
+
+    Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
+    = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
+    """
+    workers, method = crew[0], SERVERS[name](*crew)
+    rows = exact_run(method, order, workers, steps).trace.updates
+    last = pulled_last(rows, waits=not method.prompt)
     after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
-    assert sum(row.staleness for row in rows) + after == (workers - 1) * steps
+    own = 1 if method.prompt else method.needed(workers)
+    assert sum(row.staleness for row in rows) + after == (workers - own) * steps
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -100,9 +358,24 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
     assert 0 <= (workers - 1) - np.mean(lags) <= 4 * workers * (workers - 1) / updates
 
 
+# --- stopping, and orders --------------------------------------------------------------------------------------------
+
+
+@EVERY_SERVER
+@settings(max_examples=20)
+@given(seed=st.integers(0, 999), crew=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
+def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, crew: tuple[int, int], stops: set[int]) -> None:
+    """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
+    job = job_of(SERVERS[name](*crew), crew[0], steps=6)
+    rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
+    assert list(by_version(rows)) == list(range(6))
+    assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
+    assert all(u.staleness >= 0 for u in rows)
+
+
 def test_a_starved_worker_is_never_heard() -> None:
     """Guards the laws above: orders really differ, from fair to as unfair as can be."""
-    starved = exact_run(Adversary(Rank(0)), 3, 30).trace.updates
-    fair = exact_run(Shuffled(0), 3, 30).trace.updates
+    starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
+    fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
     assert Rank(0) not in {row.rank for row in starved}
     assert Rank(0) in {row.rank for row in fair}
