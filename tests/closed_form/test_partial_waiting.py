@@ -1,13 +1,13 @@
-"""Run time and staleness where a server waits for some of its workers (O3: Dutta et al. 2018), and numbers 24, 26–28.
+"""Run time and staleness where a server waits for some of its workers (O3: Dutta et al. 2018), and number 24.
 
 Rules of this file: N workers, K gradients an update, messages and updates for nothing. Laws of means are checked to
 four standard errors, by batch means, since successive updates depend on each other; laws of counting (staleness) hold
-for any times, but for the rounds cut off at the end: O(N² / gradients), with 4 as the constant.
+for any times, but for the rounds cut off at the end: O(N² / gradients), with 4 as the constant. The case K = 1, its
+geometric law and numbers 25, 27 and 28 are in test_simulator_waiting.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.server import AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.server import Softsync, SyncSgdPs
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
@@ -89,8 +89,8 @@ def check_mean_lag(trace: Trace, expected: float, workers: int = N) -> None:
 )
 def test_k_sync_takes_the_kth_of_n_times(law: str, expected: Callable[[int], float], k: int) -> None:
     """E[X_{K:N}]; indeed each update takes the k-th smallest of the times of its own step. Nothing is stale."""
-    trace = run(KSync(k=k), 800, times(law, N))
-    assert durations_of(trace) == pytest.approx(np.sort(drawn_times(law, N), axis=0)[k - 1, :800])
+    trace = run(KSync(k=k), 500, times(law, N))
+    assert durations_of(trace) == pytest.approx(np.sort(drawn_times(law, N), axis=0)[k - 1, :500])
     check_time(trace, expected(k))
     assert {row.staleness for row in trace.updates} == {0}
 
@@ -98,14 +98,14 @@ def test_k_sync_takes_the_kth_of_n_times(law: str, expected: Callable[[int], flo
 @EVERY_K
 def test_k_async_takes_as_long_with_exponential_times(k: int) -> None:
     """(H_N − H_{N−K}) / μ: what the others have computed already does not matter to a law without memory."""
-    check_time(run(KAsync(k=k), 6000 // k, times("exponential", N)), harmonic(N) - harmonic(N - k))
+    check_time(run(KAsync(k=k), 3000 // k, times("exponential", N)), harmonic(N) - harmonic(N - k))
 
 
 @EVERY_K
 @pytest.mark.parametrize("law", ["exponential", "lognormal", "uniform"])
 def test_k_batch_async_takes_k_nths_of_a_gradient(k: int, law: str) -> None:
     """K E[X] / N for any law: N renewal processes side by side."""
-    check_time(run(KBatchAsync(k=k), 6000 // k, times(law, N)), k / N)
+    check_time(run(KBatchAsync(k=k), 3000 // k, times(law, N)), k / N)
 
 
 @pytest.mark.parametrize("backups", [0, 1, 4])
@@ -125,57 +125,19 @@ def test_backup_workers_take_no_longer_than_the_slowest_and_no_less_than_k_sync(
 @ANY_LAW
 def test_the_mean_lag_of_k_async_is_n_over_k_less_1(k: int, law: str, scale: Sequence[float] | None) -> None:
     """N/K − 1, any law, any speeds: the gaps between a worker's updates add up to all updates."""
-    check_mean_lag(run(KAsync(k=k), 2400 // k, times(law, N, scale)), N / k - 1)
+    check_mean_lag(run(KAsync(k=k), 1600 // k, times(law, N, scale)), N / k - 1)
 
 
 @EVERY_K
 @ANY_LAW
 def test_the_mean_lag_of_k_batch_async_is_n_less_1_over_k(k: int, law: str, scale: Sequence[float] | None) -> None:
     """Number 24 with c = K: (N − 1)/K, any law, any speeds."""
-    check_mean_lag(run(KBatchAsync(k=k), 2400 // k, times(law, N, scale)), (N - 1) / k)
+    check_mean_lag(run(KBatchAsync(k=k), 1600 // k, times(law, N, scale)), (N - 1) / k)
 
 
 @pytest.mark.parametrize("n", [1, 4, 8])
 @pytest.mark.parametrize("law", ["lognormal", "exponential", "equal"])
 def test_the_mean_lag_of_softsync_is_the_others_over_c(n: int, law: str) -> None:
     """Number 24: (λ − 1)/c, c = ⌊λ/n⌋; and so 1-softsync is not hardsync, whose every lag is 0 (number 21)."""
-    check_mean_lag(run(Softsync(n=n), 3000 // (N // n), times(law, N)), (N - 1) / (N // n))
+    check_mean_lag(run(Softsync(n=n), 1600 // (N // n), times(law, N)), (N - 1) / (N // n))
     assert {row.staleness for row in run(SyncSgdPs(), 50, times(law, N)).updates} == {0}
-
-
-def test_exponential_times_give_a_geometric_law_to_sixteen_workers() -> None:
-    """P(τ = s) = (1/N)(1 − 1/N)^s, the first eight terms, each to four standard errors."""
-    gradients = 16_000
-    lags = Counter(row.staleness for row in run(KAsync(k=1), gradients, times("exponential", 16), 16).updates)
-    for lag in range(8):
-        share = (1 / 16) * (1 - 1 / 16) ** lag
-        assert lags[lag] / gradients == pytest.approx(share, abs=4 * (share * (1 - share) / gradients) ** 0.5)
-
-
-@pytest.mark.parametrize("workers", [2, 8])
-def test_equal_times_give_a_lag_of_all_the_others(workers: int) -> None:
-    """τ = N − 1 for every gradient after the first of each (number 25 for two)."""
-    lags = [row.staleness for row in run(AsyncSgd(), 10 * workers, times("equal", workers), workers).updates]
-    assert set(lags[workers:]) == {workers - 1}
-
-
-# --- unlike workers, numbers 27 and 28 -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rates", [[20.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 0.5, 2.0], [1.0] * 4])
-def test_each_workers_mean_lag_follows_from_its_share_of_all_rates(rates: list[float]) -> None:
-    """Number 27: Σ_{j≠i} r_j / r_i; number 28: their mean is at least the mean per gradient, P − 1 (AM–HM).
-
-    Equal only where the rates are. Four standard errors for each worker, and the cut-off rounds of an identity.
-    """
-    workers, total = len(rates), sum(rates)
-    trace = run(AsyncSgd(), 12_000, times("exponential", workers, [1 / rate for rate in rates]), workers)
-    means = []
-    for rank, rate in enumerate(rates):
-        own = [row.staleness for row in trace.updates if row.rank == rank]
-        means.append(np.mean(own))
-        assert means[-1] == pytest.approx((total - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
-    each = np.mean([row.staleness for row in trace.updates])
-    alike = len(set(rates)) == 1
-    check_mean_lag(trace, workers - 1, workers)
-    assert np.mean(means) > each + 1 if not alike else np.mean(means) == pytest.approx(each, abs=0.02)

@@ -7,7 +7,7 @@ methods with one mistake each.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from paceline.algorithms.damping import damped
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.method import Me
-from paceline.algorithms.operations import Receive, Send
+from paceline.algorithms.operations import Applied, Receive, Send
 from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import AsyncSgd, Push, Softsync, Stop, SyncSgdPs
@@ -57,14 +57,13 @@ def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
 def check_messages(run: AnyOrder, steps: int) -> None:
     """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
     method, workers = run.job.method, run.job.workers
-    sends = [e for e in run.log if isinstance(e.op, Send)]
+    sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
     assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
-    assert Counter(e.op.to for e in sends if isinstance(e.op.value, Stop) and e.move.rank == workers) == Counter(
-        range(workers)
-    )
+    goodbyes = [op.to for op in sends if isinstance(op.value, Stop) and op.to != workers]
+    assert sorted(goodbyes) == list(range(workers))
     rows, version, kept = Counter((row.rank, row.step) for row in run.trace.updates), 0, 0
     for entry in run.log:
-        version += entry.move.rank == workers and type(entry.op).__name__ == "Applied"
+        version += entry.move.rank == workers and isinstance(entry.op, Applied)
         if entry.move.rank == workers and isinstance(entry.op, Receive) and isinstance(entry.answer.value, Push):
             origin = entry.answer.value.origin
             late = version == steps or (origin.version < version and Guarantee.SYNCHRONOUS in method.guarantees)
@@ -181,7 +180,7 @@ def test_the_mutations_are_killed(make: Make, mistake: str) -> None:
 
 # --- numbers 20 and 23: arithmetic -----------------------------------------------------------------------------------
 
-DIVISORS = {
+DIVISORS: dict[str, Callable[[int], int]] = {
     "none": lambda _: 1,
     "inverse": lambda lag: lag or 1,
     "inverse-plus-one": lambda lag: lag + 1,
@@ -255,10 +254,11 @@ def test_wrong_arithmetic_is_killed(make: Make, damping: str) -> None:
 
 def test_the_two_forms_of_damping_differ_at_1() -> None:
     """Number 23: α/τ leaves τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
-    one = Fraction(1)
-    assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, one / 3]
-    assert [damped(one, lag, "inverse-plus-one") for lag in range(4)] == [1, one / 2, one / 3, one / 4]
-    assert [damped(one, lag, "exponential", Fraction(3)) for lag in range(4)] == [1, one / 3, one / 9, one / 27]
+    one, third = Fraction(1), Fraction(1, 3)
+    base: Any = Fraction(3)
+    assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, third]
+    assert [damped(one, lag, "inverse-plus-one") for lag in range(4)] == [1, one / 2, third, one / 4]
+    assert [damped(one, lag, "exponential", base) for lag in range(4)] == [1, third, third**2, third**3]
 
 
 # --- numbers 21 and 22: one as a case of another ---------------------------------------------------------------------
