@@ -41,11 +41,11 @@ class KBatchAsync(Damped):
     source = f"{DUTTA} (K-batch-async)"
     guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES})
 
-    k: int = 2
-    """K, gradients for an update; provenance: ours"""
+    k: int | None = None
+    """K, gradients for an update, or half of the workers, rounded up; provenance: ours"""
 
     def needed(self, workers: int) -> int:
-        return self.k
+        return half(workers) if self.k is None else self.k
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class KAsync(KBatchAsync):
     guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.DISTINCT_WORKERS, Guarantee.CONSERVES_MESSAGES})
     prompt: ClassVar[bool] = False
 
-    k: int = 2
-    """K, workers that make an update, 1 … P; provenance: ours"""
+    k: int | None = None
+    """K, workers that make an update, 1 … P, or half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("k", nodes)
@@ -92,14 +92,14 @@ class BackupWorkers(ParameterServer):
     prompt: ClassVar[bool] = False
     fresh: ClassVar[bool] = True
 
-    backups: int = 1
-    """B, workers that an update does without, 0 … P − 1; provenance: ours, the paper adds about 5 %"""
+    backups: int | None = None
+    """B, gradients that an update does without, 0 … P − 1, or one for four workers, rounded down; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("backups", nodes, spared=1)
 
     def needed(self, workers: int) -> int:
-        return workers - self.backups
+        return workers - (workers // 4 if self.backups is None else self.backups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +123,14 @@ class KSync(ParameterServer):
         }
     )
 
-    k: int = 2
-    """K, workers that make an update, 1 … P; provenance: ours"""
+    k: int | None = None
+    """K, workers that make an update, 1 … P, or half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("k", nodes)
 
     def needed(self, workers: int) -> int:
-        return self.k
+        return half(workers) if self.k is None else self.k
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
@@ -155,7 +155,7 @@ class KSync(ParameterServer):
     @program
     def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken: list[Push] = []
-        while len(taken) < self.k:
+        while len(taken) < self.needed(len(me.workers)):
             push: Push = (yield from Receive()).value
             if push.origin.version == weights.version:
                 yield from Work("update", push.vector.nbytes, where="host")
@@ -170,3 +170,8 @@ class KSync(ParameterServer):
         left = len(me.workers)
         while left:
             left -= isinstance((yield from Receive()).value, Stop)
+
+
+def half(workers: int) -> int:
+    """Half of them, rounded up: K where nobody says."""
+    return -(-workers // 2)

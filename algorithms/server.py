@@ -68,9 +68,11 @@ class ParameterServer(Descent):
         return self.needed(workers) * batch
 
     def too_many(self, name: str, nodes: Sequence[Sequence[Rank]], spared: int = 0) -> list[str]:
-        """What is wrong where the hyper-parameter counts workers and there are no more than it says, less `spared`."""
+        """What is wrong with a hyper-parameter that may not exceed the number of workers less `spared`."""
         value, most = getattr(self, name), sum(map(len, nodes)) - spared
-        return [f"{name}: found {value}, expected at most {most} for {most + spared} workers"] if value > most else []
+        if value is None or value <= most:
+            return []
+        return [f"{name}: found {value}, expected at most {most} for {most + spared} workers"]
 
     def weighed(self, push: Push, version: int) -> Any:
         """The gradient as it counts in an update of the weights of this version."""

@@ -232,7 +232,7 @@ class Sums(KBatchAsync):
     """The sum of the gradients, not their mean."""
 
     def weighed(self, push: Push, version: int) -> Any:
-        return self.k * super().weighed(push, version)
+        return self.needed(1) * super().weighed(push, version)
 
 
 @dataclass(frozen=True, kw_only=True)
