@@ -29,6 +29,7 @@ from paceline.algorithms.values import Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Recorded, Shuffled
 from paceline.checking.reentry import run_in_parts
+from paceline.checking.replay import Recording, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter import simulate_job
@@ -371,6 +372,19 @@ def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, crew: tupl
     assert list(by_version(rows)) == list(range(6))
     assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
     assert all(u.staleness >= 0 for u in rows)
+
+
+@EVERY_SERVER
+@settings(max_examples=10)
+@given(order=ORDERS, crew=CREWS)
+def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, crew: tuple[int, int]) -> None:
+    """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
+    run = exact_run(SERVERS[name](*crew), order, crew[0], 4)
+    again = replay(run.job, Recording.of_run(run.trace))
+    assert (again.weights == run.trace.weights).all()
+    assert [(u.rank, u.step, u.staleness) for u in again.updates] == [
+        (u.rank, u.step, u.staleness) for u in run.trace.updates
+    ]
 
 
 def test_a_starved_worker_is_never_heard() -> None:
