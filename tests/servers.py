@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.compensated import DcAsgd
@@ -20,6 +21,8 @@ from tests.support import job_of
 Make = Callable[..., Any]
 """makes a method from its number of workers, a number from 1 to it, and more hyper-parameters"""
 RATE = Fraction(1, 10)
+FINDING = settings(database=None, phases=[Phase.generate])
+"""for properties that mutations must break: those need only be found, not made small"""
 
 
 def exactly(kind: Make, **numbers: Callable[[int, int], Any]) -> Make:
