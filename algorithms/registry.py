@@ -9,6 +9,7 @@ from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.bounded import Ssp
 from paceline.algorithms.chip import ChipPartitionedSgd
+from paceline.algorithms.compensated import DcAsgd
 from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
@@ -16,8 +17,9 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
+from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.two_level import Hsgd
 
@@ -25,12 +27,12 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         *(SequentialSgd, SyncSgd),
-        *(AsyncSgd, Downpour, Ssp, DbsSgd),
+        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, Softsync, Ssp, DbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(PostLocalSgd, DiLoCo),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, PostLocalSgd, DiLoCo, DcAsgd),
     )
 }
 

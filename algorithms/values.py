@@ -74,6 +74,15 @@ def join(parts: Sequence[V]) -> V:
     return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
 
 
+def root(squares: Any, epsilon: float = 0.0) -> Any:
+    """√(squares + ε), element by element.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    return squares if isinstance(squares, Null) else (squares + epsilon) ** 0.5
+
+
 def norm(vector: Any) -> float:
     """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
 
@@ -87,20 +96,6 @@ def norm(vector: Any) -> float:
     import torch
 
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
-
-
-def root(vector: V) -> V:
-    """The square root of each number.
-
-    >>> root(np.array([4.0, 9.0]))
-    array([2., 3.])
-    """
-    whole: Any = vector
-    if isinstance(whole, Null):
-        return vector
-    if isinstance(whole, np.ndarray):
-        return np.sqrt(whole)  # type: ignore[return-value]
-    return whole.sqrt()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

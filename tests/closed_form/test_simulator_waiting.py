@@ -89,18 +89,26 @@ def test_exponential_service_gives_a_geometric_law() -> None:
         assert lags[lag] / steps == pytest.approx(share, abs=3 * (share * (1 - share) / steps) ** 0.5)
 
 
-def test_unlike_workers_have_unlike_staleness() -> None:
-    """Worker i's own mean is (R − r_i)/r_i."""
-    scale, steps = [1.0, 1.0, 0.5, 2.0], 12_000
-    rates = [1 / mean for mean in scale]
-    lags = staleness(4, steps, drawn(exponential, 4, steps, scale=scale))
+@pytest.mark.parametrize("rates", [[1, 1, 2, 0.5], [20, 1, 1, 1], [1, 1, 1, 1]])
+def test_unlike_workers_have_unlike_staleness(rates: list[float]) -> None:
+    """Numbers 27 and 28: worker i's own mean is (R − r_i)/r_i, and the mean of these is at least that per gradient.
+
+    R is the sum of the rates. They are equal only where all rates are (AM–HM), else here more than 0.5 apart.
+    """
+    steps, total = 12_000, sum(rates)
+    lags = staleness(4, steps, drawn(exponential, 4, steps, scale=[1 / rate for rate in rates]))
+    means = []
     for rank, rate in enumerate(rates):
         own = [lag for who, lag in lags if who == rank]
-        assert np.mean(own) == pytest.approx((sum(rates) - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
+        means.append(np.mean(own))
+        assert means[-1] == pytest.approx((total - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
+    each = np.mean([lag for _, lag in lags])
+    assert np.mean(means) == pytest.approx(each, abs=0.05) if len(set(rates)) == 1 else np.mean(means) > each + 0.5
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_equal_deterministic_workers_are_workers_minus_one_behind(workers: int) -> None:
+    """Number 25, and O3 for any number of them."""
     lags = [lag for _, lag in staleness(workers, 40, FixedTiming())]
     assert lags == [min(index, workers - 1) for index in range(40)]
 
