@@ -53,6 +53,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "moving_rate": (lambda rate: 0 < rate < inf, "a number above 0"),
     "elastic": (lambda rate: 0 <= rate < inf, "a number of 0 or more"),
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
+    "seed": (lambda seed: seed >= 0, "a whole number of 0 or more"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
 
