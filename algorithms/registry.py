@@ -1,8 +1,8 @@
-"""The methods by name."""
+"""The methods by name: those that are built in, and the way to others."""
 
 from __future__ import annotations
 
-import difflib
+from pathlib import Path
 
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.delayed import Agd
@@ -11,6 +11,8 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.gossip import AdPsgd, Gossip
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
+from paceline.algorithms.naming import near_miss, whole
+from paceline.algorithms.own import FORM, offered, offers, own
 from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.server import AsyncSgd
 
@@ -20,8 +22,15 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+_REFERENCES: dict[type[Method], str] = {}
+"""of methods that are not built in: how they were asked for"""
+
+
 def find(name: str) -> type[Method]:
-    """The method of this name; raises `InputError` with a near miss.
+    """The method of this name: built in, offered by an installed package, or ``module:Class`` of one's own.
+
+    Raises:
+        InputError: there is none, with a near miss; or what there is is no method, with all that is wrong with it.
 
     >>> find("sync-sgd").name
     'sync-sgd'
@@ -31,6 +40,25 @@ def find(name: str) -> type[Method]:
     """
     if name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
-    raise InputError(f"unknown method {name!r} ({hint})")
+    if ":" in name:
+        name = whole(name, Path.cwd())
+        method = own(name, METHODS)
+    elif name in (known := offers()):
+        method = offered(known[name], METHODS)
+    else:
+        every = [*METHODS, *known]
+        hint = near_miss(name, every) or f" (there are {', '.join(every)}, or your own as {FORM})"
+        raise InputError(f"unknown method {name!r}{hint}")
+    _REFERENCES[method] = name
+    return method
+
+
+def reference(method: type[Method]) -> str:
+    """The name by which `find` finds this class again.
+
+    >>> reference(Agd)
+    'agd'
+    """
+    if METHODS.get(getattr(method, "name", "")) is method:
+        return method.name
+    return _REFERENCES.get(method, f"{method.__module__}:{method.__qualname__}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.method import RANGES, Descent, Notion
@@ -174,23 +175,38 @@ def test_the_guide_has_every_exit_status() -> None:
 
 @pytest.fixture
 def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's own method in a file of its own, where it can be imported."""
-    (source,) = (block for block in blocks(GUIDE, "python") if block.startswith("# k_avg.py\n"))
-    (tmp_path / "k_avg.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "k_avg", raising=False)
+    """The guide's own method and its scenario in files of their own, in the current folder."""
+    for language, file in (("python", "coin_avg.py"), ("yaml", "coin.yaml")):
+        (source,) = (block for block in blocks(GUIDE, language) if block.startswith(f"# {file}\n"))
+        (tmp_path / file).write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "coin_avg", raising=False)
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.backend)], ids=["virtual", "real"])
+REAL = pytest.param(True, marks=pytest.mark.backend)
+
+
+@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
 def test_the_guides_sessions_run(beside_its_file: None, real: bool) -> None:
     """In order, in one session; the last block starts real processes and is left out of the virtual one."""
     *virtual, last = blocks(GUIDE, "pycon")
-    assert "run_job(launch)" in last
+    assert "paceline.train(" in last
     text = "".join([*virtual, *([last] if real else [])])
     session = doctest.DocTestParser().get_doctest(text, {}, "guide", "docs/guide.md", 0)
     result = doctest.DocTestRunner().run(session)
-    assert result.attempted > 15
+    assert result.attempted > 8
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
+def test_the_guides_commands_run(beside_its_file: None, real: bool) -> None:
+    (shown,) = blocks(GUIDE, "console")
+    ours = [shlex.split(command)[1:] for command in commands(shown)]
+    assert [words[0] for words in ours] == ["simulate", "train", "compare", "simulate"]
+    for words in ours:
+        if real == (words[0] != "simulate"):
+            answer = CliRunner().invoke(app, words)
+            assert (answer.exit_code, "coin-avg" in answer.stdout) == (0, True), answer.output
 
 
 def test_the_guide_shows_sync_sgd_as_it_is() -> None:
