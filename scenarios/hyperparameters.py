@@ -35,15 +35,19 @@ def described(kind: Any) -> str:
     >>> described(int | Literal["node"]), described(tuple[float, ...] | None)
     ("a whole number or 'node'", 'a list (each a number) or null')
     """
+    return one_of(_alternatives(kind)) or str(kind)
+
+
+def _alternatives(kind: Any) -> list[str]:
     if kind in SIMPLE:
-        return SIMPLE[kind]
+        return [SIMPLE[kind]]
     if dataclasses.is_dataclass(kind):
-        return f"a mapping ({', '.join(types_of(kind))})"  # type: ignore[arg-type]  # a class, never an instance
+        return [f"a mapping ({', '.join(types_of(kind))})"]  # type: ignore[arg-type]  # a class, never an instance
     if get_origin(kind) is Literal:
-        return one_of([repr(value) for value in get_args(kind)])
-    if get_origin(kind) is tuple:
-        return f"a list (each {described(get_args(kind)[0])})"
-    return one_of([described(part) for part in _parts(kind)]) or str(kind)
+        return [repr(value) for value in get_args(kind)]
+    if _is_list(kind):
+        return [f"a list (each {described(get_args(kind)[0])})"]
+    return [words for part in _parts(kind) for words in _alternatives(part)]
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
