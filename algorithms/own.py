@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -72,10 +72,10 @@ def mistakes(found: Any) -> list[str]:
     return said
 
 
-def checked(found: Any, builtin: Collection[str]) -> type[Method]:
+def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
     """The class, if it is right as a method; raises `InputError` with all its mistakes."""
     said = mistakes(found)
-    if not said and found.name in builtin:
+    if not said and builtin.get(found.name, found) is not found:
         said = [f"name: found {found.name!r}, which is a built-in method's; expected a name of its own"]
     if said:
         raise InputError("; ".join(said))
@@ -83,7 +83,7 @@ def checked(found: Any, builtin: Collection[str]) -> type[Method]:
     return method
 
 
-def own(reference: str, builtin: Collection[str]) -> type[Method]:
+def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
     """The class that ``module:Class`` or ``path/to/file.py:Class`` names."""
     try:
         return checked(imported(reference), builtin)
@@ -105,7 +105,7 @@ def package_of(entry: metadata.EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown package"
 
 
-def offered(entries: list[metadata.EntryPoint], builtin: Collection[str]) -> type[Method]:
+def offered(entries: list[metadata.EntryPoint], builtin: Mapping[str, type[Method]]) -> type[Method]:
     """The class behind the entry points of one name; raises `InputError` if there is none that can be used."""
     name, packages = entries[0].name, ", ".join(f"{package_of(entry)} ({entry.value})" for entry in entries)
     said = f"method {name!r}, which is offered by {packages}"

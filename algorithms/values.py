@@ -74,6 +74,35 @@ def join(parts: Sequence[V]) -> V:
     return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
 
 
+def norm(vector: Any) -> float:
+    """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
+
+    >>> norm(np.array([3.0, 4.0], dtype=np.float32)), norm(Null(count=5))
+    (5.0, 0.0)
+    """
+    if isinstance(vector, Null):
+        return 0.0
+    if isinstance(vector, np.ndarray):
+        return float(np.linalg.norm(vector.astype(np.float64)))
+    import torch
+
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
+def root(vector: V) -> V:
+    """The square root of each number.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    whole: Any = vector
+    if isinstance(whole, Null):
+        return vector
+    if isinstance(whole, np.ndarray):
+        return np.sqrt(whole)  # type: ignore[return-value]
+    return whole.sqrt()  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of ranks that do collectives together, in a fixed order.
@@ -133,6 +162,10 @@ class Samples:
     workers: int
     index: int
     count: int
+    start: int | None = None
+    """where workers' batches are unequal: the place of its first sample among those of all workers' step `index`"""
+    total: int | None = None
+    """where workers' batches are unequal: samples of all workers' step `index` together"""
 
 
 @dataclass(frozen=True, slots=True)

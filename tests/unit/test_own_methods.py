@@ -15,8 +15,10 @@ import paceline
 from paceline.algorithms import METHODS, find, reference
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import imported
+from paceline.algorithms.own import mistakes as mistakes_of
 from paceline.cli.app import app
 from paceline.scenarios import ScenarioError, load, schema
+from paceline.scenarios.hyperparameters import unwritable
 from paceline.scenarios.plan import names_of
 
 HEAD = """
@@ -211,6 +213,14 @@ def test_a_wrong_class_is_told_all_its_mistakes(here: Path, body: str, said: lis
     assert len(lines) == 2, "and the other algorithm's mistake is said too"
     for part in said:
         assert part in lines[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_built_in_methods_are_held_to_the_same(name: str) -> None:
+    method = METHODS[name]
+    assert mistakes_of(method) == unwritable(method) == []
+    assert find(f"{method.__module__}:{method.__qualname__}") is method
+    assert reference(method) == name
 
 
 def test_two_of_one_name_are_refused(here: Path) -> None:
