@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
+from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.bounded import Ssp
 from paceline.algorithms.chip import ChipPartitionedSgd
 from paceline.algorithms.delayed import Agd
+from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.gossip import AdPsgd, Gossip
@@ -25,7 +28,7 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         *(SequentialSgd, SyncSgd),
-        *(AsyncSgd,),
+        *(AsyncSgd, Downpour, Ssp, DbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, Agd),

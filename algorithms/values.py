@@ -155,17 +155,18 @@ class Layout:
 class Samples:
     """Names the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
 
-    The samples themselves follow from this and the seed alone, so every interpreter sees the same.
+    The samples themselves follow from this and the seed alone, so every interpreter sees the same. Where workers'
+    batches differ, `before` and `together` say how the global batch is cut.
     """
 
     worker: int
     workers: int
     index: int
     count: int
-    start: int | None = None
-    """where workers' batches are unequal: the place of its first sample among those of all workers' step `index`"""
-    total: int | None = None
-    """where workers' batches are unequal: samples of all workers' step `index` together"""
+    before: int | None = None
+    """samples of the same global batch that go to the workers before this one; None: `worker` times `count`"""
+    together: int | None = None
+    """samples of the global batch; None: `workers` times `count`"""
 
 
 @dataclass(frozen=True, slots=True)
