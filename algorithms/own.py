@@ -86,9 +86,13 @@ def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
 def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
     """The class that ``module:Class`` or ``path/to/file.py:Class`` names."""
     try:
-        return checked(imported(reference), builtin)
+        found = imported(reference)
     except InputError as error:
         raise InputError(f"method {reference!r}: {error}; expected {FORM}") from error
+    try:
+        return checked(found, builtin)
+    except InputError as error:
+        raise InputError(f"method {reference!r}: {error}") from error
 
 
 def offers() -> dict[str, list[metadata.EntryPoint]]:

@@ -47,7 +47,23 @@ def _alternatives(kind: Any) -> list[str]:
         return [repr(value) for value in get_args(kind)]
     if _is_list(kind):
         return [f"a list (each {described(get_args(kind)[0])})"]
-    return [words for part in _parts(kind) for words in _alternatives(part)]
+    tag, groups = _tagged(kind)
+    rest = [words for part in _parts(kind) if part not in groups.values() for words in _alternatives(part)]
+    return [*([f"a mapping with {tag} {one_of(list(map(repr, groups)))}"] if groups else []), *rest]
+
+
+@cache
+def _tagged(kind: Any) -> tuple[str, dict[str, Any]]:
+    """Of a union of several dataclasses: the field that tells them apart, and each by its value of it."""
+    groups = [part for part in _parts(kind) if dataclasses.is_dataclass(part)]
+    if len(groups) < 2:
+        return "", {}
+    for name in types_of(groups[0]):  # type: ignore[arg-type]  # a class, never an instance
+        kinds = [types_of(group).get(name) for group in groups]  # type: ignore[arg-type]
+        values = [value for one in kinds if get_origin(one) is Literal for value in get_args(one)]
+        if len(set(values)) == len(kinds) and all(get_origin(one) is Literal for one in kinds):
+            return name, dict(zip(values, groups, strict=True))
+    raise TypeError(f"{kind}: found nothing that tells the mappings apart, expected a Literal of one value in each")
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
@@ -77,6 +93,10 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
     if _is_list(kind) and isinstance(value, list | tuple):
         made, faults = _each({index: get_args(kind)[0] for index in range(len(value))}, dict(enumerate(value)), place)
         return tuple(made.values()), faults
+    tag, groups = _tagged(kind)
+    if groups and isinstance(value, dict):
+        group = next((group for name, group in groups.items() if name == value.get(tag)), None)
+        return _lost(tag, groups, value, place) if group is None else _mapping(group, value, place)
     parts = _parts(kind)
     if any(dataclasses.is_dataclass(part) or _is_list(part) for part in parts):
         tries = [(part, *parsed(part, value, place)) for part in parts]
@@ -89,6 +109,14 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
         return _adapter(kind).validate_python(value, strict=True), []
     except (ValidationError, OverflowError):  # a whole number too large for a float overflows
         return None, [(place, expected(described(kind)), value)]
+
+
+def _lost(tag: str, groups: Mapping[str, Any], value: dict[str, Any], place: Place) -> tuple[None, list[Fault]]:
+    """Which of the groups a mapping is, it does not say."""
+    words = one_of(list(map(repr, groups)))
+    if tag not in value:
+        return None, [((*place, tag), wrong(f"missing; expected {words}"), value)]
+    return None, [((*place, tag), expected(words + near_miss(value[tag], groups)), value[tag])]
 
 
 def _holds_parts(kind: Any, value: object) -> bool:
@@ -143,7 +171,7 @@ def unwritable(method: type[Method]) -> list[str]:
             default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
             if parsed(kind, default, ())[1]:
                 said.append(f"{field.name}: its default is {default!r}, expected {described(kind)}")
-        except PydanticUserError:
+        except (PydanticUserError, TypeError):
             words = "numbers, text, true or false, lists of them, or a frozen dataclass of them"
             said.append(f"{field.name}: found the type {kind}, expected {words}")
     return said

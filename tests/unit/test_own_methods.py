@@ -16,6 +16,7 @@ from paceline.algorithms import METHODS, find, reference
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import imported
 from paceline.algorithms.own import mistakes as mistakes_of
+from paceline.algorithms.schedules import Steps
 from paceline.cli.app import app
 from paceline.scenarios import ScenarioError, load, schema
 from paceline.scenarios.hyperparameters import unwritable
@@ -151,8 +152,6 @@ RIGHT = "expected module:Class or path/to/file.py:Class"
         ("lazy_methodz.py:Lazy", "lazy_methods.py?)"),
         (":Lazy", "found no module ''"),
         ("../x:Lazy", "found no module '../x'"),
-        ("math:pi", "found the value 3.14159"),
-        ("pathlib:Path", "found the class Path, expected one derived from paceline.algorithms.method.Method"),
     ],
 )
 def test_what_is_not_there_is_said(name: str, said: str) -> None:
@@ -160,6 +159,14 @@ def test_what_is_not_there_is_said(name: str, said: str) -> None:
     assert line.startswith("algorithms[0]: method '")
     assert said in line
     assert line.endswith(RIGHT)
+
+
+def test_what_is_no_method_is_said() -> None:
+    right = "expected one derived from paceline.algorithms.method.Method"
+    assert mistakes('["math:pi", "pathlib:Path"]') == [
+        f"algorithms[0]: method 'math:pi': found the value 3.141592653589793, {right}",
+        f"algorithms[1]: method 'pathlib:Path': found the class Path, {right}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -294,6 +301,45 @@ def test_a_mistake_in_a_part_is_told_at_its_place(given: str, said: list[str]) -
     assert sorted(lines) == [f"algorithms[0].{text}" for text in said]
     shared = mistakes("[lazy_methods:Lazy]", f"hyperparameters: {{{given}}}")
     assert sorted(shared) == [f"hyperparameters.{text}" for text in said]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{}", ["schedule.kind: missing; expected 'constant', 'polynomial', 'steps' or 'exponential'"]),
+        (
+            "{kind: step}",
+            [
+                (
+                    "schedule.kind: found 'step', expected 'constant', 'polynomial', 'steps' or 'exponential' "
+                    "(did you mean steps?)"
+                )
+            ],
+        ),
+        (
+            "{kind: [steps]}",
+            ["schedule.kind: found ['steps'], expected 'constant', 'polynomial', 'steps' or 'exponential'"],
+        ),
+        ("{kind: steps, at: [3, x]}", ["schedule.at[1]: found 'x', expected a whole number"]),
+        ("{kind: steps, at: [3, 2]}", ["schedule.at: found (3, 2), expected whole numbers of 1 or more, each above"]),
+        ("{kind: polynomial, by: 2}", ["schedule.by: it has no such key; it has warm_up, start, kind, total, power"]),
+        (
+            "3",
+            ["schedule: found 3, expected a mapping with kind 'constant', 'polynomial', 'steps' or 'exponential' or"],
+        ),
+    ],
+)
+def test_one_of_several_mappings_is_told_by_its_kind(given: str, said: list[str]) -> None:
+    lines = mistakes(f"[{{name: sync-sgd, schedule: {given}}}]")
+    assert len(lines) == len(said)
+    for line, words in zip(lines, said, strict=True):
+        assert line.startswith(f"algorithms[0].{words}")
+
+
+def test_a_mapping_of_a_kind_is_written_as_it_was_read() -> None:
+    scenario = load(small("[{name: sync-sgd, schedule: {kind: steps, at: [2, 3]}}]"))
+    assert vars(scenario.algorithms[0])["schedule"] == Steps(at=(2, 3))
+    assert load(json.dumps(scenario.dump())) == scenario
 
 
 def test_parts_tell_two_of_one_method_apart() -> None:

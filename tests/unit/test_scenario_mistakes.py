@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.algorithms.baseline import SyncSgd
 from paceline.scenarios import SHIPPED, ScenarioError, load
+from paceline.scenarios.hyperparameters import types_of
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
 NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, per_node: 2}]}\n"
@@ -134,7 +136,7 @@ def test_all_at_once() -> None:
 def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
     assert changed("cluster.spread.law=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
         "cluster.spread.law: unknown law 'lognormal' (did you mean lognorm?)",
-        "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has rate, momentum",
+        f"algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has {', '.join(types_of(SyncSgd))}",
     ]
 
 
