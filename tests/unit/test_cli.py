@@ -238,7 +238,7 @@ def test_list(kind: str) -> None:
 
 def test_list_algorithms_says_their_hyperparameters() -> None:
     items = {item["name"]: item for item in json.loads(call("list", "algorithms", "--json").stdout)["items"]}
-    assert items["agd"]["hyperparameters"] == {"delay": 1, "rate": 0.1, "momentum": 0.0}
+    assert items["agd"]["hyperparameters"].items() >= {"delay": 1, "rate": 0.1, "momentum": 0.0}.items()
     assert "exact-delay" in items["agd"]["guarantees"]
 
 
