@@ -4,6 +4,6 @@ Read `operations` first, then `baseline` (the simplest methods), then `method`. 
 SimPy or torch.distributed.
 """
 
-from paceline.algorithms.registry import METHODS, find
+from paceline.algorithms.registry import METHODS, find, reference
 
-__all__ = ["METHODS", "find"]
+__all__ = ["METHODS", "find", "reference"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.rules import Chain
 from paceline.algorithms.server import ParameterServer, Push
-from paceline.algorithms.values import Weights, root
+from paceline.algorithms.values import root
 
 EPSILON = 1e-7
 
@@ -47,10 +47,10 @@ class DcAsgd(ParameterServer):
     """m of the mean square; provenance: the paper on CIFAR-10 (0 on ImageNet)"""
 
     def begin(self, me: Me, vector: Any) -> Replica:
-        rule = self.rule(me.layout.layers).init(vector)
+        replica = super().begin(me, vector)
         if me.role == "worker":
-            return Replica(0, Weights(vector, 0), rule)
-        return Replica(0, Weights(vector, 0), Backups((vector,) * len(me.workers), 0.0 * vector, rule))
+            return replica
+        return replace(replica, memory=Backups((vector,) * len(me.workers), 0 * vector, replica.memory))
 
     def applied(self, rule: Chain, state: Replica, taken: Sequence[Push]) -> tuple[Any, Backups]:
         (push,) = taken

@@ -64,6 +64,7 @@ RANGES: dict[str, Range] = {
     "backups": (lambda backups: backups >= 0, "a number of workers, 0 or more"),
     "compensation": NOT_NEGATIVE,
     "square_decay": (lambda decay: 0 <= decay < 1, "a number from 0 to below 1"),
+    "seed": (lambda seed: seed >= 0, "a whole number of 0 or more"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
 

@@ -21,7 +21,7 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import Damped, ParameterServer, Push, Stop, server_of
+from paceline.algorithms.server import Damped, ParameterServer, Push, Stop, opened, server_of
 from paceline.algorithms.values import Rank, Weights
 
 DUTTA = "Dutta, Joshi, Ghosh, Dube, Nagpurkar, 'Slow and Stale Gradients Can Win the Race', AISTATS'18"
@@ -139,24 +139,23 @@ class KSync(ParameterServer):
             batch = yield from Load(step.samples)
             news = yield from Start(Receive(server))
             gradient = yield from Start(Gradient(state.weights, batch))
-            done = dict((yield from WaitFor((news, gradient), "any")))
+            done, kept = dict((yield from WaitFor((news, gradient), "any"))), state.kept
             if 0 in done:
                 yield from Cancel(gradient)  # whether or not that is in time, nobody wants it any more
             else:
-                made = yield from Wait(gradient)
-                yield from Send(server, Push(made.vector, made.contribution()))
+                kept = yield from self.push(me, (yield from Wait(gradient)), kept)
             reply = (yield from Wait(news)).value
             if isinstance(reply, Stop):
                 yield from Send(server, reply)  # the last of this worker: the server hears everything before it leaves
                 return state
-            state = Replica(step.number + 1, reply, state.memory)
+            state = Replica(step.number + 1, reply, state.memory, kept)
         return state
 
     @program
     def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken: list[Push] = []
         while len(taken) < self.needed(len(me.workers)):
-            push: Push = (yield from Receive()).value
+            push = opened((yield from Receive()))
             if push.origin.version == weights.version:
                 yield from Work("update", push.vector.nbytes, where="host")
                 taken.append(push)

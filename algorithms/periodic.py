@@ -122,9 +122,7 @@ class KAvg(Averaging):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
-        if self.k < 1:
-            found.append(f"k: {self.k} is no number of steps; give 1 or more")
-        elif not 0 <= self.phase < self.k:
+        if not 0 <= self.phase < self.k:
             found.append(f"phase: found {self.phase}, expected 0 to {self.k - 1}, below k")
         return found
 

@@ -1,8 +1,8 @@
-"""The methods by name."""
+"""The methods by name: those that are built in, and the way to others."""
 
 from __future__ import annotations
 
-import difflib
+from pathlib import Path
 
 from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.balanced import DbsSgd
@@ -14,9 +14,12 @@ from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.gossip import AdPsgd, Gossip
 from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
+from paceline.algorithms.naming import near_miss, whole
+from paceline.algorithms.own import FORM, offered, offers, own
 from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
@@ -32,13 +35,18 @@ METHODS: dict[str, type[Method]] = {
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(BackupWorkers, KSync, KAsync, KBatchAsync, PostLocalSgd, DiLoCo, DcAsgd),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
     )
 }
+_REFERENCES: dict[type[Method], str] = {}
+"""of methods that are not built in: how they were asked for"""
 
 
 def find(name: str) -> type[Method]:
-    """The method of this name; raises `InputError` with a near miss.
+    """The method of this name: built in, offered by an installed package, or ``module:Class`` of one's own.
+
+    Raises:
+        InputError: there is none, with a near miss; or what there is is no method, with all that is wrong with it.
 
     >>> find("sync-sgd").name
     'sync-sgd'
@@ -48,6 +56,25 @@ def find(name: str) -> type[Method]:
     """
     if name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
-    raise InputError(f"unknown method {name!r} ({hint})")
+    if ":" in name:
+        name = whole(name, Path.cwd())
+        method = own(name, METHODS)
+    elif name in (known := offers()):
+        method = offered(known[name], METHODS)
+    else:
+        every = [*METHODS, *known]
+        hint = near_miss(name, every) or f" (there are {', '.join(every)}, or your own as {FORM})"
+        raise InputError(f"unknown method {name!r}{hint}")
+    _REFERENCES[method] = name
+    return method
+
+
+def reference(method: type[Method]) -> str:
+    """The name by which `find` finds this class again.
+
+    >>> reference(Agd)
+    'agd'
+    """
+    if METHODS.get(getattr(method, "name", "")) is method:
+        return method.name
+    return _REFERENCES.get(method, f"{method.__module__}:{method.__qualname__}")

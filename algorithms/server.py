@@ -12,9 +12,10 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from paceline.algorithms.compression import Compression, beginning, compressed, decompressed
 from paceline.algorithms.damping import Damping, damped
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
@@ -29,7 +30,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Contribution, Rank, Weights
+from paceline.algorithms.values import Contribution, GradientResult, Message, Rank, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class Push:
 
     vector: Any
     origin: Contribution
+
+
+def opened(message: Message) -> Push:
+    """The push that a message brings, with the whole vector."""
+    push: Push = message.value
+    return replace(push, vector=decompressed(push.vector))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,14 @@ class ParameterServer(Descent):
     """a push that completes no update is answered at once; else every push is, after the update that it went into"""
     fresh: ClassVar[bool] = False
     """only gradients of the newest weights count; any other is dropped, and answered at once"""
+
+    compression: Compression | None = None
+    """how gradients are made smaller before they are pushed; provenance: None, as in the sources"""
+
+    def begin(self, me: Me, vector: Any) -> Replica:
+        layers = me.layout.layers
+        kept = beginning(self.compression, vector, layers) if me.role == "worker" else None
+        return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
 
     def needed(self, workers: int) -> int:
         """How many gradients make an update."""
@@ -90,12 +105,19 @@ class ParameterServer(Descent):
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Send(server, Push(gradient.vector, gradient.contribution()))
+            kept = yield from self.push(me, gradient, state.kept)
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):
                 return state
-            state = Replica(step.number + 1, reply, state.memory)
+            state = Replica(step.number + 1, reply, state.memory, kept)
         return state
+
+    @program
+    def push(self, me: Me, gradient: GradientResult, kept: Any) -> Program[Any]:
+        """Sends the server a gradient, as small as compression makes it; answers what that has kept back."""
+        message, kept = yield from compressed(gradient.vector, self.compression, kept)
+        yield from Send(server_of(me), Push(message, gradient.contribution()))
+        return kept
 
     @program
     def server(self, me: Me, state: Replica) -> Program[Replica]:
@@ -117,7 +139,7 @@ class ParameterServer(Descent):
         waiting: list[Rank] = []
         while len(taken) < self.needed(len(me.workers)):
             message = yield from Receive()
-            push: Push = message.value
+            push = opened(message)
             if counts := not self.fresh or push.origin.version == weights.version:
                 yield from Work("update", push.vector.nbytes, where="host")
                 taken.append(push)

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.lars import Lars
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import AllReduce, Broadcast, Next, Reduce
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.steps import descend, gradient_at
+
+AS_PUBLISHED = Lars()
+"""the layer-wise rates of LARS's authors"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +27,21 @@ class Hsgd(Descent):
     The sum is divided by all workers at the end; a mean of the nodes' means would favour workers on small nodes.
     """
 
-    # LARS by default is part of the paper: `lars` gets its default here, once `Descent` has that field.
-
     name = "hsgd"
     notion = Notion.STEPS
     source = "Wang, Lu, Chen, Li, IEICE Trans. E103-D(12), 2020 (HSGD); its listing was not found, the program is ours"
     guarantees = frozenset(
         {Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.SAME_AS_SYNC_SGD}
     )
+
+    rate: float = 3.0
+    """γ of LARS; provenance: ours, it trains the digits: LARS's own rates are for ImageNet"""
+    momentum: float = 0.9
+    """μ; provenance: LARS's authors"""
+    weight_decay: float = 5e-4
+    """β; provenance: LARS's authors, for AlexNet"""
+    lars: Lars | None = AS_PUBLISHED
+    """layer-wise rates, as the paper has them; None for the plain rule"""
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:

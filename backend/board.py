@@ -153,16 +153,23 @@ class Board:
         name = zlib.crc32(stream.encode()) | len(stream) << 32
         mine = self.rows["collectives"][rank, bucket, slot : slot + 1]
         said = what.encode()
+        mine["position"] = -1  # streams may share a bucket: nobody is to read half of one entry and half of another
         mine["stream"], mine["text"] = name, b"\1".join((said, place.encode()))[:TEXT]
         mine["position"] = position
         for other in members:
             theirs = self.rows["collectives"][other, bucket, slot]
-            if other == rank or theirs["position"] != position or theirs["stream"] != name:
+            if other == rank or not _is_at(theirs, name, position):
                 continue
             theirs_said, _, their_place = bytes(theirs["text"]).partition(b"\1")
-            if theirs_said != said[:TEXT]:
+            if theirs_said != said[:TEXT] and _is_at(theirs, name, position):  # not overwritten while it was read
                 raise ProgramError(
                     f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
                     f"{their_place.decode(errors='replace')} entered {theirs_said.decode(errors='replace')}; "
                     "all members must issue the same collectives in the same order"
                 )
+
+
+def _is_at(entry: Any, name: int, position: int) -> bool:
+    """Whether the entry is that of this collective. In this order: a stream that is there has taken the position away
+    that was there before it, so the position is its own."""
+    return bool(entry["stream"] == name and entry["position"] == position)

@@ -10,17 +10,23 @@ from typing import Any
 from rich.table import Table
 
 from paceline.algorithms import METHODS
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.own import offered, offers, package_of
 from paceline.cli.output import Output
 from paceline.reports.table import plain_table
 from paceline.topologies.catalogue import Spec
 
 Item = dict[str, Any]
+BUILT_IN = "built in"
 
 
 def show(kind: str, output: Output) -> None:
     """Answers ``{"kind", "items": [{"name", …}]}``."""
     items = list(LISTINGS[kind]())
     output.answer({"kind": kind, "items": items}, [table_of(kind, items)])
+    if kind == "algorithms":
+        for text in unusable():
+            output.note(text)
 
 
 def table_of(kind: str, items: list[Item]) -> Table:
@@ -32,22 +38,40 @@ def table_of(kind: str, items: list[Item]) -> Table:
     for item in items:
         known = item.get("parameters")
         settings = [f"{name}={default}" for name, default in known.items()] if isinstance(known, dict) else []
-        table.add_row(item["name"], "\n".join([item["description"], *([" ".join(settings)] if settings else [])]))
+        origin = [f"from {item['from']}"] if item.get("from", BUILT_IN) != BUILT_IN else []
+        more = [" ".join(part) for part in (settings, origin) if part]
+        table.add_row(item["name"], "\n".join([item["description"], *more]))
     return table
 
 
 def algorithms() -> Iterable[Item]:
-    """Every method with its hyper-parameters and their defaults."""
-    for name, method in METHODS.items():
+    """Every method with its hyper-parameters and their defaults, and the package that offers it."""
+    from paceline.scenarios.methods import known_methods
+
+    known = offers()
+    for name, method in known_methods():
         yield {
             "name": name,
             "description": first_line(method),
             "staleness": method.notion.value,
             "guarantees": sorted(guarantee.slug for guarantee in method.guarantees),
             "server": method.has_server,
-            "hyperparameters": {field.name: field.default for field in dataclasses.fields(method)},
+            "hyperparameters": dataclasses.asdict(method()),
             "source": method.source,
+            "from": BUILT_IN if name in METHODS else package_of(known[name][0]),
         }
+
+
+def unusable() -> Iterable[str]:
+    """What is wrong with methods that installed packages offer."""
+    from paceline.scenarios.methods import find_method
+
+    for name, entries in offers().items():
+        try:
+            offered(entries, METHODS)
+            find_method(name)
+        except InputError as error:
+            yield f"left out: {error}"
 
 
 def models() -> Iterable[Item]:

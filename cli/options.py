@@ -28,7 +28,9 @@ Set = Annotated[
 Algorithms = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B,…", help="Only these algorithms; others than the scenario's are added with their defaults."
+        metavar="A,B,…",
+        help="Only these algorithms; others than the scenario's are added with their defaults. Methods of your own are "
+        "module:Class or path/to/file.py:Class.",
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]

@@ -16,8 +16,9 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.records.trace import Schedule, Unit
-from paceline.scenarios.problems import expected, near_miss, one_of, refuse, wrong
+from paceline.scenarios.problems import expected, one_of, refuse, wrong
 from paceline.scenarios.units import PERIOD, RATE, SIZE, TIME, Kind
 from paceline.topologies import NO_SPREAD, Spread
 from paceline.topologies.links import Medium

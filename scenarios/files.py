@@ -1,4 +1,4 @@
-"""Graphs that a scenario takes from files.
+"""What a scenario takes from files: graphs, and methods and models of one's own.
 
 Rules of this file: a path in a scenario is seen from the scenario's own folder, and one that is given on the command
 line or in a mapping from where the program runs. A scenario that has been read holds whole paths, so that what is
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator, TypeAdapter, WithJsonSchema
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import whole
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import expected
@@ -66,13 +67,30 @@ def anchor(data: Any, folder: Path) -> None:
     >>> anchor(data, Path("/home"))
     >>> data["cluster"]
     {'network': {'file': '/home/tree.json'}, 'nodes': [{'node': {'file': '/box.txt'}}]}
+    >>> data = {"algorithms": ["agd", "mine.py:Lazy", {"name": "mine.py:Lazy", "every": 4}]}
+    >>> anchor(data, Path("/home"))
+    >>> data["algorithms"]
+    ['agd', '/home/mine.py:Lazy', {'name': '/home/mine.py:Lazy', 'every': 4}]
     """
+    _anchor_names(_mapping(data), folder)
     cluster = _mapping(_mapping(data).get("cluster"))
-    nodes = cluster.get("nodes")
-    inside = [_mapping(node).get("node") for node in nodes] if isinstance(nodes, list) else []
+    inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
         if isinstance(part.get("file"), str) and part["file"].strip():
             part["file"] = str(folder / part["file"])
+
+
+def _anchor_names(data: dict[str, Any], folder: Path) -> None:
+    """Makes ``path/to/file.py:name`` of methods and of the model whole."""
+    entries = _list(data.get("algorithms"))
+    entries[:] = [whole(entry, folder) if isinstance(entry, str) else entry for entry in entries]
+    for part, key in [(_mapping(data.get("workload")), "model"), *((_mapping(entry), "name") for entry in entries)]:
+        if isinstance(part.get(key), str):
+            part[key] = whole(part[key], folder)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: Any) -> dict[str, Any]:

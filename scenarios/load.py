@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from paceline.algorithms.method import Method
+from paceline.algorithms.naming import near_miss, whole
 from paceline.scenarios.files import anchor
 from paceline.scenarios.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.overrides import choose, override
-from paceline.scenarios.problems import Problem, near_miss, problems_of, raise_all
+from paceline.scenarios.problems import Problem, problems_of, raise_all
 from paceline.scenarios.schema import Scenario
 from paceline.scenarios.text import folder_of, read
 
@@ -22,7 +24,7 @@ def load(
     source: str | Path | Mapping[str, Any] | Scenario,
     overrides: Sequence[str] = (),
     *,
-    algorithms: Sequence[str] | None = None,
+    algorithms: Sequence[str | Method] | None = None,
     varied: Sequence[str] = (),
 ) -> Scenario:
     """The scenario of a file, checked.
@@ -31,7 +33,8 @@ def load(
         source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
             braces in it), a mapping, or a scenario.
         overrides: changes ``path=value``, applied before anything is checked.
-        algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others.
+        algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others by name;
+            a method itself as it is.
         varied: further changes ``path=value``, those of one point of a sweep.
 
     Raises:
@@ -56,7 +59,7 @@ def load(
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))
     if algorithms is not None:  # only now: what the algorithms left out would have used is no mistake
-        choose(data, algorithms)
+        choose(data, [whole(name, Path.cwd()) if isinstance(name, str) else name for name in algorithms])
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.scenarios import fields
 from paceline.scenarios.files import File, graph_of
 from paceline.scenarios.outages import LinkFaults
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import complain, expected, near_miss, wrong
+from paceline.scenarios.problems import complain, expected, wrong
 from paceline.topologies import LINKS, Link
 from paceline.topologies.graph import Graph
 from paceline.topologies.links import Piece

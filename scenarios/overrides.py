@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.algorithms.method import Method
 from paceline.scenarios.problems import Place, Problem, path_of, shown
 from paceline.scenarios.text import parse
 
@@ -87,7 +88,7 @@ def name_of(item: Any) -> Any:
     return item.get("name") if isinstance(item, dict) else item
 
 
-def choose(data: Any, names: Sequence[str]) -> None:
+def choose(data: Any, names: Sequence[str | Method]) -> None:
     """Keeps the algorithms of these names, in this order, and adds those that the scenario does not have.
 
     >>> data = {"algorithms": ["sync-sgd", {"name": "agd", "delay": 2}]}

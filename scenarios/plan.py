@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.job import Budget, Job, Learner
 from paceline.algorithms.method import Method
@@ -136,12 +136,26 @@ def names_of(methods: Sequence[Method]) -> list[str]:
     ['sync-sgd', 'agd(delay=1)', 'agd(delay=4)']
     """
     often = Counter(method.name for method in methods)
+    values = [_flat(asdict(method)) for method in methods]
     names = []
-    for method in methods:
-        alike = [asdict(other) for other in methods if other.name == method.name]
-        own = [f"{key}={value}" for key, value in asdict(method).items() if any(other[key] != value for other in alike)]
+    for method, mine in zip(methods, values, strict=True):
+        alike = [theirs for other, theirs in zip(methods, values, strict=True) if other.name == method.name]
+        own = [f"{key}={value}" for key, value in mine.items() if any(one.get(key, ...) != value for one in alike)]
         names.append(method.name if often[method.name] == 1 else f"{method.name}({','.join(own)})")
     return names
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters by their paths.
+
+    >>> _flat({"rate": 0.1, "lars": {"trust": 0.001}})
+    {'rate': 0.1, 'lars.trust': 0.001}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = _flat(value) if isinstance(value, dict) else None
+        flat |= {key: value} if inner is None else {f"{key}.{part}": one for part, one in inner.items()}
+    return flat
 
 
 def _check_pace(scenario: Scenario) -> None:

@@ -7,7 +7,6 @@ sentence, which names the value itself).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 
 Place = tuple[str | int, ...]
 LONGEST = 60
@@ -50,16 +50,6 @@ def raise_all(source: str, problems: Iterable[Problem]) -> NoReturn:
     """Raises the `ScenarioError` of these problems, each said once, with the file's name in front."""
     lines = dict.fromkeys(f"{source}: {problem}" for problem in problems)
     raise ScenarioError("\n".join(lines))
-
-
-def near_miss(name: object, known: Iterable[str]) -> str:
-    """A suggestion in parentheses, or nothing.
-
-    >>> near_miss("sync-sdg", ["sync-sgd", "agd"])
-    ' (did you mean sync-sgd?)'
-    """
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def one_of(names: Sequence[str]) -> str:
@@ -115,7 +105,7 @@ def _problem(detail: Any, root: type[BaseModel]) -> Problem:
         case "wrong":
             return Problem(place, detail["msg"])
         case "shared":  # a hyperparameter given for all algorithms: blame the place where it is written
-            return Problem(("hyperparameters", place[-1]), f"found {shown(value)}, expected {detail['msg']}")
+            return Problem(("hyperparameters", *place[2:]), detail["msg"])
         case "expected":
             return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
         case "extra_forbidden":

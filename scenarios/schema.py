@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from paceline.algorithms import reference
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
@@ -132,6 +133,15 @@ class Scenario(Part):
         text = "is there twice with the same hyper-parameters; expected once"
         twice = [index for index, method in enumerate(algorithms) if method in algorithms[:index]]
         complain([((index,), wrong(f"{algorithms[index].name} {text}"), None) for index in twice])
+        classes = {method.name: type(method) for method in reversed(algorithms)}
+        text = "is called {} as another class here is, {}; expected names that differ"
+        complain(
+            [
+                ((index,), wrong(f"{reference(type(method))} " + text.format(method.name, reference(first))), None)
+                for index, method in enumerate(algorithms)
+                if (first := classes[method.name]) is not type(method)
+            ]
+        )
         return algorithms
 
     @field_validator("stop")

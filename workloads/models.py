@@ -8,12 +8,12 @@ tracing of a user's own model.
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import imported
 from paceline.algorithms.values import Layer, Layout
 from paceline.workloads.layers import TABLES, LayerWork, read_table
 from paceline.workloads.zoo import IMAGENET, ZOO, sample_of
@@ -128,7 +128,7 @@ MODELS: Mapping[str, ModelInfo] = _Models()
 
 
 def find_model(name: str) -> ModelInfo:
-    """A model by its name in `MODELS`, or a user's own as ``module:function``.
+    """A model by its name in `MODELS`, or a user's own as ``module:function`` or ``path/to/file.py:function``.
 
     The function takes no arguments and returns a `torch.nn.Module`, or a tuple of it with the shape of one sample
     (without the batch) or a sample itself; pictures of 3 × 224 × 224 if it says nothing. It is traced.
@@ -155,11 +155,10 @@ def find_model(name: str) -> ModelInfo:
 
 @cache
 def _traced(name: str) -> ModelInfo:
-    module, _, function = name.partition(":")
     try:
-        maker = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"model {name!r}: found no such function ({error}); expected module:function") from error
+        maker = imported(name)
+    except InputError as error:
+        raise InputError(f"model {name!r}: {error}; expected module:function or path/to/file.py:function") from error
     import torch  # here, because it takes a second that the models known by name need not pay
 
     from paceline.workloads.trace import trace

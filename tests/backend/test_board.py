@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import zlib
+from collections.abc import Sequence
+
 import pytest
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
-from paceline.backend.board import TEXT, Board
+from paceline.backend.board import BUCKETS, TEXT, Board
 
 BOTH = [Rank(0), Rank(1)]
 
@@ -34,3 +38,22 @@ def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> Non
     board = board_of_two("AllReduce 'a'")
     board.enter(Rank(1), BOTH, "everyone", 1, "Barrier 'b'", "there.py:2")
     board.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
+
+
+def test_nobody_reads_an_entry_that_is_being_written() -> None:
+    """Two streams of one bucket: what one rank enters in them overwrites itself while the other looks at it."""
+    workers, node = "ranks 0,1,2,3", "ranks 0,1"
+    assert zlib.crc32(workers.encode()) % BUCKETS == zlib.crc32(node.encode()) % BUCKETS
+    board = Board(2, BOTH)
+
+    def enter(rank: Rank, streams: Sequence[str]) -> None:
+        for stream in [*streams] * 20_000:
+            board.enter(rank, BOTH, stream, 6, f"AllReduce of {stream}", "here.py:1")
+
+    other = multiprocessing.get_context("fork").Process(target=enter, args=(Rank(1), [workers, node]))
+    other.start()
+    try:
+        enter(Rank(0), [node])
+    finally:
+        other.join()
+    assert other.exitcode == 0

@@ -35,6 +35,13 @@ def placed(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.builds(lambda where, rest: {**where, **rest}, place, st.fixed_dictionaries(keys))
 
 
+def suited(data: dict[str, Any]) -> dict[str, Any]:
+    """The scenario without methods that its number of workers does not suit; with one at least."""
+    nodes = load({**data, "algorithms": ["sync-sgd"]}).cluster.placement
+    names = [name for name in data["algorithms"] if not METHODS[name]().problems(nodes)]
+    return {**data, "algorithms": names or ["sync-sgd"]}
+
+
 SCENARIOS = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
@@ -79,7 +86,7 @@ SCENARIOS = st.fixed_dictionaries(
         "seed": st.integers(0, 10**9),
         "target": st.builds(lambda accuracy: {"accuracy": accuracy}, st.floats(0.01, 1)),
     },
-)
+).map(suited)
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=20) | TIMES | RATES
 )

@@ -7,16 +7,18 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.method import RANGES, Descent, Notion
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.method import RANGES, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
 from paceline.records.store import describe
@@ -94,12 +96,17 @@ def test_the_guarantees_are_the_methods(name: str) -> None:
     assert said == {guarantee.slug: guarantee.value for guarantee in METHODS[name].guarantees}
 
 
+def written(default: Any) -> Any:
+    """A default as a scenario holds it."""
+    return asdict(default) if is_dataclass(default) and not isinstance(default, type) else default
+
+
 def shown_and_known(page: str, known: Sequence[Any]) -> None:
     """Names, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
     assert MISSING not in [field.default for field in known]
     rows = table(page, "name | default") if known else []
     said = {row[0]: yaml.safe_load(row[1]) for row in rows}
-    assert said == {field.name: field.default for field in known}
+    assert said == {field.name: written(field.default) for field in known}
     assert {row[0]: row[2] for row in rows if row[0] in RANGES} == {
         field.name: RANGES[field.name][1] for field in known if field.name in RANGES
     }
@@ -109,15 +116,15 @@ def shown_and_known(page: str, known: Sequence[Any]) -> None:
 @EVERY_METHOD
 def test_the_hyperparameters_are_the_methods(name: str) -> None:
     """A method's page has its own ones and those with a default of its own; docs/rules.md has those that all share."""
-    shared = {field.name: field.default for field in fields(Descent)}
+    shared = {field.name: field.default for field in fields(SyncSgd)}
     shown_and_known(
         page_of(name), [own for own in fields(METHODS[name]) if shared.get(own.name, MISSING) != own.default]
     )
     assert "(../rules.md)" in page_of(name)
 
 
-def test_the_shared_hyperparameters_are_those_of_descent() -> None:
-    shown_and_known((ROOT / "docs/rules.md").read_text(encoding="utf-8"), fields(Descent))
+def test_the_shared_hyperparameters_are_those_of_sync_sgd() -> None:
+    shown_and_known((ROOT / "docs/rules.md").read_text(encoding="utf-8"), fields(SyncSgd))
 
 
 @EVERY_METHOD
@@ -176,23 +183,38 @@ def test_the_guide_has_every_exit_status() -> None:
 
 @pytest.fixture
 def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's own method in a file of its own, where it can be imported."""
-    (source,) = (block for block in blocks(GUIDE, "python") if block.startswith("# k_avg.py\n"))
-    (tmp_path / "k_avg.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "k_avg", raising=False)
+    """The guide's own method and its scenario in files of their own, in the current folder."""
+    for language, file in (("python", "coin_avg.py"), ("yaml", "coin.yaml")):
+        (source,) = (block for block in blocks(GUIDE, language) if block.startswith(f"# {file}\n"))
+        (tmp_path / file).write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "coin_avg", raising=False)
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.backend)], ids=["virtual", "real"])
+REAL = pytest.param(True, marks=pytest.mark.backend)
+
+
+@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
 def test_the_guides_sessions_run(beside_its_file: None, real: bool) -> None:
     """In order, in one session; the last block starts real processes and is left out of the virtual one."""
     *virtual, last = blocks(GUIDE, "pycon")
-    assert "run_job(launch)" in last
+    assert "paceline.train(" in last
     text = "".join([*virtual, *([last] if real else [])])
     session = doctest.DocTestParser().get_doctest(text, {}, "guide", "docs/guide.md", 0)
     result = doctest.DocTestRunner().run(session)
-    assert result.attempted > 15
+    assert result.attempted > 8
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
+def test_the_guides_commands_run(beside_its_file: None, real: bool) -> None:
+    (shown,) = blocks(GUIDE, "console")
+    ours = [shlex.split(command)[1:] for command in commands(shown)]
+    assert [words[0] for words in ours] == ["simulate", "train", "compare", "simulate"]
+    for words in ours:
+        if real == (words[0] != "simulate"):
+            answer = CliRunner().invoke(app, words)
+            assert (answer.exit_code, "coin-avg" in answer.stdout) == (0, True), answer.output
 
 
 def test_the_guide_shows_sync_sgd_as_it_is() -> None:

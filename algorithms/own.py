@@ -1,0 +1,126 @@
+"""Methods that do not come with Paceline: named by their class, or offered by an installed package.
+
+Rules of this file:
+
+* A class is checked before anything is made of it, and all its mistakes are said at once.
+* A package offers methods by entry points of the group `GROUP`: name = module:Class. A broken one hurts nobody who does
+  not ask for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Method, Notion
+from paceline.algorithms.naming import imported
+
+GROUP = "paceline.methods"
+FORM = "module:Class or path/to/file.py:Class"
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", value) is not None
+
+
+def _are_guarantees(value: object) -> bool:
+    return isinstance(value, frozenset) and all(isinstance(one, Guarantee) for one in value)
+
+
+CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "name": (_is_name, "a name of letters, digits, '.', '-' and '_'"),
+    "notion": (lambda value: isinstance(value, Notion), f"a Notion: {', '.join(notion.name for notion in Notion)}"),
+    "source": (lambda value: isinstance(value, str) and value != "", "text: where the rule is from"),
+    "guarantees": (_are_guarantees, "a frozenset of Guarantee, empty if it promises nothing"),
+}
+"""what every method says of itself, by class attributes"""
+
+
+def mistakes(found: Any) -> list[str]:
+    """What is wrong with a class as a method, each with what would be right; empty if nothing.
+
+    >>> mistakes(dict)
+    ['found the class dict, expected one derived from paceline.algorithms.method.Method']
+    """
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        thing = f"the class {found.__name__}" if isinstance(found, type) else f"the value {found!r:.60}"
+        return [f"found {thing}, expected one derived from paceline.algorithms.method.Method"]
+    said = []
+    if "__dataclass_params__" not in vars(found):
+        said.append("is no frozen dataclass; expected @dataclass(frozen=True, kw_only=True) above the class")
+    own = {field.name: field for field in dataclasses.fields(found)}
+    for name, (fits, words) in CONSTANTS.items():
+        if name in own:
+            said.append(f"{name}: found a hyper-parameter; expected {name} = … without a type")
+        elif not hasattr(found, name):
+            said.append(f"{name}: missing, expected {words}")
+        elif not fits(value := getattr(found, name)):
+            said.append(f"{name}: found {value!r}, expected {words}")
+    for name, field in own.items():
+        if field.default is field.default_factory is dataclasses.MISSING:
+            said.append(f"{name}: found no default, expected one, so that the method can be named alone")
+    if "worker" in found.__abstractmethods__:
+        said.append("worker: missing, expected the program of a worker")
+    if found.has_server and found.server is Method.server:
+        said.append("server: missing, expected the program of the server, as has_server is true")
+    return said
+
+
+def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
+    """The class, if it is right as a method; raises `InputError` with all its mistakes."""
+    said = mistakes(found)
+    if not said and builtin.get(found.name, found) is not found:
+        said = [f"name: found {found.name!r}, which is a built-in method's; expected a name of its own"]
+    if said:
+        raise InputError("; ".join(said))
+    method: type[Method] = found
+    return method
+
+
+def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
+    """The class that ``module:Class`` or ``path/to/file.py:Class`` names."""
+    try:
+        found = imported(reference)
+    except InputError as error:
+        raise InputError(f"method {reference!r}: {error}; expected {FORM}") from error
+    try:
+        return checked(found, builtin)
+    except InputError as error:
+        raise InputError(f"method {reference!r}: {error}") from error
+
+
+def offers() -> dict[str, list[metadata.EntryPoint]]:
+    """What installed packages offer, by name; several of one name if several packages offer it."""
+    found: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
+    for entry in metadata.entry_points(group=GROUP):
+        if all(entry.value != other.value for other in found[entry.name]):
+            found[entry.name].append(entry)
+    return dict(sorted(found.items()))
+
+
+def package_of(entry: metadata.EntryPoint) -> str:
+    """Its package and version, in words."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown package"
+
+
+def offered(entries: list[metadata.EntryPoint], builtin: Mapping[str, type[Method]]) -> type[Method]:
+    """The class behind the entry points of one name; raises `InputError` if there is none that can be used."""
+    name, packages = entries[0].name, ", ".join(f"{package_of(entry)} ({entry.value})" for entry in entries)
+    said = f"method {name!r}, which is offered by {packages}"
+    if name in builtin:
+        raise InputError(f"{said}: the name is a built-in method's; expected another, or its class as {FORM}")
+    if len(entries) > 1:
+        raise InputError(f"{said}: found several, expected one; name its class as {FORM}")
+    try:
+        method = checked(imported(entries[0].value), builtin)
+    except InputError as error:
+        raise InputError(f"{said}: {error}") from error
+    if method.name != name:
+        raise InputError(f"{said}: name: found {method.name!r}, expected {name!r} as in the entry point")
+    return method

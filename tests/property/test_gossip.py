@@ -1,0 +1,323 @@
+"""Numbers 45 to 47: what gossip conserves, when it has mixed, and the mutations that the properties must kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.gossip import AdPsgd, Copy, Goodbye, Gossip, Gossiping, Open, halfway, rounds
+from paceline.algorithms.job import Job
+from paceline.algorithms.method import Me, Method, crew
+from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Start, Wait
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Layout, Message, Rank, Weights
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled
+from paceline.checking.strategies import drawn
+from paceline.scenarios import ScenarioError, load
+from tests.exact import Apart, ExactBowl
+from tests.support import job_of
+
+Partners = Literal["hypercube", "dissemination"]
+PARTNERS = st.sampled_from(["hypercube", "dissemination"])
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GossipApart(Apart, Gossip):
+    """GossipGraD from different places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdPsgdApart(Apart, AdPsgd):
+    """AD-PSGD from different places."""
+
+
+def vectors(states: dict[Any, Any]) -> list[Any]:
+    return [state.weights.vector for _, state in sorted(states.items())]
+
+
+def start(job: Job) -> dict[Any, Any]:
+    return {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+
+
+def steps_of(run: AnyOrder, number: int) -> Any:
+    """The sum of the gradients that the workers computed in their steps of this number."""
+    return sum(e.answer.vector for e in run.log if isinstance(e.op, Gradient) and e.answer.step == number)
+
+
+# --- 45: mixing ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    data=st.data(),
+    cycles=st.integers(1, 2),
+    power=st.integers(1, 2),
+    partners=PARTNERS,
+    rotate=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_without_gradients_a_cycle_of_averages_gives_the_mean(
+    data: st.DataObject, cycles: int, power: int, partners: Partners, rotate: bool, seed: int
+) -> None:
+    """Number 45, exactly: after log2 P averages, the last of them at the start of the step that follows."""
+    method = GossipApart(rate=Fraction(0), partners=partners, rotate=rotate, seed=seed)  # type: ignore[arg-type]
+    job = job_of(method, 2**power, steps=cycles * power + 1, learner=ExactBowl())
+    mean = sum(vectors(start(job))) / 2**power
+    for vector in vectors(AnyOrder(job).run(drawn(data)).states):
+        assert (vector == mean).all()
+
+
+@pytest.mark.parametrize("partners", ["hypercube", "dissemination"])
+def test_eight_workers_meet_after_three_averages_and_no_sooner(partners: Partners) -> None:
+    for steps, met in ((3, False), (4, True)):
+        job = job_of(GossipApart(rate=Fraction(0), partners=partners), 8, steps=steps, learner=ExactBowl())  # type: ignore[arg-type]
+        first, *others = vectors(AnyOrder(job).run().states)
+        assert all((other == first).all() for other in others) == met
+
+
+# --- 46: partners ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    workers=st.integers(2, 16),
+    step=st.integers(0, 200),
+    partners=PARTNERS,
+    rotate=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_partners_are_a_permutation(workers: int, step: int, partners: Partners, rotate: bool, seed: int) -> None:
+    """Number 46: everybody sends to one and hears one, the same; over a hypercube that one also sends back."""
+    workers = 1 << (workers.bit_length() - 1) if partners == "hypercube" else workers
+    method = Gossip(partners=partners, rotate=rotate, seed=seed)
+    team = crew(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
+    to, source = zip(*(method.peers(me, step) for me in team), strict=True)
+    assert sorted(to) == list(range(workers))
+    assert all(source[there] == rank and there != rank for rank, there in enumerate(to))
+    if partners == "hypercube":
+        assert all(to[there] == rank for rank, there in enumerate(to))
+
+
+def test_orders_change_after_each_cycle_and_come_again_after_all() -> None:
+    method = Gossip()
+    team = crew(method, [[Rank(rank)] for rank in range(8)], Layout(()))
+    cycles = [[method.peers(me, step) for me in team for step in range(3 * c, 3 * c + 3)] for c in range(9)]
+    assert all(one != following for one, following in pairwise(cycles))
+    assert cycles[8] == cycles[0]
+    still = replace(method, rotate=False)
+    assert [still.peers(me, 0) for me in team] == [still.peers(me, 3) for me in team]
+
+
+def check_the_account(method: Callable[..., Any]) -> None:
+    """Σx, exactly: averages of copies move it not at all, so each gradient counts by half, the last ones in full.
+
+    A copy is sent before its owner's next update, so the average that follows halves that update.
+    """
+
+    @settings(database=None, phases=[Phase.generate])
+    @given(data=st.data(), power=st.integers(1, 2), steps=st.integers(1, 5), partners=PARTNERS)
+    def accounted(data: st.DataObject, power: int, steps: int, partners: Partners) -> None:
+        rate = Fraction(1, 4)
+        job = job_of(method(rate=rate, partners=partners), 2**power, steps=steps, learner=ExactBowl())
+        run = AnyOrder(job)
+        end = sum(vectors(run.run(drawn(data)).states))
+        moved = sum(rate * HALF * steps_of(run, step) for step in range(steps - 1)) + rate * steps_of(run, steps - 1)
+        assert (end == sum(vectors(start(job))) - moved).all(), "the sum is off"
+
+    accounted()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentAfterTheUpdate(GossipApart):
+    @program
+    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
+        while step := (yield from Next(state)):
+            weights = state.weights
+            if state.coming is not None:
+                copy: Copy = (yield from Wait(state.coming)).value
+                weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
+            to, source = self.peers(me, step.number)
+            gradient = yield from Gradient(weights, (yield from Load(step.samples)))
+            vector = weights.vector - self.rate * gradient.vector
+            yield from Send(to, Copy(Weights(vector, weights.version), None))
+            coming = yield from Start(Receive(source))
+            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution()])
+            state = Gossiping(step.number + 1, Weights(vector, version), None, coming)
+        return state
+
+
+class Buffer:
+    """Weights that are changed in place."""
+
+    def __init__(self, vector: Any) -> None:
+        self.vector = vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentLive(GossipApart):
+    """The race of the paper's code: the buffer is read when the transfer comes to it, be it after the update."""
+
+    @program
+    def transfer(self, to: Rank, buffer: Buffer) -> Program[None]:
+        yield from Now()  # any number of others may move before the next line
+        yield from Send(to, Copy(Weights(buffer.vector, 0), None))
+
+    @program
+    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
+        while step := (yield from Next(state)):
+            weights = state.weights
+            if state.coming is not None:
+                copy: Copy = (yield from Wait(state.coming)).value
+                weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
+            to, source = self.peers(me, step.number)
+            buffer = Buffer(weights.vector)
+            yield from Start(self.transfer(to, buffer))
+            coming = yield from Start(Receive(source))
+            gradient = yield from Gradient(weights, (yield from Load(step.samples)))
+            buffer.vector = vector = weights.vector - self.rate * gradient.vector
+            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution()])
+            state = Gossiping(step.number + 1, Weights(vector, version), None, coming)
+        return state
+
+
+def test_averages_of_copies_keep_the_sum() -> None:
+    """Number 46."""
+    check_the_account(GossipApart)
+
+
+@pytest.mark.parametrize("mutant", [SentAfterTheUpdate, SentLive])
+def test_the_account_of_live_weights_is_off(mutant: Callable[..., Any]) -> None:
+    """Number 46 fails, as it must, where anything but the copy from before the update is exchanged."""
+    with pytest.raises(AssertionError, match="the sum is off"):
+        check_the_account(mutant)
+
+
+@given(data=st.data(), power=st.integers(1, 2), steps=st.integers(1, 6), partners=PARTNERS)
+def test_gossip_is_its_equations(data: st.DataObject, power: int, steps: int, partners: Partners) -> None:
+    """All workers in lockstep, the momentum's history too; float64, some ten roundings: 1e-12."""
+    method = GossipApart(rate=0.25, momentum=0.5, partners=partners)
+    job = job_of(method, 2**power, steps=steps)
+    x = np.array(vectors(start(job)))
+    v, before = 0 * x, None
+    for step in range(steps):
+        if before is not None:
+            of = [method.peers(me, step - 1)[1] for me in job.team]
+            x, v = (x + before[0][of]) / 2, (v + before[1][of]) / 2
+        before = x, v
+        gradients = np.array(
+            [job.learner.gradient(x[me.rank], job.learner.load(job.samples(me, step)))[0] for me in job.team]
+        )
+        v = 0.5 * v + 0.25 * gradients
+        x = x - v
+    trace = AnyOrder(job).run(drawn(data))
+    np.testing.assert_allclose(vectors(trace.states), x, rtol=0, atol=1e-12 * np.abs(x).max())
+    assert {(row.step, row.staleness) for row in trace.updates} == {(step, int(step > 0)) for step in range(steps)}
+
+
+# --- 47: powers of two -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "right"), [(1, False), (2, True), (3, False), (4, True), (6, False), (8, True)])
+def test_a_hypercube_has_a_power_of_two_of_corners(workers: int, right: bool) -> None:
+    """Number 47."""
+    assert (not Gossip().problems([[Rank(rank) for rank in range(workers)]])) == right
+
+
+def test_the_scenario_says_so() -> None:
+    with pytest.raises(ScenarioError) as error:
+        load("quickstart", ["cluster.nodes[0].per_node=1"], algorithms=["gossip"])
+    assert "algorithms[0].partners: found 'hypercube' with 3 workers, expected a power of two" in str(error.value)
+
+
+def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
+    """Number 47: allowed, and the averages after log2 P rounds, rounded up, are unequal, as the page says."""
+    method = GossipApart(rate=Fraction(0), partners="dissemination", rotate=False)  # type: ignore[arg-type]
+    assert not replace(method, rate=0.1).problems([[Rank(0), Rank(1), Rank(2)]])
+    job = job_of(method, 3, steps=rounds(3) + 1, learner=ExactBowl())
+    ends = vectors(AnyOrder(job).run().states)
+    assert (sum(ends) == sum(vectors(start(job)))).all()
+    assert (ends[0] != ends[1]).any()
+
+
+# --- AD-PSGD ---------------------------------------------------------------------------------------------------------
+
+
+def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
+    """Σx, exactly: the first one minus η times every gradient, whoever met whom and when."""
+
+    @settings(database=None, phases=[Phase.generate])
+    @given(data=st.data(), workers=st.integers(2, 4), steps=st.integers(0, 9), seed=st.integers(0, 9))
+    def accounted(data: st.DataObject, workers: int, steps: int, seed: int) -> None:
+        rate = Fraction(1, 4)
+        job = job_of(method(rate=rate, seed=seed), workers, steps=steps, learner=ExactBowl())
+        run = AnyOrder(job)
+        end = sum(vectors(run.run(drawn(data)).states))
+        moved = sum((rate * e.answer.vector for e in run.log if isinstance(e.op, Gradient)), 0)
+        assert (end == sum(vectors(start(job))) - moved).all(), "the sum is off"
+
+    accounted()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerAfterTheAverage(AdPsgdApart):
+    @program
+    def answer(self, door: Open, message: Message) -> Program[Open]:
+        if not isinstance(message.value, Goodbye):
+            mean = Weights(halfway(door.weights.vector, message.value.vector), door.weights.version)
+            yield from Send(message.source, mean)
+            return replace(door, weights=mean, knock=(yield from Start(Receive())))
+        return (yield from super().answer(door, message))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageOnOneSide(AdPsgdApart):
+    @program
+    def answer(self, door: Open, message: Message) -> Program[Open]:
+        if not isinstance(message.value, Goodbye):
+            yield from Send(message.source, door.weights)
+            return replace(door, knock=(yield from Start(Receive())))
+        return (yield from super().answer(door, message))
+
+
+def test_every_gradient_counts_once_whoever_meets() -> None:
+    check_the_asynchronous_account(AdPsgdApart)
+
+
+@pytest.mark.parametrize("mutant", [AnswerAfterTheAverage, AverageOnOneSide])
+def test_an_average_with_two_pairs_of_weights_is_seen(mutant: Callable[..., Any]) -> None:
+    with pytest.raises(AssertionError, match="the sum is off"):
+        check_the_asynchronous_account(mutant)
+
+
+@given(data=st.data(), workers=st.integers(2, 5), steps=st.integers(0, 12))
+def test_all_steps_together_are_the_budget_and_everybody_goes_home(
+    data: st.DataObject, workers: int, steps: int
+) -> None:
+    job = job_of(AdPsgd(), workers, steps=steps)
+    trace = AnyOrder(job).run(drawn(data))
+    assert len(trace.updates) == steps == sum(state.step for state in trace.states.values())
+    assert all(row.staleness >= 0 for row in trace.updates)
+
+
+def test_a_passive_worker_averages_while_it_computes() -> None:
+    """Some order shows it: the weights applied to are not those that the gradient was taken at."""
+    seen = set()
+    for seed in range(20):
+        run = AnyOrder(job_of(AdPsgd(), 2, steps=8))
+        run.run(Shuffled(seed))
+        moves = [type(e.op) for e in run.log if e.move.rank == 1]
+        seen.add(Gradient in moves and Send in moves[: moves.index(Gradient)])
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("method", [Gossip(), AdPsgd()], ids=lambda method: method.name)
+def test_one_worker_has_nobody_to_average_with(method: Method) -> None:
+    assert "found 1 worker, expected 2 or more" in method.problems([[Rank(0)]])[0]
