@@ -8,13 +8,26 @@ from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.delayed import Agd
 from paceline.algorithms.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.server import AsyncSgd
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SequentialSgd, SyncSgd, AsyncSgd, Easgd, SyncEasgd3, HbsSgd, LayerwiseSgd, Agd)
+    method.name: method
+    for method in (
+        SequentialSgd,
+        SyncSgd,
+        AsyncSgd,
+        HogwildSgd,
+        Easgd,
+        HogwildEasgd,
+        SyncEasgd3,
+        HbsSgd,
+        LayerwiseSgd,
+        Agd,
+    )
 }
 
 

@@ -74,6 +74,15 @@ def join(parts: Sequence[V]) -> V:
     return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
 
 
+def length(vector: Any) -> int:
+    """How many numbers there are in a vector.
+
+    >>> length(np.zeros(3)), length(Null(count=5))
+    (3, 5)
+    """
+    return vector.count if isinstance(vector, Null) else len(vector)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of ranks that do collectives together, in a fixed order.

@@ -12,7 +12,9 @@ from paceline.algorithms.values import Rank
 from paceline.records.trace import Snapshot, Span
 
 FLUSH_S = 0.5
-Kind = Literal["span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "warning", "error"]
+Kind = Literal[
+    "span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "adds", "warning", "error"
+]
 
 
 class Recorder:
