@@ -80,12 +80,16 @@ class Mapped:
         self._spread(vector, lines)
         self.body[:] += lines
         self._spare.append(lines)
-        self.memory[0] = 1
+        self._say_written()
 
     def swap(self, vector: Array) -> None:
         """Writes the vector between the probes."""
         self._spread(vector, self.body)
-        self.memory[0] = 1
+        self._say_written()
+
+    def _say_written(self) -> None:
+        if not self.memory[0]:  # a line that everybody writes would go from core to core
+            self.memory[0] = 1
 
     def _lines(self) -> Array:
         lines = np.zeros_like(self.body)

@@ -15,7 +15,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork
 from tests.clusters import star
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, job_of, nodes_for
 
 HERE = Path(__file__).parent
 TIMING = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step, work=0.0625, load=0.03125)
@@ -43,7 +43,7 @@ def written(trace: Trace) -> str:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
     method = HbsSgd(k1=1, k2=2) if name == "hbs-sgd" else METHODS[name]()
-    job = job_of(method, nodes=[[0, 1], [2, 3]], steps=8 if method.has_server else 2)
+    job = job_of(method, nodes=nodes_for(method), steps=8 if method.has_server or method.independent else 2)
     trace = simulate_job(job, TIMING, ClusterNetwork(star(2, 2, latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):
