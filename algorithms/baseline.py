@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from paceline.algorithms.compression import Compression, averaged, beginning
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
-    AllReduce,
     Applied,
     Gradient,
     Load,
@@ -57,15 +57,24 @@ class SyncSgd(Descent):
     source = "the synchronous baseline of all five papers"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
+    compression: Compression | None = None
+    """how gradients are made smaller before they are averaged; provenance: None, as in all five papers"""
+
+    def begin(self, me: Me, vector: Any) -> Replica:
+        layers = me.layout.layers
+        kept = beginning(self.compression, vector, layers)
+        return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
+
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}")
+            key = f"gradient {step.number}"
+            mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.kept)
             yield from Work("update", mean.nbytes)
             vector, memory = rule.update(state.weights.vector, mean, state.memory)
             version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+            state = Replica(step.number + 1, Weights(vector, version), memory, kept)
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,9 @@ class Agd(Descent):
 
     delay: int = 1
     """d, in steps; provenance: ours, the delays of the paper were not found"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.EXACT_DELAY: self.delay}
 
     def begin(self, me: Me, vector: Any) -> Delayed:
         return Delayed(0, Weights(vector, 0), memory=self.rule(me.layout.layers).init(vector))

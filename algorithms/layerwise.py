@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Layer, Weights, join
+from paceline.algorithms.values import Layer, Rank, Weights, join
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,14 @@ class LayerwiseSgd(Descent):
     def rules(self, me: Me) -> list[Chain]:
         """Each layer's own rule, first layer first: it sees that layer's slice alone."""
         return [self.rule([Layer(layer.name, 0, layer.stop - layer.start)]) for layer in me.layout.layers]
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.clip is not None:
+            found.append(
+                f"clip: found {self.clip!r}, expected null: layers are applied one by one, before all have come"
+            )
+        return found
 
     def begin(self, me: Me, vector: Any) -> Replica:
         layers = zip(self.rules(me), me.layout.layers, strict=True)

@@ -7,15 +7,17 @@ ranks; everything that changes is in the states.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.lars import Lars, LayerRates
+from paceline.algorithms.options import NOT_NEGATIVE, POSITIVE, Range, misfits
 from paceline.algorithms.program import Routine
-from paceline.algorithms.rules import Chain, Scale, Transform, Velocity
+from paceline.algorithms.rules import Chain, Clip, Decay, Scale, Transform, Velocity
+from paceline.algorithms.schedules import RateSchedule
 from paceline.algorithms.values import Group, Layer, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
@@ -47,11 +49,13 @@ class Me:
     layout: Layout
 
 
-RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "rate": (lambda rate: 0 < rate < inf, "a number above 0"),
+RANGES: dict[str, Range] = {
+    "rate": POSITIVE,
     "momentum": (lambda momentum: 0 <= momentum < 1, "a number from 0 to below 1"),
-    "moving_rate": (lambda rate: 0 < rate < inf, "a number above 0"),
-    "elastic": (lambda rate: 0 <= rate < inf, "a number of 0 or more"),
+    "weight_decay": NOT_NEGATIVE,
+    "clip": POSITIVE,
+    "moving_rate": POSITIVE,
+    "elastic": NOT_NEGATIVE,
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
@@ -59,11 +63,13 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The state of most programs: the steps completed, weights, and what the rule remembers."""
+    """The state of most programs: the steps completed, weights, and what the rule and a compression remember."""
 
     step: int
     weights: Weights
     memory: Any = None
+    kept: Any = None
+    """what compression has kept back; None without one"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +116,7 @@ class Method(ABC):
 
         Each as ``name: what is wrong, what would be right``. A method with more to say adds to what this one finds.
         """
-        return [
-            f"{name}: found {value!r}, expected {what}"
-            for name, (fits, what) in RANGES.items()
-            if (value := getattr(self, name, None)) is not None and not fits(value)
-        ]
+        return misfits(self, RANGES)
 
     def begin(self, me: Me, vector: Any) -> Any:
         """The state in which the rank's program is first entered; `vector` holds the initial weights."""
@@ -135,17 +137,41 @@ class Method(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(Method):
-    """A method whose steps are those of SGD: what its rate and momentum mean."""
+    """A method whose steps are those of SGD: what its rate, its momentum and the rest of the rule mean."""
 
     rate: float = 0.1
     """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it"""
     momentum: float = 0.0
     """μ of heavy ball, kept by each replica for itself; 0 is plain SGD"""
+    nesterov: bool = False
+    """Nesterov's momentum instead of heavy ball; provenance: the form of torch.optim.SGD"""
+    weight_decay: float = 0.0
+    """β, the coefficient of ‖x‖² / 2 in the loss; provenance: the default is ours, LARS's authors use 5e-4"""
+    clip: float | None = None
+    """c, the norm that a whole gradient is shortened to; provenance: Pascanu, Mikolov, Bengio 2013"""
+    schedule: RateSchedule | None = None
+    """how the rate changes with the updates that this rule has made; None: not at all"""
+    lars: Lars | None = None
+    """layer-wise rates; provenance: You, Gitman, Ginsburg 2017"""
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """How a gradient becomes a step, for vectors in which these layers lie."""
-        velocity: tuple[Transform, ...] = (Velocity(self.momentum),) if self.momentum else ()
-        return Chain((Scale(self.rate), *velocity), layers)
+        scale = Scale(self.rate, self.schedule)
+        links: list[Transform] = [] if self.clip is None else [Clip(self.clip)]
+        if self.lars is not None:
+            links.append(LayerRates(self.lars, scale, self.weight_decay, self.momentum))
+        elif self.weight_decay:
+            links.append(Decay(self.weight_decay))
+        links.append(scale)
+        if self.momentum:
+            links.append(Velocity(self.momentum, self.nesterov))
+        return Chain(tuple(links), layers)
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.nesterov and not self.momentum:
+            found.append("nesterov: found true with a momentum of 0, expected a momentum above 0 with it")
+        return found
 
     def begin(self, me: Me, vector: Any) -> Any:
         return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
@@ -65,6 +66,27 @@ def program(make: Callable[P, Program[R]]) -> Callable[P, Routine[R]]:
         return Routine(make.__name__, make(*args, **kwargs))
 
     return build
+
+
+class Branches:
+    """Names what a rank's lanes start, alike in every interpreter, however fast each lane is.
+
+    The main program is "", `a/2` the second sub-program that lane `a` starts, `a.3` its third single operation.
+
+    >>> from paceline.algorithms.operations import Now
+    >>> branches = Branches()
+    >>> branches.name("", Now()), branches.name("", Now()), branches.name("/1", Now())
+    ('.1', '.2', '/1.1')
+    """
+
+    def __init__(self) -> None:
+        self._started: Counter[str] = Counter()
+
+    def name(self, starter: str, what: Op[Any] | Routine[Any]) -> str:
+        """The name of what the lane `starter` starts now."""
+        stem = f"{starter}{'/' if isinstance(what, Routine) else '.'}"
+        self._started[stem] += 1
+        return f"{stem}{self._started[stem]}"
 
 
 class Lane:

@@ -7,6 +7,7 @@ Rules of this file:
 * A rule works on a flat vector and knows where its layers lie; one that acts on each layer for itself (LARS) or on the
   whole (clipping) says so.
 * Nothing here knows whose gradient it is or how old: programs scale stale gradients before they come here.
+* The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, rate, velocity.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.algorithms.values import Layer
+from paceline.algorithms.schedules import RateSchedule
+from paceline.algorithms.values import Layer, norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +97,68 @@ class Forgetful:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale(Forgetful):
-    """Multiplies by the rate: η g."""
+class Clip(Forgetful):
+    """Shortens what is longer than the limit: g min(1, c / ‖g‖), the norm being that of the whole vector.
 
-    rate: float
+    Source: Pascanu, Mikolov, Bengio, ICML'13 (arXiv 1211.5063), section 3.2.
+
+    >>> import numpy as np
+    >>> Clip(1.0).update(np.array([3.0, 4.0]), None, At(None, 0))[0]
+    array([0.6, 0.8])
+    """
+
+    limit: float
 
     def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
-        """η times the change."""
-        return self.rate * change, None
+        """The change, no longer than the limit."""
+        length = norm(change)
+        return (self.limit / length * change if length > self.limit else change), None
+
+
+@dataclass(frozen=True, slots=True)
+class Decay(Forgetful):
+    """Weight decay as the gradient of β ‖x‖² / 2, coupled to whatever follows: g + β x."""
+
+    decay: float
+
+    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+        """g + β x."""
+        return change + self.decay * at.vector, None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Forgetful):
+    """Multiplies by the rate: η g; with a schedule by the rate of this step, η_t g."""
+
+    rate: float
+    schedule: RateSchedule | None = None
+
+    def at(self, step: int) -> float:
+        """η_t."""
+        return self.rate if self.schedule is None else self.schedule.rate(self.rate, step)
+
+    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+        """η_t times the change."""
+        return self.at(at.number) * change, None
 
 
 @dataclass(frozen=True, slots=True)
 class Velocity:
-    """Heavy-ball momentum: v ← μ v + change, and v is what is subtracted.
+    """Momentum: v ← μ v + change; what is subtracted is v, or with Nesterov's change + μ v, for the new v.
 
     With `Scale` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
-    Demmel, SC'17), with the opposite sign of V.
+    Demmel, SC'17), with the opposite sign of V. The rate is inside the velocity, where torch.optim.SGD has it outside:
+    for a constant rate their weights are the same, and v is η times torch's buffer.
     """
 
     momentum: float
+    nesterov: bool = False
 
     def init(self, vector: Any) -> Any:
         """A velocity of 0."""
-        return 0.0 * vector
+        return 0 * vector
 
     def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
-        """The velocity, twice: to be subtracted, and to be remembered."""
+        """What is to be subtracted, and the velocity, to be remembered."""
         velocity = self.momentum * memory + change
-        return velocity, velocity
+        return (change + self.momentum * velocity if self.nesterov else velocity), velocity

@@ -83,6 +83,21 @@ def length(vector: Any) -> int:
     return vector.count if isinstance(vector, Null) else len(vector)
 
 
+def norm(vector: Any) -> float:
+    """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
+
+    >>> norm(np.array([3.0, 4.0], dtype=np.float32)), norm(Null(count=5))
+    (5.0, 0.0)
+    """
+    if isinstance(vector, Null):
+        return 0.0
+    if isinstance(vector, np.ndarray):
+        return float(np.linalg.norm(vector.astype(np.float64)))
+    import torch
+
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of ranks that do collectives together, in a fixed order.

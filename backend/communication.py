@@ -10,6 +10,7 @@ from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
+from paceline.backend.recorder import Heard
 from paceline.backend.started import Pending
 from paceline.backend.station import Station, Thread
 from paceline.backend.transport import Claim, Envelope, Transport
@@ -67,9 +68,9 @@ class Communication:
                 envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
         except TimedOut:
             self.station.moving(thread)
-            self.station.recorder.add("heard", (self.station.me.rank, None))
+            self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))
             raise
         self.station.moving(thread)
         self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
-        self.station.recorder.add("heard", (self.station.me.rank, envelope.source))
+        self.station.recorder.add("heard", Heard(claim.turn, envelope.source, thread.line))
         return Message(envelope.source, envelope.value, envelope.tag)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Batch, GradientResult, Rank, Samples, Weights
 from paceline.backend.station import Station, Thread
+from paceline.backend.transport import Cancelled
 
 
 class Pace(Protocol):
@@ -38,9 +39,9 @@ class Device:
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()
 
-    def _hold(self, due_s: float) -> None:
-        """Waits out the rest of the modelled time."""
-        self.late_s = max(self.late_s, self.station.clock.wait_until(due_s))
+    def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
+        """Waits out the rest of the modelled time, unless that is given up."""
+        self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
         """The samples' data."""
@@ -50,13 +51,18 @@ class Device:
         return Batch(samples, data)
 
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
-        """The gradient, when its device would have it."""
+        """The gradient, when its device would have it.
+
+        A `Cancel` ends the waiting for that moment at once and frees the device; arithmetic that has begun is ended.
+        """
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         with self._free, self.station.busy():
+            if thread.given_up is not None and thread.given_up.is_set():
+                raise Cancelled("a gradient that was given up before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             if self.pace is not None:
-                self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)))
+                self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
             self.station.span(thread, "compute", start, step=step)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 

@@ -12,7 +12,7 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Rank
 from paceline.backend.cells import landed
-from paceline.backend.recorder import Tail
+from paceline.backend.recorder import Heard, Tail
 from paceline.records.trace import LostUpdates, Trace
 
 
@@ -55,6 +55,7 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
     ends, late = [], 0.0
     adds = Counter[tuple[Path, str]]()
     for me in job.team:
+        heard: list[Heard] = []
         for kind, value in Tail(stream_of(folder, me.rank)).read():
             match kind:
                 case "span":
@@ -64,7 +65,9 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "snapshot":
                     trace.snapshots.append(value)
                 case "heard":
-                    trace.heard.append(value)
+                    heard.append(value)
+                case "outcome":
+                    trace.tell(me.rank, *value)
                 case "now":
                     trace.now_s.setdefault(me.rank, []).append(value)
                 case "state":
@@ -82,6 +85,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                     late = max(late, value)
                 case _:
                     pass  # "error": the launcher has read it
+        for _, source, lane in sorted(heard):
+            trace.hear(me.rank, source, lane)
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     trace.wall_s = max(ends, default=max((span.end_s for span in trace.spans), default=0.0))

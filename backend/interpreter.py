@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
 from typing import Any
@@ -21,7 +21,7 @@ from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.operations import Cell, Handle, Op
-from paceline.algorithms.program import Lane, Routine
+from paceline.algorithms.program import Branches, Lane, Routine
 from paceline.algorithms.values import Batch, GradientResult, Weights, join, nbytes
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.communication import Communication
@@ -45,8 +45,7 @@ class Interpreter:
         self.keeper = Keeper(station, job, schedule)
         self.started = Started(station)
         self._lanes = count(1)
-        self._routines: Counter[str] = Counter()
-        """sub-programs started so far, by the stream of their starter"""
+        self._branches = Branches()
 
     # --- driving --------------------------------------------------------------------------------------------------
 
@@ -104,7 +103,7 @@ class Interpreter:
             case ops.WaitFor(handles):
                 return self.started.wait(thread, handles, op.least)
             case ops.Cancel(handle):
-                return self.started.cancel(handle)
+                return self.started.cancel(thread, handle)
             case ops.Now():
                 self.station.recorder.add("now", now := self.station.clock.now())
                 return now
@@ -141,16 +140,21 @@ class Interpreter:
             raise ProgramError(
                 f"{self.station.standing(thread)}: starts {what!r}; only an operation or a program can be started"
             )
+        line = self._branches.name(thread.line, what)
         if isinstance(what, COLLECTIVES):
             return self.started.keep(self.communication.issue(thread, what))
-        child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step)
+        child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step, line=line)
+        give_up: Callable[[], object] | None = None
         if isinstance(what, Routine):
             # its collectives are a stream of their own, named by its place among the sub-programs of its starter:
             # the same on every rank that runs the same program
-            self._routines[thread.stream] += 1
-            child.stream, child.lane = f"{thread.stream}/{self._routines[thread.stream]}", Lane(what)
+            child.stream, child.lane = line, Lane(what)
         elif isinstance(what, ops.Receive):
             child.claim = Claim(self.communication.transport.inbox)
+            give_up = child.claim.give_up
+        elif isinstance(what, ops.Gradient):
+            child.given_up = threading.Event()
+            give_up = child.given_up.set
         future: Future[Any] = Future()
 
         def body() -> None:
@@ -161,7 +165,7 @@ class Interpreter:
 
         words = describe(what) if isinstance(what, Op) else repr(what)
         # kept before it begins: it stands in front of what it starts itself
-        handle = self.started.keep(Pending(future.done, future.result, words, child.claim))
+        handle = self.started.keep(Pending(future.done, future.result, words, give_up))
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 SPIN_S = 0.0002
@@ -17,15 +18,20 @@ class Clock:
     def now(self) -> float:
         return time.monotonic() - self.start_s
 
-    def wait_until(self, due_s: float) -> float:
+    def wait_until(self, due_s: float, unless: threading.Event | None = None) -> float:
         """Returns at `due_s`, or at once if that has passed; answers by how many seconds it is late.
+
+        With `unless` it also returns, early, when that is set.
 
         >>> clock = Clock(time.monotonic())
         >>> clock.wait_until(0.01) < 0.01
         True
         """
         while (left := due_s - self.now()) > SPIN_S:
-            time.sleep(left - SPIN_S)
+            if unless is None:
+                time.sleep(left - SPIN_S)
+            elif unless.wait(left - SPIN_S):
+                return -left
         while (late := self.now() - due_s) < 0:
             time.sleep(0)  # lets other threads of this process have the interpreter
         return late

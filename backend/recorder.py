@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.values import Rank
@@ -13,8 +13,29 @@ from paceline.records.trace import Snapshot, Span
 
 FLUSH_S = 0.5
 Kind = Literal[
-    "span", "update", "snapshot", "heard", "now", "state", "weights", "end", "late", "adds", "warning", "error"
+    "span",
+    "update",
+    "snapshot",
+    "heard",
+    "outcome",
+    "now",
+    "adds",
+    "state",
+    "weights",
+    "end",
+    "late",
+    "warning",
+    "error",
 ]
+
+
+class Heard(NamedTuple):
+    """A receive that has ended."""
+
+    turn: int
+    """its place among those of its rank: lanes may write theirs down in another order"""
+    source: Rank | None
+    lane: str
 
 
 class Recorder:

@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 from paceline.algorithms.errors import PeerFailed, ProgramError
 from paceline.algorithms.operations import Handle
 from paceline.backend.station import Station, Thread
-from paceline.backend.transport import Claim
 
 POLL_S = 0.0002
 """how often a wait for some of several looks at them: gloo has no way to wait for any"""
@@ -25,8 +24,8 @@ class Pending:
     done: Callable[[], bool]
     finish: Callable[[], Any]
     what: str
-    claim: Claim | None = None
-    """of a receive: what a `Cancel` takes away"""
+    give_up: Callable[[], object] | None = None
+    """ends it early, for those that can be ended; False if it was done already"""
     cancelled: bool = False
 
 
@@ -61,17 +60,22 @@ class Started:
             raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
         if least < len(pendings):
             self._until_done(thread, pendings, least)
-        answers = []
-        for index, pending in enumerate(pendings):
-            if pending.cancelled:
-                wrong = f"{pending.what} was cancelled; there is no answer to wait for"
-                raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
-            if least == len(pendings) or pending.done():
-                self._station.waiting(thread, f"for {pending.what}")
-                self._unheard.pop(pending, None)
-                answers.append((index, pending.finish()))
-                self._station.moving(thread)
-        return tuple(answers)
+        found = tuple(range(len(pendings)))
+        if least < len(pendings):
+            found = tuple(index for index in found if pendings[index].cancelled or pendings[index].done())
+            self._station.recorder.add("outcome", (thread.line, found))
+        return tuple((index, self._finish(thread, pendings[index])) for index in found)
+
+    def _finish(self, thread: Thread, pending: Pending) -> Any:
+        """Its answer, once it is there."""
+        if pending.cancelled:
+            wrong = f"{pending.what} was cancelled; there is no answer to wait for"
+            raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
+        self._station.waiting(thread, f"for {pending.what}")
+        self._unheard.pop(pending, None)
+        answer = pending.finish()
+        self._station.moving(thread)
+        return answer
 
     def _until_done(self, thread: Thread, pendings: Sequence[Pending], least: int) -> None:
         self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
@@ -81,15 +85,17 @@ class Started:
             time.sleep(POLL_S)
         self._station.moving(thread)
 
-    def cancel(self, handle: Handle[Any]) -> bool:
+    def cancel(self, thread: Thread, handle: Handle[Any]) -> bool:
         """Gives up what was started; True if that was in time."""
         pending = self._known(handle)
-        if pending.cancelled:
-            return False
-        pending.cancelled = pending.claim.give_up() if pending.claim is not None else not pending.done()
-        if pending.cancelled:
+        in_time = not pending.cancelled and not pending.done()
+        if in_time and pending.give_up is not None:
+            in_time = pending.give_up() is not False
+        if in_time:
+            pending.cancelled = True
             self._unheard.pop(pending, None)
-        return pending.cancelled
+        self._station.recorder.add("outcome", (thread.line, in_time))
+        return in_time
 
     def complete(self, thread: Thread) -> None:
         """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait."""

@@ -27,8 +27,12 @@ class Thread:
     lane: Lane | None = None
     """of a routine; a single started operation has none"""
     step: int = 0
+    line: str = ""
+    """its name by `Branches`"""
     claim: Claim | None = None
     """of a single started receive: what a `Cancel` takes away"""
+    given_up: threading.Event | None = None
+    """of any other single started operation: set by a `Cancel`"""
 
     @property
     def place(self) -> str:

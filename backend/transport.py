@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
@@ -64,6 +65,8 @@ class Claim:
 
     inbox: Inbox
     open: bool = True
+    turn: int = 0
+    """its place among the receives of this rank that have ended"""
 
     def give_up(self) -> bool:
         """Closes it; False if it has its message already."""
@@ -77,6 +80,7 @@ class Inbox:
         self._waiting: deque[Envelope] = deque()
         self._changed = threading.Condition()
         self._lost = lost
+        self._ended = count()
 
     def put(self, envelope: Envelope) -> None:
         with self._changed:
@@ -105,12 +109,13 @@ class Inbox:
                 if not claim.open:
                     raise Cancelled("a receive that was given up")
                 if (found := self._take(source, tag)) is not None:
-                    claim.open = False
+                    claim.open, claim.turn = False, next(self._ended)
                     return found
                 if (dead := self._lost()) is not None:
                     raise PeerFailed(f"rank {dead} died")
                 left = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
                 if left <= 0:
+                    claim.open, claim.turn = False, next(self._ended)
                     raise TimedOut(f"no message within {timeout_s} s")
                 self._changed.wait(left)
 

@@ -6,7 +6,6 @@ network, no pace and no device: a gradient takes a move, as everything does.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from paceline.algorithms.errors import ProgramError
@@ -36,7 +35,7 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
-from paceline.algorithms.program import Lane, Routine
+from paceline.algorithms.program import Branches, Lane, Routine
 from paceline.algorithms.values import Batch, GradientResult, Message, Rank, Step
 from paceline.checking.driver import Driver
 from paceline.checking.mail import Letter
@@ -72,7 +71,7 @@ class AnyOrder(Driver):
 
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         super().__init__(job, deliver_at_once=deliver_at_once, start=start)
-        self._streams: Counter[tuple[Rank, str]] = Counter()
+        self._branches = {me.rank: Branches() for me in job.team}
         self._begun: dict[Rank, int] = {}
         """steps that each rank of the keeper's role has been let into"""
         if start is not None:
@@ -120,13 +119,8 @@ class AnyOrder(Driver):
                 return self._begin_lane(task, what)
             case Wait(handle):
                 return self._settle(task, handle)
-            case WaitFor(handles):
-                self._check_least(op)
-                return tuple(
-                    (i, self._settle(task, handle))
-                    for i, handle in enumerate(handles)
-                    if self._promise(task, handle).settled
-                )
+            case WaitFor():
+                return self._wait_for(task, op)
             case Cancel(handle):
                 return self._cancel(task, handle)
             case Now():
@@ -162,7 +156,7 @@ class AnyOrder(Driver):
         layers = task.me.layout.layers
         made = [self._promise_of(task, f"the gradient of layer {layer.name}") for layer in reversed(layers)]
         promises = [promise for _, promise in made]
-        self._begin_lane(task, backward(op, layers, promises))
+        self._begin_lane(task, backward(op, layers, promises), line=task.line)
         return tuple(handle for handle, _ in made)
 
     def _apply(self, task: Task, op: Applied) -> int:
@@ -211,18 +205,19 @@ class AnyOrder(Driver):
         promise = self._promises[handle] = Promise(what)
         return handle, promise
 
-    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
+        """Starts it in a lane of its own; under the name `line` if it is not the program that has started it."""
         place = task.place
         if isinstance(what, Routine):
-            self._streams[task.me.rank, f"{task.stream}/{what.name}"] += 1
-            nth = self._streams[task.me.rank, f"{task.stream}/{what.name}"]
-            routine, name, stream, begun_at = what, what.name, f"{task.stream}/{what.name} {nth}", None
+            routine, name, begun_at = what, what.name, None
         elif isinstance(what, Op):
-            routine, name, stream, begun_at = alone(what), type(what).__name__, task.stream, place
+            routine, name, begun_at = alone(what), type(what).__name__, place
         else:
             raise ProgramError(f"starts {what!r}; only an operation or a program can be started")
+        line = self._branches[task.me.rank].name(task.line, what) if line is None else line
+        stream = line if begun_at is None else task.stream
         handle, promise = self._promise_of(task, f"{name} started at {place}")
-        promise.task = Task(task.me, f"{name} {handle.number}", Lane(routine), stream, begun_at, promise)
+        promise.task = Task(task.me, f"{name} {handle.number}", Lane(routine), line, stream, begun_at, promise)
         self._drive(promise.task)
         return handle
 
@@ -242,17 +237,26 @@ class AnyOrder(Driver):
             raise promise.failure
         return promise.answer
 
-    def _check_least(self, op: WaitFor[Any]) -> None:
+    def _wait_for(self, task: Task, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
         if not 0 <= op.least <= len(op.handles):
             raise ProgramError(f"waits for {op.least} of {len(op.handles)} handles; give no more")
+        found = self._found(task, op)
+        if op.least < len(op.handles):
+            self.trace.tell(task.me.rank, task.line, found)
+        return tuple((index, self._settle(task, op.handles[index])) for index in found)
+
+    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...]:
+        """Which of the handles are done, as the program is told."""
+        return tuple(index for index, handle in enumerate(op.handles) if self._promise(task, handle).settled)
 
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
         promise = self._promise(task, handle)
-        if promise.settled:
-            return False
-        promise.cancelled = True
-        if promise.task is not None:
-            promise.task.lane.steps.close()
-            self._tasks.remove(promise.task)
-            promise.task = None
-        return True
+        in_time = not promise.settled
+        self.trace.tell(task.me.rank, task.line, in_time)
+        if in_time:
+            promise.cancelled = True
+            if promise.task is not None:
+                promise.task.lane.steps.close()
+                self._tasks.remove(promise.task)
+                promise.task = None
+        return in_time

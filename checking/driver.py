@@ -74,7 +74,7 @@ class Driver(ABC):
 
     def _hear(self, task: Task, source: Rank | None) -> None:
         """Notes who was heard; None if nobody was in time."""
-        self.trace.heard.append((task.me.rank, source))
+        self.trace.hear(task.me.rank, source, task.line)
 
     @property
     def now_s(self) -> float:

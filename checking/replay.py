@@ -1,8 +1,9 @@
 """Runs a recorded run again without a clock: every receiver hears its messages from the same sources in the same order.
 
-What a program computes depends on the seed, on the order in which it hears the others and on the times it was told;
-both are in the record, so a replay ends in the same weights, bit for bit. What the record does not hold is which of
-several started operations ended first and who came first to a shared cell: a program that asks for that is refused.
+What a program computes depends on the seed, on the order in which it hears the others, on the times it was told and on
+which of several started operations was done first; all of that is in the record, so a replay ends in the same weights,
+bit for bit. What the record does not hold is who came first to a shared cell, and how far a sub-program had come when
+it was cancelled: a program that asks for such a thing is refused.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Access, Cancel, Lock, Op, Receive, WaitFor
+from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Op, Receive, WaitFor
+from paceline.algorithms.program import Routine
 from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
 from paceline.checking.tasks import Task
 from paceline.checking.telling import line_of
-from paceline.records.trace import Trace
+from paceline.records.trace import Outcome, Trace
+
+Kind = TypeVar("Kind", bound=Outcome)
 
 
 class ReplayError(ProgramError):
@@ -32,24 +37,37 @@ class ReplayError(ProgramError):
 class Recording:
     """What a replay follows.
 
-    `heard` holds each receiver's sources in order, None for a `Receive` that timed out; `now_s` the answers of each
-    rank's `Now`.
+    `heard` holds each receiver's sources in order, None for a `Receive` that timed out, and `hearers` the lanes that
+    heard them, where that is known; `now_s` the answers of each rank's `Now`; `outcomes` those of each lane's `WaitFor`
+    and `Cancel`.
     """
 
     heard: Mapping[Rank, Sequence[Rank | None]]
     now_s: Mapping[Rank, Sequence[float]] = field(default_factory=dict)
+    hearers: Mapping[Rank, Sequence[str]] = field(default_factory=dict)
+    outcomes: Mapping[tuple[Rank, str], Sequence[Outcome]] = field(default_factory=dict)
 
     @staticmethod
     def of(heard: Iterable[tuple[Rank, Rank | None]], now_s: Mapping[Rank, Sequence[float]] | None = None) -> Recording:
-        """From `Trace.heard`, whose pairs are (receiver, source).
+        """From `Trace.heard`, whose pairs are (receiver, source): enough where no lane but the program itself hears.
 
         >>> Recording.of([(Rank(2), Rank(0)), (Rank(0), Rank(2)), (Rank(2), Rank(1))]).heard
         {2: [0, 1], 0: [2]}
         """
-        sources: dict[Rank, list[Rank | None]] = {}
-        for receiver, source in heard:
-            sources.setdefault(receiver, []).append(source)
-        return Recording(sources, now_s or {})
+        return Recording(_by_receiver(heard), now_s or {})
+
+    @staticmethod
+    def of_run(trace: Trace) -> Recording:
+        """Everything of a run that a replay can follow."""
+        hearers = _by_receiver((receiver, lane) for (receiver, _), lane in zip(trace.heard, trace.hearers, strict=True))
+        return Recording(_by_receiver(trace.heard), trace.now_s, hearers, trace.outcomes)
+
+
+def _by_receiver(pairs: Iterable[tuple[Rank, Any]]) -> dict[Rank, list[Any]]:
+    found: dict[Rank, list[Any]] = {}
+    for receiver, what in pairs:
+        found.setdefault(receiver, []).append(what)
+    return found
 
 
 class Replay(AnyOrder):
@@ -61,13 +79,19 @@ class Replay(AnyOrder):
 
     def __init__(self, job: Job, recording: Recording) -> None:
         super().__init__(job)
-        self._heard = {rank: deque(sources) for rank, sources in recording.heard.items()}
+        self._heard = {
+            rank: deque(zip_longest(sources, recording.hearers.get(rank, ())))
+            for rank, sources in recording.heard.items()
+        }
         self._now_s = {rank: deque(times) for rank, times in recording.now_s.items()}
+        self._outcomes = {lane: deque(outcomes) for lane, outcomes in recording.outcomes.items()}
+        self._routines: set[Handle[Any]] = set()
 
     def run(self, choose: Chooser = first) -> Trace:
-        """Follows the record to its end; who moves when no message decides makes no difference."""
+        """Follows the record to its end; who moves when the record does not decide makes no difference."""
         trace = super().run(choose)
-        for what, left in (("messages", self._heard), ("times", self._now_s)):
+        outcomes = {rank: rest for (rank, _), rest in self._outcomes.items() if rest}
+        for what, left in (("messages", self._heard), ("times", self._now_s), ("outcomes", outcomes)):
             for rank, rest in left.items():
                 if rest:
                     raise ReplayError(
@@ -75,24 +99,55 @@ class Replay(AnyOrder):
                     )
         return trace
 
+    def _can_go(self, task: Task) -> bool:
+        """An operation that the record says was done is waited for; one that it says was not is not."""
+        due = self._outcomes.get((task.me.rank, task.line))
+        match task.op:
+            case WaitFor(handles) if due and _is_partial(task.op) and isinstance(due[0], tuple):
+                return all(self._promise(task, handles[i]).settled for i in due[0] if i < len(handles))
+            case Cancel(handle) if due and due[0] is False:
+                return self._promise(task, handle).settled
+            case WaitFor() if _is_partial(task.op):
+                return True  # to be told that this is not in the record
+            case _:
+                return super()._can_go(task)
+
     def _perform(self, task: Task, op: Op[Any]) -> Any:
-        if isinstance(op, Access | Lock | Cancel) or (isinstance(op, WaitFor) and op.least != len(op.handles)):
+        if isinstance(op, Access | Lock):
             raise ReplayError(f"asks for {type(op).__name__}, whose answer depends on what the record does not hold")
         return super()._perform(task, op)
 
-    def _letter(self, task: Task, op: Receive) -> Letter | None:
+    def _outcome(self, task: Task, op: Op[Any], kind: type[Kind]) -> Kind:
+        """What the record says that the lane is told now."""
+        due = self._outcomes.get((task.me.rank, task.line))
+        if not due or not isinstance(due[0], kind):
+            says = f"says {due[0]!r}" if due else "is silent"
+            raise ReplayError(f"asks for {type(op).__name__}, of whose answer its record {says}")
+        outcome = due.popleft()
+        assert isinstance(outcome, kind), "it was looked at just now"
+        return outcome
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    def _is_next(self, task: Task) -> bool:
+        """Whether what the rank hears next, according to its record, is heard by this lane."""
         due = self._heard.get(task.me.rank)
-        if not due or due[0] is None or op.source not in (None, due[0]):
+        return due is not None and len(due) > 0 and due[0][1] in (None, task.line)
+
+    def _letter(self, task: Task, op: Receive) -> Letter | None:
+        if not self._is_next(task):
             return None
-        return self._mail.find(task.me.rank, due[0], op.tag)
+        source = self._heard[task.me.rank][0][0]
+        if source is None or op.source not in (None, source):
+            return None
+        return self._mail.find(task.me.rank, source, op.tag)
 
     def _hear(self, task: Task, source: Rank | None) -> None:
         super()._hear(task, source)
         self._heard[task.me.rank].popleft()
 
     def _can_time_out(self, task: Task) -> bool:
-        due = self._heard.get(task.me.rank)
-        return bool(due is not None and due and due[0] is None) and super()._can_time_out(task)
+        return self._is_next(task) and self._heard[task.me.rank][0][0] is None and super()._can_time_out(task)
 
     def _read_clock(self, task: Task) -> float:
         times = self._now_s.get(task.me.rank)
@@ -100,17 +155,49 @@ class Replay(AnyOrder):
             raise ReplayError("asks for the time more often than its record says")
         return times.popleft()
 
+    # ------------------------------------------------------------------------------------------------ lanes
+
+    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
+        handle = super()._begin_lane(task, what, line=line)
+        if isinstance(what, Routine):
+            self._routines.add(handle)
+        return handle
+
+    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...]:
+        if not _is_partial(op):
+            return super()._found(task, op)
+        found = self._outcome(task, op, tuple)
+        if found and max(found) >= len(op.handles):
+            raise ReplayError(f"waits for some of {len(op.handles)} handles; its record found {found} done")
+        return found
+
+    def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
+        if self._outcome(task, Cancel(handle), bool):
+            if handle in self._routines:
+                raise ReplayError("cancels a sub-program; how far it had come is not in the record")
+            promise = self._promise(task, handle)
+            promise.done, promise.failure = False, None  # the replay's own order may have ended it already
+        return super()._cancel(task, handle)
+
     def _stuck(self) -> None:
         told = []
         for task in self._tasks:
+            rank = task.me.rank
+            line = f"  {line_of(task, self._steps[rank], self._promises, self._cells)}"
             if isinstance(task.op, Receive):
-                due = self._heard.get(task.me.rank)
-                heard = "no more" if not due else "nobody in time" if due[0] is None else f"rank {due[0]} next"
-                line = line_of(task, self._steps[task.me.rank], self._promises, self._cells)
-                told.append(f"  {line}; its record hears {heard}")
+                due = self._heard.get(rank)
+                heard = "no more" if not due else "nobody in time" if due[0][0] is None else f"rank {due[0][0]} next"
+                told.append(f"{line}; its record hears {heard}")
+            elif isinstance(task.op, Cancel) or (isinstance(task.op, WaitFor) and _is_partial(task.op)):
+                told.append(f"{line}; its record says {self._outcomes[rank, task.line][0]}")
         if not told:
             super()._stuck()
         raise ReplayError("the program has left its record:\n" + "\n".join(told))
+
+
+def _is_partial(op: WaitFor[Any]) -> bool:
+    """Whether its answer depends on who was first."""
+    return op.least < len(op.handles)
 
 
 def replay(job: Job, recording: Recording) -> Trace:
@@ -118,7 +205,7 @@ def replay(job: Job, recording: Recording) -> Trace:
 
     Args:
         job: the same method, ranks, learner, budget and seed as recorded.
-        recording: what each rank heard, and the times it was told.
+        recording: what each rank heard and was told.
 
     Returns:
         A trace whose weights are those of the recorded run, bit for bit; its times count moves.

@@ -50,6 +50,8 @@ class Task:
     me: Me
     name: str
     lane: Lane
+    line: str = ""
+    """its name by `Branches`"""
     stream: str = ""
     begun_at: str | None = None
     """where it was started, for a bare operation, which has no line of its own"""

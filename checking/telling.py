@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.algorithms.meeting import COLLECTIVES, describe, sent_bytes
 from paceline.algorithms.operations import (
+    Cancel,
     Gradient,
     Handle,
     Load,
@@ -64,7 +65,7 @@ def need_of(task: Task, promises: Mapping[Handle[Any], Promise], cells: Cells) -
         case Receive(source, tag):
             sender = "anyone" if source is None else f"rank {source}"
             return f"a message from {sender}" + (f" with tag {tag!r}" if tag else "")
-        case Wait(handle):
+        case Wait(handle) | Cancel(handle):
             return f"the end of {promises[handle].what}"
         case WaitFor(handles, need):
             open_ones = [promises[handle].what for handle in handles if not promises[handle].settled]

@@ -20,6 +20,9 @@ Activity = Literal[
     "compute", "load", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
 ]
 
+Outcome = tuple[int, ...] | bool
+"""what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -78,12 +81,25 @@ class Trace:
     """the weights being learned, at the end"""
     heard: list[tuple[Rank, Rank | None]] = field(default_factory=list)
     """(receiver, source) of every receive, in order per receiver, None where it timed out: what a replay follows"""
+    hearers: list[str] = field(default_factory=list)
+    """beside each entry of `heard`: the lane of the receiver that heard it, by the name that `Branches` gave it"""
+    outcomes: dict[tuple[Rank, str], list[Outcome]] = field(default_factory=dict)
+    """what each rank's lane was told of what it had started, in the lane's order"""
     now_s: dict[Rank, list[float]] = field(default_factory=dict)
     """what each rank's `Now` was answered: a replay answers the same"""
     lost_updates: LostUpdates | None = None
     """None where nobody added to a shared cell, or where nobody counts what is lost"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that belong into run.json only"""
+
+    def hear(self, receiver: Rank, source: Rank | None, lane: str) -> None:
+        """Notes whom a lane of the receiver heard; None if nobody was in time."""
+        self.heard.append((receiver, source))
+        self.hearers.append(lane)
+
+    def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
+        """Notes what a `WaitFor` or a `Cancel` of this lane was told."""
+        self.outcomes.setdefault((rank, lane), []).append(outcome)
 
 
 Unit = Literal["updates", "samples", "seconds"]

@@ -45,7 +45,7 @@ class Compute:
         yield from device.acquire(strand, "its device")
         try:
             work_s = self.timing.compute_s(rank, samples.index, samples.count)
-            stretches, seconds = yield from self._lives(strand, work_s)
+            stretches, seconds = yield from self._lives(strand, work_s, samples.index)
             self._note_life(strand, stretches, step=samples.index)
             vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
         finally:
@@ -67,12 +67,12 @@ class Compute:
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
             given, before = op.weights, list[Stretch]()
             if isinstance(given, Weights):
-                before, busy = yield from self._lives(strand, sum(forward))
+                before, busy = yield from self._lives(strand, sum(forward), samples.index)
             else:
                 given, busy = yield from self._forward(strand, weights, forward, samples.index)
             vector, loss = self.job.learner.gradient(given.vector, op.batch.data)
             for layer, seconds, part in zip(reversed(layers), reversed(backward), parts, strict=True):
-                stretches, spent = yield from self._lives(strand, seconds)
+                stretches, spent = yield from self._lives(strand, seconds, samples.index)
                 busy += spent
                 self._note_life(strand, [*before, *stretches], step=samples.index, layer=layer.name)
                 before = []
@@ -91,7 +91,7 @@ class Compute:
             if task.failure is not None:
                 raise task.failure
             held.append(task.answer)
-            stretches, spent = yield from self._lives(strand, seconds)
+            stretches, spent = yield from self._lives(strand, seconds, step)
             busy += spent
             self._note_life(strand, stretches, step=step, layer=layer.name)
         return Weights(join([weights.vector for weights in held]), min(weights.version for weights in held)), busy
@@ -103,18 +103,22 @@ class Compute:
         strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what()}"
         yield come
 
-    def _lives(self, strand: Strand, work_s: float) -> Steps:
+    def _lives(self, strand: Strand, work_s: float, step: int) -> Steps:
         """Lets a device compute for so many seconds at full speed; answers what it did and its time for the work.
 
-        A gradient that is cancelled leaves its device where it then stands.
+        A gradient that is cancelled leaves its device where it then stands; what it did until then is recorded.
         """
         rank, start_s = strand.me.rank, self.env.now
         if rank not in self._timelines:
             self._timelines[rank] = self.timing.timeline(rank)
         timeline = self._timelines[rank]
         if timeline is None:
-            if work_s > 0:
-                yield self.env.timeout(work_s)
+            try:
+                if work_s > 0:
+                    yield self.env.timeout(work_s)
+            except simpy.Interrupt:
+                self._note_life(strand, [Stretch("compute", start_s, self.env.now)], step=step)
+                raise
             return [Stretch("compute", start_s, self.env.now)], work_s
         before = self._states.get(rank, State())
         life = timeline.live(before, start_s, work_s)
@@ -122,8 +126,7 @@ class Compute:
             yield self.env.timeout(max(0.0, life.end_s - start_s))
         except simpy.Interrupt:
             life = timeline.live(before, start_s, work_s, until_s=self.env.now)
-            faults = [stretch for stretch in life.stretches if stretch.stage != "compute"]
-            self._note_life(strand, faults, step=strand.step)
+            self._note_life(strand, life.stretches, step=step)
             raise
         finally:
             self._states[rank] = life.state

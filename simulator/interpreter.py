@@ -201,14 +201,14 @@ class Simulation:
         """Begins an operation or a sub-program beside the strand."""
         if not isinstance(what, Op | Routine):
             raise ProgramError(f"{strand.standing()}: starts {what!r}; only an operation or a program can be started")
+        line = strand.station.branches.name(strand.line, what)
         if isinstance(what, Routine):
-            strand.children += 1
             lane = Lane(what)
-            child = self._beside(strand, lambda: f"sub-program {lane.name}", lane, f"{strand.stream}/{strand.children}")
+            child = self._beside(strand, lambda: f"sub-program {lane.name}", line, lane)
             self._begin(child, self._drive(child, lane))
         else:
             self._operations += 1
-            child = self._beside(strand, lambda: describe(what))
+            child = self._beside(strand, lambda: describe(what), line)
             self._begin(child, self._perform(child, what))
             if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
                 self._raise(child.task)
@@ -218,7 +218,7 @@ class Simulation:
         """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
         weights = [self._task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         parts = [Task(partial("the gradient of layer {!r}".format, one.name)) for one in strand.me.layout.layers[::-1]]
-        child = self._beside(strand, lambda: "the gradients of the layers")
+        child = self._beside(strand, lambda: "the gradients of the layers", strand.line)
 
         def end_all() -> None:
             for part in parts:  # those that have ended keep their outcome
@@ -228,14 +228,11 @@ class Simulation:
         self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
         return tuple(self._handle(strand.station, part) for part in parts)
 
-    def _beside(
-        self, strand: Strand, what: Callable[[], str], lane: Lane | None = None, stream: str | None = None
-    ) -> Strand:
-        """A new strand on the same rank."""
-        place = strand.where()
+    def _beside(self, strand: Strand, what: Callable[[], str], line: str, lane: Lane | None = None) -> Strand:
+        """A new strand on the same rank; the collectives of a sub-program are a stream of their own."""
+        place, station, stream = strand.where(), strand.station, strand.stream if lane is None else line
         task = Task(lambda: f"{what()}, started at {place}")
-        station, order = strand.station, strand.stream if stream is None else stream
-        return Strand(station, station.take_name(), task, lane, place, order, strand.step)
+        return Strand(station, station.take_name(), task, lane, place, line, stream, strand.step)
 
     def _begin(self, strand: Strand, steps: Steps) -> None:
         """Runs a new strand up to its first event, and from there on as a process of its own."""
@@ -279,10 +276,13 @@ class Simulation:
                 task.watchers.append(one_more)
             strand.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
             yield turn
+        found = tuple(index for index, task in enumerate(tasks) if task.ended)
+        if least < len(tasks):
+            self.trace.tell(strand.me.rank, strand.line, found)
         for task in tasks:
             if task.failure is not None:
                 self._raise(task)
-        return tuple((index, task.answer) for index, task in enumerate(tasks) if task.ended)
+        return tuple((index, tasks[index].answer) for index in found)
 
     def _raise(self, task: Task) -> None:
         """Raises a task's failure in the program, which has then heard of it."""
@@ -293,9 +293,9 @@ class Simulation:
     def _cancel(self, strand: Strand, handle: Handle[Any]) -> bool:
         """Gives up what was started; a collective goes on for the others, a layer's gradient for the other layers."""
         task = self._task(strand, handle)
-        if task.ended:
-            return False
-        if task.process is not None:
+        in_time = not task.ended
+        self.trace.tell(strand.me.rank, strand.line, in_time)
+        if in_time and task.process is not None:
             task.process.interrupt()
-        task.end(failure=cancelled(strand, task))
-        return True
+        task.end(failure=cancelled(strand, task))  # what has ended keeps its outcome
+        return in_time

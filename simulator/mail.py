@@ -78,13 +78,13 @@ class Mail:
             strand.blocked = lambda: f"waits to receive from {whom}"
             letter = yield from self._await(rank, request, op.timeout_s)
             if letter is None:
-                self._trace.heard.append((rank, None))
+                self._trace.hear(rank, None, strand.line)
                 raise TimedOut(f"{strand.standing()}: no message from {whom} within {op.timeout_s} s")
         step, now = strand.step, self._env.now
         self._trace.spans.append(
             Span(rank, strand.name, "receive", None, step, start, now, letter.bytes, letter.sent_s)
         )
-        self._trace.heard.append((rank, letter.source))
+        self._trace.hear(rank, letter.source, strand.line)
         return Message(letter.source, letter.value, letter.tag)
 
     def _await(self, rank: Rank, request: Request, timeout_s: float | None) -> Steps:

@@ -21,7 +21,7 @@ import simpy
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.method import Me
-from paceline.algorithms.program import Lane
+from paceline.algorithms.program import Branches, Lane
 
 Steps = Generator[simpy.Event, Any, Any]
 """the part of a SimPy process that performs one operation"""
@@ -89,6 +89,7 @@ class Station:
     me: Me
     device: Mutex
     ledger: Ledger
+    branches: Branches = field(default_factory=Branches)
     handles: int = 0
     """how many have been given out"""
     _names: list[int] = field(default_factory=list)
@@ -116,12 +117,12 @@ class Strand:
     """None for a single operation"""
     place: str = ""
     """where a single operation was started: it has no line of its own"""
+    line: str = ""
+    """its name by `Branches`"""
     stream: str = ""
     """whose order its collectives stand in: its program's, counted alike on every rank, whatever the timing"""
     step: int = 0
     """the program's; of what it started, the one in which it did"""
-    children: int = 0
-    """sub-programs that it has started"""
     blocked: Callable[[], str] = lambda: "has not begun"
     """what it waits for, in words"""
 

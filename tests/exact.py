@@ -63,6 +63,11 @@ class Apart:
         return super().begin(me, vector + me.rank**2)  # type: ignore[misc]
 
 
+def apart(method: type[Any]) -> Any:
+    """The method from different places."""
+    return dataclass(frozen=True, kw_only=True)(type(f"{method.__name__}Apart", (Apart, method), {}))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EasgdApart(Apart, Easgd):
     """Original EASGD from different places."""

@@ -56,6 +56,15 @@ class Bowl:
 
 
 @dataclass(frozen=True)
+class Uneven(Bowl):
+    """Each worker's loss has a curvature of its own; where all are alike, averages of local steps are sync-sgd."""
+
+    def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
+        away = vector - data
+        return away * data[0] / 4, float(away @ away) * data[0] / 8
+
+
+@dataclass(frozen=True)
 class FixedTiming:
     """Times that a test states: a number for every step, or a function of rank and step."""
 

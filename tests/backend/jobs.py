@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
-
-NODES = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
+from tests.support import nodes_for
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,10 @@ UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
 
 
 def job_with(method: Method, learner: Learner, *, steps: int, batch: int = 16, seed: int = 3) -> Job:
-    """A job of four workers on two nodes, in which the keeper's role takes `steps` steps."""
-    job = Job.of(method, NODES, learner, batch=batch, budget=Budget(), seed=seed)
-    return Job.of(method, NODES, learner, batch=batch, budget=Budget(samples=steps * job.samples_per_step), seed=seed)
+    """A job of four workers on two nodes, or one if it must be, in which the keeper's role takes `steps` steps."""
+    placed = [[Rank(rank) for rank in node] for node in nodes_for(method)]
+    job = Job.of(method, placed, learner, batch=batch, budget=Budget(), seed=seed)
+    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 
 def run_for_real(

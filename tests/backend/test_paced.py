@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import find
+from paceline.algorithms.errors import TimedOut
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Cancel, Gradient, Handle, Load, Receive, Start
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Rank, Step
 from paceline.records.trace import Trace
 from tests.backend.jobs import UNLIKE, Steps, run_for_real
+from tests.contract.cases import Case
 from tests.support import Bowl, job_of
 
 pytestmark = pytest.mark.backend
@@ -89,3 +95,33 @@ def test_without_a_pace_a_run_is_as_fast_as_the_machine(name: str) -> None:
 def test_a_pace_changes_no_weights() -> None:
     job = job_of(find("sync-sgd")(), 4, steps=15)
     np.testing.assert_array_equal(run_for_real(job).weights, run_for_real(job, pace=None).weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivesUp(Case):
+    """Three gradients of three seconds, given up a fifth of a second after the first of them has begun."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[bool]]:
+        batch = yield from Load(step.samples)
+        handles: list[Handle[Any]] = []
+        for _ in range(3):
+            handles.append((yield from Start(Gradient(state.weights, batch))))
+        in_time = []
+        for handle in (handles[2], *handles[:2]):
+            with pytest.raises(TimedOut):
+                yield from Receive(timeout_s=0.2)
+            in_time.append((yield from Cancel(handle)))
+        return in_time
+
+
+def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
+    """The second begins when the first is given up, the third never; what a device did until then is recorded."""
+    trace = run_for_real(job_of(GivesUp(), 1, steps=1), pace=Steps((3.0,)))
+    assert trace.states[Rank(0)].memory == [True, True, True]
+    assert trace.outcomes == {(0, ""): [True, True, True]}
+    spans = [span for span in trace.spans if span.activity == "compute"]
+    assert 1 <= len(spans) <= 2
+    assert all(span.end_s - span.start_s < 1.5 for span in spans)
+    assert trace.wall_s < 3.0
+    assert trace.notes["pace_late_s"] < 1.0

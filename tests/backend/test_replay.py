@@ -1,4 +1,4 @@
-"""A real asynchronous run, replayed without a clock in the order in which the server heard its workers."""
+"""Real runs that depend on who was first, replayed without a clock."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
+from tests.impatient import Impatient
 
 pytestmark = pytest.mark.backend
 UPDATES = 120
@@ -97,3 +98,23 @@ def test_a_replay_in_another_process_ends_there_too(recorded: Trace) -> None:
     done = subprocess.run(command, input=heard, capture_output=True, text=True, timeout=60, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
     assert bytes.fromhex(done.stdout) == recorded.weights.numpy().tobytes()
+
+
+# --- which of several started operations was first --------------------------------------------------------------------
+
+
+def test_a_real_run_of_impatient_workers_is_replayed() -> None:
+    """Gradients and receives that were given up in time, or too late, end in bit-identical weights on every worker."""
+    import torch
+
+    torch.set_num_threads(1)
+    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    nodes = [[Rank(rank)] for rank in range(3)]
+    job = Job.of(Impatient(), nodes, learner, batch=32, budget=Budget(samples=3 * 32 * 25), seed=3)
+    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), threads=1))
+    kinds = {type(outcome) for outcomes in recorded.outcomes.values() for outcome in outcomes}
+    assert kinds == {tuple, bool}
+    again = replay(job, Recording.of_run(recorded))
+    assert again.outcomes == recorded.outcomes
+    for rank, state in recorded.states.items():
+        assert torch.equal(again.states[rank].weights.vector, state.weights.vector)

@@ -43,8 +43,9 @@ def written(trace: Trace) -> str:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
     method = HbsSgd(k1=1, k2=2) if name == "hbs-sgd" else METHODS[name]()
-    job = job_of(method, nodes=nodes_for(method), steps=8 if method.has_server or method.independent else 2)
-    trace = simulate_job(job, TIMING, ClusterNetwork(star(2, 2, latency_s=0.015625)), Schedule(1))
+    nodes = nodes_for(method)
+    job = job_of(method, nodes=nodes, steps=8 if method.samples_per_step(1, 4) == 1 else 2)
+    trace = simulate_job(job, TIMING, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):
         golden.write_text(written(trace))

@@ -17,7 +17,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
-from tests.support import job_of
+from tests.support import job_of, nodes_for
 
 STEPS = 12
 CASES: list[Method] = [method() for method in METHODS.values() if method().deterministic]
@@ -28,7 +28,7 @@ CASES += [Agd(delay=3, momentum=0.5), HbsSgd(k1=1, k2=3, momentum=0.5)]
 @given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, STEPS), max_size=3))
 def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: set[int]) -> None:
     """Bit for bit, in every rank's weights and every row; with AGD, what was in flight is found answered."""
-    job = job_of(method, nodes=[[0, 1], [2]], steps=STEPS)
+    job = job_of(method, nodes=nodes_for(method, [[0, 1], [2]]), steps=STEPS)
     whole = AnyOrder(job).run()
     parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))
     np.testing.assert_array_equal(parts[-1].weights, whole.weights)

@@ -20,7 +20,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork, NoCost
 from tests.clusters import star
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, job_of, nodes_for
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 COMPUTE = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)
@@ -30,9 +30,11 @@ EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
 DETERMINISTIC = [name for name, method in METHODS.items() if method().deterministic]
 
 
-def job_on(counts: Sequence[int], name: str) -> Job:
-    ranks = iter(range(sum(counts)))
-    return job_of(find(name)(), nodes=[[next(ranks) for _ in range(count)] for count in counts], steps=STEPS)
+def job_on(counts: Sequence[int], name: str) -> tuple[Job, list[int]]:
+    """The job with so many workers on each node, or as few and as near as the method must have them."""
+    ranks, method = iter(range(sum(counts))), find(name)()
+    nodes = nodes_for(method, [[next(ranks) for _ in range(count)] for count in counts])
+    return job_of(method, nodes=nodes, steps=STEPS), list(map(len, nodes))
 
 
 def times(compute: Sequence[float]) -> Callable[[int, int], float]:
@@ -51,7 +53,7 @@ def test_the_same_again_in_order_and_within_the_makespan(
     name: str, counts: list[int], compute: list[float], latency_s: float
 ) -> None:
     """Number 53: same events twice; the clock never goes back; no rank is busy beyond the run; bytes add up."""
-    job = job_on(counts, name)
+    job, counts = job_on(counts, name)
     one, two = (simulated(job, counts, compute, latency_s) for _ in range(2))
     assert one.spans == two.spans
     assert one.updates == two.updates
@@ -93,7 +95,7 @@ def test_shares_are_the_whole_time_of_every_worker(
     name: str, counts: list[int], compute: list[float], latency_s: float
 ) -> None:
     """Number 56, and that the share of compute is the time computed; both to the rounding of some hundred sums."""
-    job = job_on(counts, name)
+    job, counts = job_on(counts, name)
     trace = simulated(job, counts, compute, latency_s)
     found = shares(assemble(trace, population=64).spans, wall_s=trace.wall_s, workers=job.workers)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
@@ -108,7 +110,7 @@ def test_time_decides_when_and_not_what(
     name: str, counts: list[int], compute: list[float], latency_s: float, seed: int
 ) -> None:
     """Number 57 for deterministic methods, bit for bit: both interpreters reduce in rank order."""
-    job = job_on(counts, name)
+    job, counts = job_on(counts, name)
     in_time, in_any_order = simulated(job, counts, compute, latency_s), AnyOrder(job).run(Shuffled(seed))
     for me in job.team:
         mine, other = in_time.states[me.rank], in_any_order.states[me.rank]
@@ -122,7 +124,7 @@ def test_a_simulated_order_replayed_ends_in_the_same_weights(
     counts: list[int], compute: list[float], latency_s: float
 ) -> None:
     """Number 57 for asynchronous methods: replayed in the order in which the server heard its workers, bit for bit."""
-    job = job_on(counts, "async-sgd")
+    job, counts = job_on(counts, "async-sgd")
     in_time = simulated(job, counts, compute, latency_s)
     again = replay(job, Recording.of(in_time.heard))
     np.testing.assert_array_equal(again.weights, in_time.weights)
@@ -136,7 +138,7 @@ def test_every_link_carries_what_was_sent_over_it(
     name: str, counts: list[int], compute: list[float], latency_s: float
 ) -> None:
     """Number 53: a port's rate over time adds up to the messages through it, to the rounding of that sum."""
-    job = job_on(counts, name)
+    job, counts = job_on(counts, name)
     cluster = star(*counts, latency_s=latency_s)
     network = ClusterNetwork(cluster)
     trace = simulate_job(job, FixedTiming(compute=times(compute)), network, Schedule(every=2))

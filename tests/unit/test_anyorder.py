@@ -24,7 +24,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, first
 from paceline.checking.strategies import drawn
 from tests.contract.cases import Case, number, vector
-from tests.support import job_of
+from tests.support import job_of, nodes_for
 
 ZERO = Rank(0)
 
@@ -114,7 +114,8 @@ def test_hypothesis_chooses(data: st.DataObject) -> None:
 @pytest.mark.parametrize("choose", [lambda: first, RoundRobin, lambda: Shuffled(4), lambda: Adversary(Rank(1))])
 @pytest.mark.parametrize("name", METHODS)
 def test_recorded_moves_make_the_same_run(name: str, choose: Callable[[], Chooser]) -> None:
-    job = job_of(METHODS[name](), 3, steps=5)
+    method = METHODS[name]()
+    job = job_of(method, nodes=nodes_for(method, [[0], [1], [2]]), steps=5)
     one, two = AnyOrder(job), AnyOrder(job)
     expected = one.run(choose())
     found = two.run(Recorded([entry.move for entry in one.log]))

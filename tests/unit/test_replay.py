@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +12,20 @@ import pytest
 
 from paceline.algorithms import find
 from paceline.algorithms.errors import TimedOut
+from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Access, Cell, Now, Receive, Send
+from paceline.algorithms.operations import Access, Cancel, Cell, Now, Receive, Send, Start, WaitFor
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled, first
-from paceline.checking.replay import Recording, ReplayError, replay
+from paceline.checking.moves import Chooser, RoundRobin, Shuffled, first
+from paceline.checking.replay import Recording, Replay, ReplayError, replay
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import MeasuredNetwork
 from tests.contract.cases import Case, vector
-from tests.support import job_of
+from tests.impatient import Impatient
+from tests.support import FixedTiming, job_of
 
 ZERO = Rank(0)
 
@@ -109,3 +116,131 @@ def test_a_clock_that_was_not_recorded_is_said() -> None:
     job = job_of(ByTheClock(), 1, steps=1)
     with pytest.raises(ReplayError, match="asks for the time more often than its record says"):
         replay(job, Recording({ZERO: [None]}))
+
+
+# --- who was first ----------------------------------------------------------------------------------------------------
+
+
+def impatient() -> Job:
+    return job_of(Impatient(), 3, steps=6)
+
+
+def assert_same(again: Trace, recorded: Trace) -> None:
+    for rank, state in recorded.states.items():
+        np.testing.assert_array_equal(again.states[rank].weights.vector, state.weights.vector)
+    assert [(u.rank, u.step) for u in again.updates if u.rank == 0] == [
+        (u.rank, u.step) for u in recorded.updates if u.rank == 0
+    ]
+    assert again.outcomes == recorded.outcomes
+
+
+@pytest.mark.parametrize(
+    "other_order", [lambda: first, RoundRobin, lambda: Shuffled(99)], ids=["first", "in turn", "shuffled"]
+)
+@pytest.mark.parametrize("seed", range(12))
+def test_who_was_first_is_replayed(seed: int, other_order: Callable[[], Chooser]) -> None:
+    """Gradients and receives given up in time, or not in time, end the same, whatever the replay's own order."""
+    recorded = AnyOrder(impatient()).run(Shuffled(seed))
+    assert_same(Replay(impatient(), Recording.of_run(recorded)).run(other_order()), recorded)
+
+
+def test_a_replay_can_itself_be_replayed() -> None:
+    recorded = AnyOrder(impatient()).run(Shuffled(5))
+    again = replay(impatient(), Recording.of_run(recorded))
+    assert_same(replay(impatient(), Recording.of_run(again)), recorded)
+
+
+def test_a_simulated_run_of_impatient_workers_is_replayed() -> None:
+    timing = FixedTiming(compute=lambda rank, step: 1.0 + 0.3 * rank + 0.7 * ((step + rank) % 3))
+    network = MeasuredNetwork(lambda *_: 0.0, lambda _: 0.9)
+    recorded = simulate_job(impatient(), timing, network, Schedule(1))
+    kinds = {type(outcome) for outcomes in recorded.outcomes.values() for outcome in outcomes}
+    assert kinds == {tuple, bool}
+    assert_same(replay(impatient(), Recording.of_run(recorded)), recorded)
+
+
+def test_every_kind_of_outcome_occurs_in_those_runs() -> None:
+    """A gradient first, news first, both; a `Cancel` in time and one too late: else nothing is shown."""
+    runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
+    seen = {outcome for run in runs for outcomes in run.outcomes.values() for outcome in outcomes}
+    assert {(0,), (1,), (2,), (0, 1), True, False} <= seen
+    assert any(lane == ".3" for run in runs for lane in run.hearers)
+
+
+def ends_there(recording: Recording, recorded: Trace) -> bool:
+    try:
+        again = replay(impatient(), recording)
+    except ReplayError:
+        return False
+    return all((again.states[r].weights.vector == s.weights.vector).all() for r, s in recorded.states.items())
+
+
+def test_nothing_less_than_the_record_is_enough() -> None:
+    """Without the lanes that heard, a receive takes what another one heard; without the outcomes, nothing is known."""
+    runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
+    whole = [Recording.of_run(run) for run in runs]
+    assert all(map(ends_there, whole, runs))
+    deaf = [dataclasses.replace(recording, hearers={}) for recording in whole]
+    assert not all(map(ends_there, deaf, runs))
+    with pytest.raises(ReplayError, match=r"asks for WaitFor, of whose answer its record is silent"):
+        replay(impatient(), dataclasses.replace(whole[0], outcomes={}))
+
+
+def test_outcomes_of_another_program_are_said() -> None:
+    recording = Recording.of_run(AnyOrder(impatient()).run(Shuffled(1)))
+    for wrong, says in (((7,), "its record found"), (True, r"of whose answer its record says True")):
+        outcomes = {lane: [wrong, *rest[1:]] for lane, rest in recording.outcomes.items()}
+        with pytest.raises(ReplayError, match=says):
+            replay(impatient(), dataclasses.replace(recording, outcomes=outcomes))
+    longer = {lane: [*rest, True] for lane, rest in recording.outcomes.items()}
+    with pytest.raises(ReplayError, match="ended before its record, 1 outcomes early"):
+        replay(impatient(), dataclasses.replace(recording, outcomes=longer))
+
+
+def test_an_outcome_that_does_not_come_is_said() -> None:
+    """The record says that the first receive was done, and holds no message for it."""
+    recording = Recording({}, outcomes={(Rank(rank), ""): [(1,)] for rank in range(3)})
+    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record says \(1,\)"):
+        replay(impatient(), recording)
+
+
+@program
+def listening() -> Program[Any]:
+    return (yield from Receive()).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivesUpALane(Case):
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
+        return (yield from Cancel((yield from Start(listening()))))
+
+
+def test_a_cancelled_sub_program_is_refused() -> None:
+    recorded = AnyOrder(job_of(GivesUpALane(), 1, steps=1)).run()
+    assert recorded.outcomes == {(ZERO, ""): [True]}
+    with pytest.raises(ReplayError, match="cancels a sub-program; how far it had come is not in the record"):
+        replay(job_of(GivesUpALane(), 1, steps=1), Recording.of_run(recorded))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listeners(Case):
+    """Two sub-programs hear whoever comes; the program is told which was first."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        if me.rank != ZERO:
+            return (yield from Send(ZERO, me.rank))
+        lanes = []
+        for _ in range(2):
+            lanes.append((yield from Start(listening())))
+        early = yield from WaitFor(lanes, 1)
+        return early, (yield from WaitFor(lanes))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_sub_programs_hear_is_replayed(seed: int) -> None:
+    job = job_of(Listeners(), 3, steps=1)
+    recorded = AnyOrder(job).run(Shuffled(seed))
+    again = replay(job, Recording.of_run(recorded))
+    assert again.states[ZERO].memory == recorded.states[ZERO].memory

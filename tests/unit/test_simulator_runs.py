@@ -30,7 +30,7 @@ from paceline.simulator.patterns import PATTERNS
 from paceline.simulator.run import simulate
 from paceline.topologies.profile import Profile
 from tests.clusters import fixed_costs, star
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, job_of, nodes_for
 
 UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
 NAMES = [name for name in METHODS if name != "sequential-sgd"]
@@ -120,8 +120,9 @@ def test_simulator_wide_invariants(name: str, seed: int) -> None:
     timing = FixedTiming(compute=lambda rank, step: float(times[rank, step]), work=0.01, load=0.02)
 
     def run() -> Trace:
-        job = job_of(METHODS[name](), nodes=[[0, 1], [2, 3]], steps=8)
-        return simulate_job(job, timing, ClusterNetwork(star(2, 2, latency_s=0.01)), Schedule(3))
+        nodes = nodes_for(METHODS[name]())
+        job = job_of(METHODS[name](), nodes=nodes, steps=8)
+        return simulate_job(job, timing, ClusterNetwork(star(*map(len, nodes), latency_s=0.01)), Schedule(3))
 
     trace, again = run(), run()
     assert trace.spans == again.spans and trace.updates == again.updates and trace.heard == again.heard

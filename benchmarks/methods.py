@@ -1,0 +1,132 @@
+"""Every method with its defaults on the digits, simulated and trained for real: time, staleness and bytes side by side.
+
+    python benchmarks/methods.py                       # all of them: about ten minutes
+    python benchmarks/methods.py --algorithms gossip,ssp --json
+
+Four paced workers, two of a fast device (20 ms a step of 32 samples) and two of one half as fast, on two nodes; methods
+whose workers share memory have four fast ones on one node. Each method runs for 20 epochs, and ends earlier where it
+reaches 95 %. The real runs cross this machine, so this machine is what is simulated, from a probe at the start.
+
+Exits with 1 where a method stays below 90 % of test accuracy, simulated or for real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import paceline
+from paceline.algorithms import METHODS
+from paceline.algorithms.values import Rank
+from paceline.reports.compare import Line
+
+LEAST = 0.9
+"""of test accuracy, at the end of each run"""
+FAST = {"name": "fast", "overhead": "4 ms", "per_sample": "0.5 ms"}
+SLOW = {"name": "slow", "overhead": "4 ms", "per_sample": "1.125 ms"}
+TWO_NODES = [{"device": FAST, "per_node": 2}, {"device": SLOW, "per_node": 2}]
+ONE_NODE = [{"device": FAST, "per_node": 4}]
+PLACED = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
+
+
+def scenario(names: list[str], nodes: list[dict[str, Any]], epochs: float) -> dict[str, Any]:
+    """What is run."""
+    return {
+        "name": "methods",
+        "algorithms": names,
+        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32},
+        "cluster": {
+            "nodes": nodes,
+            "network": {"topology": "star", "link": "eth-10g"},
+            "spread": {"law": "lognorm", "sigma": 0.3},
+        },
+        "train": {"pace": "device", "network": "local", "threads": 1},
+        "evaluate": {"every": "256 samples"},
+        "target": {"accuracy": LEAST},
+        "stop": {"epochs": epochs, "accuracy": 0.95},
+        "seed": 1,
+    }
+
+
+def rows(line: Line) -> list[dict[str, Any]]:
+    """One method's figures, simulated and measured."""
+    found = []
+    for kind, summary in (("simulated", line.simulated), ("measured", line.measured)):
+        staleness = summary["staleness"]
+        found.append(
+            {
+                "algorithm": line.name,
+                "kind": kind,
+                "step_s": summary["step_s"]["mean"],
+                "wall_s": summary["wall_s"],
+                "time_to_accuracy_s": summary["time_to_accuracy_s"],
+                "final_accuracy": summary["final_accuracy"],
+                "staleness_mean": staleness["mean"],
+                "staleness_max": staleness["max"],
+                "bytes_per_gradient": summary["bytes_sent"] / summary["steps"] if summary["steps"] else None,
+                "learned": summary["final_accuracy"] >= LEAST,
+            }
+        )
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> Table:
+    """The rows for a person."""
+    made = Table(box=None, title=f"Time to {100 * LEAST:g} %, staleness and bytes, simulated and measured")
+    made.add_column("algorithm")
+    for column in ("kind", "step, ms", "time, s", "accuracy, %", "staleness", "most", "KB a gradient"):
+        made.add_column(column, justify="right")
+    for row in found:
+        cells = [
+            _shown(row["step_s"], 1e3, ".1f"),
+            _shown(row["time_to_accuracy_s"], 1, ".2f"),
+            _shown(row["final_accuracy"], 100, ".1f"),
+            _shown(row["staleness_mean"], 1, ".2f"),
+            _shown(row["staleness_max"], 1, "g"),
+            _shown(row["bytes_per_gradient"], 1e-3, ".1f"),
+        ]
+        made.add_row(row["algorithm"] if row["kind"] == "simulated" else "", row["kind"], *cells)
+    return made
+
+
+def _shown(figure: float | None, scale: float, form: str) -> str:
+    return "–" if figure is None else format(scale * figure, form)
+
+
+def main() -> int:
+    """Runs the comparisons and prints what they show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", default=",".join(METHODS), help="names, with commas between them")
+    parser.add_argument("--epochs", type=float, default=20.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    names = options.algorithms.split(",")
+    apart = [name for name in names if METHODS[name]().problems(PLACED)]
+    found: list[dict[str, Any]] = []
+    load = 0.0
+    for chosen, nodes in (([name for name in names if name not in apart], TWO_NODES), (apart, ONE_NODE)):
+        if chosen:
+            comparison = paceline.compare(scenario(chosen, nodes, options.epochs), stage=_said)
+            found += [row for line in comparison.lines for row in rows(line)]
+            load = max(load, comparison.other_load)
+    holds = all(row["learned"] for row in found)
+    if options.json:
+        print(json.dumps({"rows": found, "other_load": load, "holds": holds}))
+    else:
+        Console().print(table(found))
+        below = [f"{row['algorithm']} ({row['kind']})" for row in found if not row["learned"]]
+        print(f"Below {100 * LEAST:g} %: {', '.join(below) or 'none'}. Other programs took {100 * load:.1f} %.")
+    return 0 if holds else 1
+
+
+def _said(stage: str) -> None:
+    print(stage, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""A method of the tests' own whose every step depends on who is first: what a record must hold for a replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
+from paceline.algorithms.operations import Applied, Cancel, Gradient, Load, Next, Receive, Send, Start, Wait, WaitFor
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Group, Rank, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impatient(Descent):
+    """Takes whatever is first, its own gradient or a neighbour's weights, and gives up what is not there by then.
+
+    Two receives listen for the same neighbours, so it also matters which of the two heard what.
+    """
+
+    name = "impatient"
+    notion = Notion.STEPS
+    source = "the tests"
+    guarantees = frozenset[Guarantee]()
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            own = yield from Start(Gradient(state.weights, batch))
+            news = []
+            for _ in range(2):
+                news.append((yield from Start(Receive())))
+            done = dict((yield from WaitFor([own, *news], "any")))
+            vector, inputs = state.weights.vector, []
+            for index, handle in enumerate([own, *news]):
+                if index not in done and (yield from Cancel(handle)):
+                    continue
+                if index == 0:
+                    gradient = yield from Wait(own)
+                    vector, inputs = vector - self.rate * gradient.vector, [gradient.contribution()]
+                else:
+                    message = yield from Wait(news[index - 1])
+                    vector = vector / (index + 1) + message.value * (index / (index + 1))
+            for other in neighbours(me.workers, me.rank):
+                yield from Send(other, vector)
+            version = yield from Applied(Weights(vector, state.weights.version), inputs)
+            state = Replica(step.number + 1, Weights(vector, version))
+        return state
+
+
+def neighbours(group: Group, rank: Rank) -> list[Rank]:
+    """Everybody else."""
+    return [other for other in group.ranks if other != rank]

@@ -1,0 +1,235 @@
+"""The links of a rule, each for itself and chained: against torch.optim.SGD, closed forms and exact arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.compression import PowerSgd, TopK
+from paceline.algorithms.lars import Lars, LayerRates
+from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.rules import At, Chain, Clip, Decay, Scale, Velocity
+from paceline.algorithms.schedules import Constant, Exponential, Polynomial, RateSchedule, Steps
+from paceline.algorithms.values import Layer, Null, Rank, norm
+from paceline.checking.anyorder import AnyOrder
+from tests.exact import ExactBowl, fractions
+from tests.support import job_of
+
+LAYERS = [Layer("first", 0, 2), Layer("second", 2, 5)]
+NODES = [[Rank(0)], [Rank(1)]]
+
+
+def steps_of(rule: Chain, start: Any, gradients: list[Any]) -> list[Any]:
+    """The weights after each gradient."""
+    vector, memory, seen = start, rule.init(start), []
+    for gradient in gradients:
+        vector, memory = rule.update(vector, gradient, memory)
+        seen.append(vector)
+    return seen
+
+
+# --- against torch ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("nesterov", [False, True])
+@given(
+    seed=st.integers(0, 999),
+    rate=st.floats(1e-3, 0.5),
+    momentum=st.floats(0.01, 0.99),
+    decay=st.sampled_from([0.0, 5e-4, 0.1]),
+)
+def test_torch_takes_the_same_steps(
+    precision: torch.dtype, tolerance: float, nesterov: bool, seed: int, rate: float, momentum: float, decay: float
+) -> None:
+    """Relative to the weights, which may grow; torch keeps the rate outside its buffer, so the last bits differ."""
+    numbers = torch.Generator().manual_seed(seed)
+    start = torch.randn(5, generator=numbers, dtype=precision)
+    gradients = [torch.randn(5, generator=numbers, dtype=precision) for _ in range(6)]
+    weights = torch.nn.Parameter(start.clone())
+    torchs = torch.optim.SGD([weights], lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay)
+    method = SyncSgd(rate=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay)
+    for ours, gradient in zip(steps_of(method.rule(LAYERS), start, gradients), gradients, strict=True):
+        weights.grad = gradient.clone()
+        torchs.step()
+        theirs = weights.detach()
+        assert float((ours - theirs).abs().max()) <= tolerance * max(1.0, float(theirs.abs().max()))
+
+
+def test_nesterov_is_not_heavy_ball() -> None:
+    start, gradients = np.zeros(2), [np.ones(2)] * 2
+    heavy, nesterov = (
+        steps_of(SyncSgd(momentum=0.5, nesterov=choice, rate=1.0).rule([]), start, gradients)[-1][0]
+        for choice in (False, True)
+    )
+    assert (heavy, nesterov) == (-2.5, -3.25)  # −1 − 1.5; −1.5 − (1 + 0.75)
+
+
+def test_clipping_is_torchs() -> None:
+    gradient = torch.tensor([3.0, 0.0, 4.0], dtype=torch.float64)
+    theirs = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    theirs.grad = gradient.clone()
+    torch.nn.utils.clip_grad_norm_([theirs], 0.5)
+    ours, _ = Clip(0.5).update(gradient, None, At(gradient, 0))
+    torch.testing.assert_close(ours, theirs.grad, rtol=1e-6, atol=0)  # torch divides by the norm plus 1e-6
+    assert norm(ours) == pytest.approx(0.5, rel=1e-15)
+
+
+def test_what_is_short_enough_is_not_clipped() -> None:
+    gradient = np.array([0.3, 0.4])
+    assert Clip(0.5).update(gradient, None, At(gradient, 0))[0] is gradient
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_is_that_of_lars_with_momentum() -> None:
+    lars, ramp = Lars(), Polynomial(total=10)
+    method = SyncSgd(rate=2.0, clip=1.0, weight_decay=0.1, momentum=0.9, nesterov=True, schedule=ramp)
+    scale = Scale(2.0, ramp)
+    assert method.rule(LAYERS).links == (Clip(1.0), Decay(0.1), scale, Velocity(0.9, nesterov=True))
+    assert replace(method, lars=lars).rule(LAYERS).links == (
+        Clip(1.0),
+        LayerRates(lars, scale, decay=0.1, momentum=0.9),
+        scale,
+        Velocity(0.9, nesterov=True),
+    )
+    assert SyncSgd().rule(LAYERS).links == (Scale(0.1),)
+
+
+def test_the_chain_by_hand() -> None:
+    """v = m v + γ_t λ (clipped g + β w), w ← w − v, for both layers, two steps, with LARS's own norms."""
+    weights, gradient = np.array([3.0, 4.0, 0.0, 0.0, 1.0]), np.array([6.0, 0.0, 0.0, 8.0, 0.0])
+    method = SyncSgd(
+        rate=10.0, momentum=0.5, weight_decay=0.1, clip=5.0, lars=Lars(trust=0.01), schedule=Polynomial(total=4)
+    )
+    seen = steps_of(method.rule(LAYERS), weights, [gradient, gradient])
+    expected, velocity = weights, np.zeros(5)
+    for rate in (10.0, 10 * (3 / 4) ** 2):
+        clipped, moves = gradient / 2, []
+        for layer in LAYERS:
+            w, g = expected[layer.part], clipped[layer.part]
+            ratio = 0.01 * np.linalg.norm(w) / (np.linalg.norm(g) + 0.1 * np.linalg.norm(w))
+            moves.append(rate * ratio * (g + 0.1 * w))
+        velocity = 0.5 * velocity + np.concatenate(moves)
+        expected = expected - velocity
+        np.testing.assert_allclose(seen.pop(0), expected, rtol=1e-14)
+
+
+def test_decay_and_velocity_are_exact_in_fractions() -> None:
+    method: Any = SyncSgd
+    job = job_of(
+        method(rate=Fraction(1, 10), momentum=Fraction(1, 2), nesterov=True, weight_decay=Fraction(1, 3)),
+        steps=3,
+        learner=ExactBowl(),
+    )
+    ends = [state.weights.vector for state in AnyOrder(job).run().states.values()]
+    assert {type(number) for number in ends[0]} == {Fraction}
+
+
+def test_a_vector_without_numbers_goes_through_every_link() -> None:
+    method = SyncSgd(momentum=0.9, nesterov=True, weight_decay=0.1, clip=1.0, lars=Lars(), schedule=Constant(warm_up=2))
+    (after,) = steps_of(method.rule([Layer("only", 0, 7)]), Null(7), [Null(7)])
+    assert after == Null(7)
+
+
+def test_norms() -> None:
+    assert norm(fractions([3, 4])) == norm(torch.tensor([3.0, 4.0])) == norm(np.array([3.0, 4.0])) == 5.0
+    assert norm(Null(9)) == 0.0
+    assert norm(np.full(4, 1e30, dtype=np.float32)) == pytest.approx(2e30, rel=1e-6)  # its square is no float32
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+
+@given(base=st.floats(1e-4, 40), total=st.integers(1, 10_000), power=st.floats(0.1, 4), data=st.data())
+def test_polynomial(base: float, total: int, power: float, data: st.DataObject) -> None:
+    law = Polynomial(total=total, power=power)
+    step = data.draw(st.integers(0, total))
+    assert law.rate(base, step) == pytest.approx(base * (1 - step / total) ** power)
+    assert law.rate(base, 0) == base
+    assert law.rate(base, total) == law.rate(base, total + 1) == 0.0
+
+
+@pytest.mark.parametrize("law", [Constant(), Polynomial(total=5000), Steps(at=(7, 900)), Exponential(by=0.99)])
+@given(base=st.floats(1e-3, 40), start=st.floats(0, 40), length=st.integers(1, 500))
+def test_a_ramp_is_linear_and_the_law_goes_on_as_if_there_had_been_none(
+    law: RateSchedule, base: float, start: float, length: int
+) -> None:
+    ramp = replace(law, warm_up=length, start=start)
+    rates = [ramp.rate(base, step) for step in range(length)]
+    assert rates[0] == pytest.approx(start, abs=1e-12)
+    np.testing.assert_allclose(rates, np.linspace(start, base, length + 1)[:-1], atol=1e-12)
+    assert [ramp.rate(base, step) for step in (length, 1000)] == [law.rate(base, step) for step in (length, 1000)]
+
+
+def test_steps_and_exponential() -> None:
+    steps = Steps(at=(2, 4), by=0.5)
+    assert [steps.rate(8.0, step) for step in range(6)] == [8, 8, 4, 4, 2, 2]
+    assert Exponential(by=0.5).rate(8.0, 3) == 1.0
+    assert Exponential().rate(0.02, 1000) == pytest.approx(0.02 * 0.999964**1000)  # the rate of its source
+
+
+def test_a_step_is_an_update_of_this_rule() -> None:
+    """A server's rule counts all pushes, wherever they come from; a worker's counts its own steps."""
+    sync: Any = METHODS["sync-sgd"]
+    server: Any = METHODS["async-sgd"]
+    for method, rank in ((sync, Rank(1)), (server, Rank(2))):
+        job = job_of(method(schedule=Polynomial(total=4)), 2, steps=6)
+        assert AnyOrder(job).run().states[rank].memory.number == 6
+    one = steps_of(SyncSgd(rate=1.0, schedule=Steps(at=(1,), by=0.5)).rule([]), np.zeros(1), [np.ones(1)] * 3)
+    assert [float(vector[0]) for vector in one] == [-1.0, -1.5, -2.0]
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"schedule": Polynomial()}, "schedule.total: found 0, expected a whole number of 1 or more"),
+        ({"schedule": Polynomial(total=9, power=0.0)}, "schedule.power: found 0.0, expected a number above 0"),
+        ({"schedule": Constant(warm_up=-1)}, "schedule.warm_up: found -1, expected a whole number of 0 or more"),
+        ({"schedule": Constant(start=-0.1)}, "schedule.start: found -0.1, expected a number of 0 or more"),
+        ({"schedule": Steps(at=(3, 3))}, "schedule.at: found (3, 3), expected whole numbers of 1 or more, each above"),
+        ({"schedule": Steps()}, "schedule.at: found (), expected whole numbers of 1 or more, each above"),
+        ({"schedule": Exponential(by=1.5)}, "schedule.by: found 1.5, expected a number above 0, up to 1"),
+        ({"lars": Lars(trust=0.0)}, "lars.trust: found 0.0, expected a number above 0"),
+        ({"lars": Lars(epsilon=-1.0)}, "lars.epsilon: found -1.0, expected a number of 0 or more"),
+        ({"clip": 0.0}, "clip: found 0.0, expected a number above 0"),
+        ({"weight_decay": -1.0}, "weight_decay: found -1.0, expected a number of 0 or more"),
+        ({"nesterov": True}, "nesterov: found true with a momentum of 0, expected a momentum above 0"),
+        ({"compression": TopK(share=0.0)}, "compression.share: found 0.0, expected a number above 0, up to 1"),
+        ({"compression": PowerSgd(rank=0)}, "compression.rank: found 0, expected a whole number of 1 or more"),
+    ],
+)
+def test_a_wrong_value_is_told_where_it_stands(wrong: dict[str, Any], told: str) -> None:
+    (problem,) = SyncSgd(**wrong).problems(NODES)
+    assert problem.startswith(told)
+
+
+def test_what_is_right_is_not_complained_of() -> None:
+    method = SyncSgd(
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=5e-4,
+        clip=1.0,
+        lars=Lars(),
+        schedule=Polynomial(total=100, warm_up=10),
+        compression=TopK(),
+    )
+    assert not method.problems(NODES)
+
+
+def test_a_method_that_applies_layer_by_layer_cannot_clip() -> None:
+    (problem,) = LayerwiseSgd(clip=1.0).problems(NODES)
+    assert problem.startswith("clip: found 1.0, expected null")
