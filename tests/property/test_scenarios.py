@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
+from paceline.algorithms.values import Rank
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.topologies import LINKS
 
@@ -35,10 +36,12 @@ def placed(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.builds(lambda where, rest: {**where, **rest}, place, st.fixed_dictionaries(keys))
 
 
+ANYWHERE = sorted(name for name, method in METHODS.items() if not method().problems([[Rank(0)], [Rank(1)]]))
+"""the methods that suit any number of nodes"""
 SCENARIOS = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
-        "algorithms": st.lists(st.sampled_from(sorted(METHODS)), min_size=1, unique=True),
+        "algorithms": st.lists(st.sampled_from(ANYWHERE), min_size=1, unique=True),
         "workload": st.fixed_dictionaries(
             {"model": st.sampled_from(["lenet", "alexnet"]), "learning": st.just("none")},
             optional={"batch_per_worker": st.integers(1, 100)},
