@@ -28,6 +28,7 @@ from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Move, Shuffled
 from paceline.checking.reentry import run_in_parts
+from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
@@ -307,6 +308,14 @@ def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
     assert method().problems(one) == []
     (problem,) = method().problems(two)
     assert problem.startswith(f"{method.name} shares memory: found workers on 2 nodes, expected one; ")
+
+
+@BOTH
+def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
+    """Number 57 excepts it: who came first to the memory is not in the record."""
+    job, trace = in_time(method())
+    with pytest.raises(ReplayError, match="asks for Access, whose answer depends on what the record does not hold"):
+        replay(job, Recording.of(trace.heard))
 
 
 @pytest.mark.parametrize("name", ["hogwild-sgd", "hogwild-easgd"])
