@@ -1,6 +1,12 @@
 """Elastic averaging: workers keep weights of their own and are drawn towards a centre, which is drawn towards them.
 
-Both sides use the same pair (worker weights, centre), taken before either moves; that is what conserves their sum.
+Rules of this file:
+
+* What one side gains the other loses, or centre plus workers is not conserved. Where weights are sent, both sides use
+  the same pair (worker weights, centre), taken before either moves; where the difference is sent, the worker computes
+  it once, and the centre it was computed from may have moved on.
+* Here stand what the family shares and the original, which takes turns; `async_elastic` and `sync_elastic` have the
+  others.
 """
 
 from __future__ import annotations
@@ -12,15 +18,11 @@ from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     Applied,
-    Broadcast,
     Gradient,
     Load,
     Next,
     Receive,
-    Reduce,
     Send,
-    Start,
-    Wait,
     Work,
 )
 from paceline.algorithms.program import Program, program
@@ -101,57 +103,4 @@ class Easgd(Elastic):
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
             yield from Send(worker, Stop())
-        return state
-
-
-@dataclass(frozen=True, slots=True)
-class Elastically:
-    """A worker's state in synchronous EASGD; `centre` has numbers that count on the master alone."""
-
-    step: int
-    weights: Weights
-    centre: Weights
-    memory: Any = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncEasgd3(Elastic):
-    """Synchronous EASGD with communication hidden behind the gradient; the first worker is also the master.
-
-    worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
-    master:    c ← c + α (Σ x_i − P c)
-
-    What is sent, the centre and the workers' weights, is known before the gradient is, so both trees start first.
-    """
-
-    name = "sync-easgd3"
-    notion = Notion.EXCHANGE_LAG
-    source = "You, Buluç, Demmel, SC'17, Sync EASGD3 (equations (1) and (2), Algorithm 4's placement)"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
-
-    def begin(self, me: Me, vector: Any) -> Elastically:
-        return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
-
-    @program
-    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
-        alpha, master, rule = self.alpha(me), me.workers.ranks[0], self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
-            before = state.weights.vector
-            down = yield from Start(
-                Broadcast(value=state.centre.vector, group=me.workers, root=master, key=f"centre {step.number}")
-            )
-            up = yield from Start(Reduce(value=before, group=me.workers, root=master, key=f"weights {step.number}"))
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            centre, total = (yield from Wait(down)), (yield from Wait(up))
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
-            vector = stepped - alpha * (before - centre)
-            if total is not None:
-                centre = centre + alpha * (total - len(me.workers) * centre)
-            version = yield from Applied(
-                Weights(centre, state.centre.version), [gradient.contribution(version=state.centre.version)]
-            )
-            weights = Weights(vector, state.weights.version + 1)
-            state = Elastically(step.number + 1, weights, Weights(centre, version), memory)
         return state

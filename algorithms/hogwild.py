@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paceline.algorithms.elastic import Elastic, Elastically
+from paceline.algorithms.elastic import Elastic
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
@@ -35,6 +35,7 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
+from paceline.algorithms.sync_elastic import Elastically
 from paceline.algorithms.values import Rank, Weights
 
 SHARED = Cell("weights")

@@ -56,6 +56,7 @@ RANGES: dict[str, Range] = {
     "clip": POSITIVE,
     "moving_rate": POSITIVE,
     "elastic": NOT_NEGATIVE,
+    "period": (lambda period: period >= 1, "a number of steps, 1 or more"),
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""

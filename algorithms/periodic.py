@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
-from paceline.algorithms.operations import (
-    AllReduce,
-    Applied,
-    Gradient,
-    Load,
-    Next,
-    Work,
-)
+from paceline.algorithms.operations import AllReduce, Applied, Next, Work
 from paceline.algorithms.program import Program, program
+from paceline.algorithms.steps import descend, gradient_at, local_step, mean_of
 from paceline.algorithms.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class HbsSgd(Descent):
-    """Hierarchical bulk-synchronous SGD: local steps, an average in the group every K1, of everyone every K2.
-
-    after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
+class Averaging(Descent):
+    """What methods that average weights share.
 
     The rate is that of one learner, since weights are averaged, not gradients summed.
     """
 
-    name = "hbs-sgd"
     notion = Notion.LOCAL_AGE
+
+    average_momentum: bool = False
+    """whether what the rule remembers is averaged with the weights; provenance: torch's averagers leave it local"""
+
+    @program
+    def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
+        """The state with the group's mean weights."""
+        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key)
+        memory = state.memory
+        if self.average_momentum:
+            memory = yield from mean_of(memory, group, f"momentum of {key}")
+        return replace(state, weights=Weights(vector, state.weights.version), memory=memory)
+
+    @program
+    def average_all(self, me: Me, state: Replica) -> Program[Replica]:
+        """The state with the mean weights of everyone, which are what is being learned."""
+        state = yield from self.average(state, me.workers, f"everyone {state.step}")
+        version = yield from Applied(state.weights)
+        return replace(state, weights=Weights(state.weights.vector, version))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HbsSgd(Averaging):
+    """Hierarchical bulk-synchronous SGD: local steps, an average in the group every K1, of everyone every K2.
+
+    after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
+    """
+
+    name = "hbs-sgd"
     source = "Cong and Bhardwaj, ICMLA'17, by the rule of Hier-AVG (Zhou and Cong, arXiv 1903.05133)"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET})
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+        }
+    )
 
     k1: int = 2
     """steps between averages in a group; provenance: ours, the paper's values were not found"""
@@ -55,6 +82,9 @@ class HbsSgd(Descent):
             )
         return found
 
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.k2 - 1}
+
     def group_of(self, me: Me) -> Group:
         """The ranks that this one averages with every K1 steps."""
         if self.group == "node":
@@ -66,18 +96,106 @@ class HbsSgd(Descent):
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
         rule, near = self.rule(me.layout.layers), self.group_of(me)
         while step := (yield from Next(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            yield from Work("update", gradient.vector.nbytes)
-            vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory)
-            version = yield from Applied(
-                Weights(vector, state.weights.version), [gradient.contribution()], advance=False
-            )
-            done = step.number + 1
-            if done % self.k2 == 0:
-                vector = yield from AllReduce(value=vector, group=me.workers, key=f"everyone {done}")
-                version = yield from Applied(Weights(vector, version))
-            elif done % self.k1 == 0 and len(near) > 1:
-                vector = yield from AllReduce(value=vector, group=near, key=f"group {done}")
-            state = Replica(done, Weights(vector, version), memory)
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.k2 == 0:
+                state = yield from self.average_all(me, state)
+            elif state.step % self.k1 == 0 and len(near) > 1:
+                state = yield from self.average(state, near, f"group {state.step}")
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class KAvg(Averaging):
+    """Local steps, and an average of everyone's weights every K of them.
+
+    after step t, counted from 1:  x_i ← (1/P) Σ_j x_j, if K | t − phase
+    """
+
+    name = "k-avg"
+    source = "Zhou and Cong, IJCAI'18, arXiv 1708.01012 (K-AVG)"
+    guarantees = HbsSgd.guarantees
+
+    k: int = 8
+    """K, steps between averages; provenance: ours, the paper's best K are above 1 and differ by problem"""
+    phase: int = 0
+    """the first average comes after so many steps, K if 0; 1 is what torch's PeriodicModelAverager does"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.k < 1:
+            found.append(f"k: {self.k} is no number of steps; give 1 or more")
+        elif not 0 <= self.phase < self.k:
+            found.append(f"phase: found {self.phase}, expected 0 to {self.k - 1}, below k")
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.k - 1}
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if (state.step - self.phase) % self.k == 0:
+                state = yield from self.average_all(me, state)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulating(Replica):
+    """A worker's state within a round of SASGD: where the round began, and the sum of its gradients since."""
+
+    start: Any = None
+    total: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sasgd(Descent):
+    """Sparse aggregation: workers step for themselves and sum their gradients, which all share every T steps.
+
+    T times:  x_i ← x_i − γ g_i(x_i);  G_i ← G_i + g_i
+    then:     x' ← x' − γ_p Σ_i G_i;  x_i ← x';  G_i ← 0
+
+    With γ_p = γ / P and plain SGD this is the average of the weights.
+    """
+
+    name = "sasgd"
+    notion = Notion.LOCAL_AGE
+    source = "Cong, Bhardwaj, Feng, ICPP'17 (SASGD)"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+
+    period: int = 8
+    """T, local steps in a round; provenance: ours, the paper's values were not found"""
+    global_rate: float | None = None
+    """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.global_rate is not None and not 0 < self.global_rate < float("inf"):
+            found.append(f"global_rate: found {self.global_rate}, expected a number above 0, or null for rate / P")
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def begin(self, me: Me, vector: Any) -> Accumulating:
+        memory = self.rule(me.layout.layers).init(vector)
+        return Accumulating(0, Weights(vector, 0), memory, start=vector, total=0 * vector)
+
+    @program
+    def worker(self, me: Me, state: Accumulating) -> Program[Accumulating]:
+        rule = self.rule(me.layout.layers)
+        rate = self.rate / len(me.workers) if self.global_rate is None else self.global_rate
+        while step := (yield from Next(state)):
+            gradient = yield from gradient_at(state.weights, step.samples)
+            state = yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False)
+            state = replace(state, total=state.total + gradient.vector)
+            if state.step % self.period == 0:
+                total = yield from AllReduce(
+                    value=state.total, group=me.workers, key=f"everyone {state.step}", op="sum"
+                )
+                yield from Work("update", total.nbytes)
+                vector = state.start - rate * total
+                version = yield from Applied(Weights(vector, state.weights.version))
+                state = replace(state, weights=Weights(vector, version), start=vector, total=0 * vector)
         return state

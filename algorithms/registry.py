@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import difflib
 
+from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.chip import ChipPartitionedSgd
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import HbsSgd
+from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.two_level import Hsgd
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        SequentialSgd,
-        SyncSgd,
-        AsyncSgd,
-        HogwildSgd,
-        Easgd,
-        HogwildEasgd,
-        SyncEasgd3,
-        HbsSgd,
-        LayerwiseSgd,
-        Agd,
+        *(SequentialSgd, SyncSgd),
+        *(AsyncSgd, HogwildSgd),
+        *(Easgd, AsyncEasgd, AsyncMeasgd, HogwildEasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
+        *(HbsSgd, KAvg, Sasgd, Hsgd),
+        *(LayerwiseSgd, Agd),
+        *(ChipPartitionedSgd,),
+        *(PostLocalSgd, DiLoCo),
     )
 }
 

@@ -98,6 +98,20 @@ def norm(vector: Any) -> float:
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
+def root(vector: V) -> V:
+    """The square root of each number.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    whole: Any = vector
+    if isinstance(whole, Null):
+        return vector
+    if isinstance(whole, np.ndarray):
+        return np.sqrt(whole)  # type: ignore[return-value]
+    return whole.sqrt()  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of ranks that do collectives together, in a fixed order.
@@ -157,6 +171,10 @@ class Samples:
     workers: int
     index: int
     count: int
+    start: int | None = None
+    """where workers' batches are unequal: the place of its first sample among those of all workers' step `index`"""
+    total: int | None = None
+    """where workers' batches are unequal: samples of all workers' step `index` together"""
 
 
 @dataclass(frozen=True, slots=True)

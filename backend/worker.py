@@ -101,7 +101,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     transport = Transport(
         me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
     )
-    for group in dict.fromkeys((me.workers, me.node)):  # made now, so that no step pays for it
+    for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1:
             transport.group(group).barrier().wait()
     station = Station(me, board, recorder, meet(board, me))

@@ -86,7 +86,8 @@ def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
 
 def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
     """Compared with sync-sgd at the same hyper-parameters, over as many samples."""
-    shared = {field.name: getattr(job.method, field.name) for field in dataclasses.fields(SyncSgd)}
+    own = {field.name for field in dataclasses.fields(job.method)}
+    shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
     samples = (job.limit or 0) * job.samples_per_step
     sync = dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
     yield from _differs(trace, AnyOrder(sync).run(), "sync-sgd")

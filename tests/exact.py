@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.job import Score
-from paceline.algorithms.method import Me
-from paceline.algorithms.operations import Applied
+from paceline.algorithms.method import Me, Method
+from paceline.algorithms.operations import AllReduce, Applied
+from paceline.algorithms.sync_elastic import SyncEasgd3
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
 
@@ -51,9 +53,37 @@ class ExactBowl:
         return Score(float((vector * vector).sum()), None)
 
 
+@dataclass(frozen=True)
+class UnlikeBowl(ExactBowl):
+    """As `ExactBowl`, but the curvature, too, differs from batch to batch: local steps are not those of the mean."""
+
+    def load(self, samples: Samples) -> Any:
+        number = samples.index * samples.workers + samples.worker
+        return Fraction(1 + number % 3, 3), super().load(samples)
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        curvature, target = data
+        gradient, loss = super().gradient(vector, target)
+        return curvature * gradient, loss
+
+
 def applied(run: AnyOrder, rank: Rank) -> list[Applied]:
     """What a rank applied, in order."""
     return [entry.op for entry in run.log if isinstance(entry.op, Applied) and entry.move.rank == rank]
+
+
+def ends(run: AnyOrder) -> Any:
+    """Every worker's weights at the end, one row each."""
+    return np.array([run.trace.states[rank].weights.vector for rank in run.job.team[0].workers])
+
+
+def averages(run: AnyOrder) -> dict[Any, list[tuple[Any, Any]]]:
+    """What every member gave to each all-reduce, and got from it."""
+    met: dict[Any, list[tuple[Any, Any]]] = {}
+    for entry in run.log:
+        if isinstance(entry.op, AllReduce):
+            met.setdefault((entry.op.group, entry.op.key), []).append((entry.op.value, entry.answer))
+    return met
 
 
 class Apart:
@@ -66,6 +96,12 @@ class Apart:
 def apart(method: type[Any]) -> Any:
     """The method from different places."""
     return dataclass(frozen=True, kw_only=True)(type(f"{method.__name__}Apart", (Apart, method), {}))
+
+
+def still(method: Method) -> Any:
+    """The method from different places and without gradients."""
+    given = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    return apart(type(method))(**given | {"rate": 0.0})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paceline.algorithms import METHODS
+from paceline.algorithms.delayed import Agd
 from paceline.algorithms.job import Budget, Job, Score
+from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
+from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.simulator.faults import Timeline
 
@@ -116,9 +120,34 @@ TWO_BY_TWO = [[0, 1], [2, 3]]
 ONE_NODE = [[0, 1, 2, 3]]
 
 
+def placed(counts: Sequence[int]) -> list[list[int]]:
+    """Consecutive ranks on nodes of these sizes."""
+    ranks = iter(range(sum(counts)))
+    return [[next(ranks) for _ in range(count)] for count in counts]
+
+
 def nodes_for(method: Method, *wanted: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
     """The first of these placements, then of two nodes and of one, that suits the method."""
     for nodes in (*wanted, TWO_BY_TWO, ONE_NODE):
         if not method.problems([[Rank(rank) for rank in node] for node in nodes]):
             return nodes
     raise AssertionError(f"{method.name} suits no placement of {wanted}")
+
+
+BRIEF: dict[str, Method] = {
+    method.name: method
+    for method in (
+        HbsSgd(k1=1, k2=2),
+        KAvg(k=2),
+        Sasgd(period=2),
+        PostLocalSgd(switch=1, period=2),
+        DiLoCo(period=2),
+        Agd(delay=2),
+    )
+}
+"""methods of which a few steps with the defaults would not show the rule"""
+
+
+def built(name: str) -> Method:
+    """The method with its defaults, or with shorter periods where it has long ones."""
+    return BRIEF.get(name) or METHODS[name]()

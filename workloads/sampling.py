@@ -4,7 +4,7 @@ Rules of this file:
 
 * Step number k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th
   part of it. So P workers with batch b see exactly what one worker with batch P b sees, in every interpreter and at
-  any pace.
+  any pace. Where parts are unequal, samples say themselves where in the global batch they start, and how large it is.
 * An epoch holds ⌊N / G⌋ global batches. Every epoch shuffles all N samples anew, so what does not fill a batch differs
   from epoch to epoch.
 * Nobody keeps a position: workers that are many steps apart ask for what they need.
@@ -43,11 +43,20 @@ def positions(samples: Samples, *, population: int, seed: int) -> NDArray[np.int
     >>> bool((one == np.concatenate(two)).all())
     True
     """
-    check(population, workers=samples.workers, count=samples.count)
-    together = samples.workers * samples.count
+    if samples.total is None:
+        check(population, workers=samples.workers, count=samples.count)
+    else:
+        check(population, workers=1, count=samples.total)
+    start, together = _place(samples)
     epoch, batch = divmod(samples.index, population // together)
-    start = batch * together + samples.worker * samples.count
+    start += batch * together
     return _shuffled(population, seed, epoch)[start : start + samples.count]
+
+
+def _place(samples: Samples) -> tuple[int, int]:
+    """Where in the global batch the samples start, and how large it is."""
+    start = samples.worker * samples.count if samples.start is None else samples.start
+    return start, samples.workers * samples.count if samples.total is None else samples.total
 
 
 # A few epochs are kept, because asynchronous workers may stand on both sides of the end of one.
@@ -66,4 +75,5 @@ def stream_start(samples: Samples) -> int:
     >>> stream_start(Samples(worker=1, workers=2, index=10, count=4))
     84
     """
-    return (samples.index * samples.workers + samples.worker) * samples.count
+    start, together = _place(samples)
+    return samples.index * together + start

@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.delayed import Agd
 from paceline.algorithms.job import Job, Learner, Score
-from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.values import Layout, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -24,13 +21,12 @@ from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork
 from paceline.workloads import build
 from tests.backend.jobs import job_with, plain, run_for_real
-from tests.support import FixedTiming
+from tests.support import FixedTiming, built
 
 pytestmark = pytest.mark.backend
 
 STEPS = 22  # no multiple of k2
-BUILT: dict[str, Method] = {"hbs-sgd": HbsSgd(k1=1, k2=3), "agd": Agd(delay=2)}  # elsewhere the defaults
-DETERMINISTIC = [name for name, method in METHODS.items() if BUILT.get(name, method()).deterministic]
+DETERMINISTIC = [name for name in METHODS if built(name).deterministic]
 # gloo adds up in an order of its own, so the last digits may differ: a rounding or two of each step's sum. In float64
 # that stays far below 1e-12 of the weights' scale (4e-16 at the most was seen); in float32 one rounding per step is
 # granted (2.6e-6; 1.8e-7 was seen).
@@ -119,7 +115,7 @@ def problem(request: pytest.FixtureRequest) -> tuple[Learner, str]:
 def outcomes(
     request: pytest.FixtureRequest, problem: tuple[Learner, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    method = BUILT.get(request.param) or METHODS[request.param]()
+    method = built(request.param)
     found = {}
     for name, interpret in INTERPRETERS.items():
         folder = tmp_path_factory.mktemp(name)

@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.delayed import Agd
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import HbsSgd
 from paceline.records.trace import Trace
 from tests.backend.jobs import run_for_real
-from tests.support import TWO_BY_TWO, job_of, nodes_for
+from tests.support import TWO_BY_TWO, built, job_of, nodes_for
 
 pytestmark = pytest.mark.backend
 
-BUILT: dict[str, Method] = {"hbs-sgd": HbsSgd(k1=2, k2=4), "agd": Agd(delay=2)}
-METHODS_BUILT = {name: BUILT.get(name) or method() for name, method in METHODS.items()}
+METHODS_BUILT = {name: built(name) for name in METHODS}
 ENDLESS = 100_000
 BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
 BY_ACCURACY: dict[str, Any] = {"accuracy": 0.4}

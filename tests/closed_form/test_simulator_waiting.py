@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.sync_elastic import SyncEasgd3
 from paceline.algorithms.values import Layer, Layout
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job

@@ -16,8 +16,8 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
 from tests.contract.cases import Interpreter
-from tests.exact import apart
-from tests.support import UNLIKE, Uneven, job_of, nodes_for
+from tests.exact import still
+from tests.support import UNLIKE, Uneven, built, job_of, nodes_for
 
 STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
@@ -35,7 +35,7 @@ def promising(*guarantees: Guarantee) -> pytest.MarkDecorator:
 @EVERY_METHOD
 def test_it_runs_to_its_budget(interpreter: Interpreter, name: str) -> None:
     """The keeper's role takes its steps, and what was applied is as many samples. AGD leaves its last in flight."""
-    job = job_for(METHODS[name]())
+    job = job_for(built(name))
     trace = interpreter(job)
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.keeper]
     assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
@@ -47,7 +47,7 @@ def test_it_runs_to_its_budget(interpreter: Interpreter, name: str) -> None:
 
 @EVERY_METHOD
 def test_it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> None:
-    job = job_for(METHODS[name](), steps=0)
+    job = job_for(built(name), steps=0)
     trace = interpreter(job)
     assert trace.updates == []
     np.testing.assert_array_equal(trace.weights, job.learner.initial())
@@ -57,7 +57,7 @@ def test_it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str)
 def test_gradients_are_applied_at_most_once_and_never_before_they_are_computed(
     interpreter: Interpreter, name: str
 ) -> None:
-    trace = interpreter(job_for(METHODS[name]()))
+    trace = interpreter(job_for(built(name)))
     times = Counter((row.rank, row.step) for row in trace.updates)
     assert set(times.values()) == {1}
     assert all(row.version_read <= row.version_applied and row.staleness >= 0 for row in trace.updates)
@@ -65,7 +65,7 @@ def test_gradients_are_applied_at_most_once_and_never_before_they_are_computed(
 
 @EVERY_METHOD
 def test_the_clock_of_the_trace_never_goes_back(interpreter: Interpreter, name: str) -> None:
-    job = job_for(METHODS[name]())
+    job = job_for(built(name))
     trace = interpreter(job)
     times = [snapshot.time_s for snapshot in trace.snapshots]
     assert times == sorted(times)
@@ -77,7 +77,7 @@ def test_the_clock_of_the_trace_never_goes_back(interpreter: Interpreter, name: 
 @EVERY_METHOD
 def test_it_keeps_its_promises(interpreter: Interpreter, name: str) -> None:
     """Deterministic methods end in the weights of the any-order interpreter (number 57), to 1e-12 of their scale."""
-    job = job_for(METHODS[name]())
+    job = job_for(built(name))
     trace = interpreter(job)
     assert np.abs(trace.weights - job.learner.initial()).max() > 0.1
     assert broken(job, trace) == []
@@ -86,7 +86,7 @@ def test_it_keeps_its_promises(interpreter: Interpreter, name: str) -> None:
 @EVERY_METHOD
 def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
     """On losses of unlike curvature, over as many samples; what has the same numbers is not checked for nothing."""
-    method = METHODS[name]()
+    method = built(name)
     job = job_of(method, steps=8, nodes=nodes_for(method), learner=Uneven())
     trace = AnyOrder(job).run(RoundRobin())
     alike = method.guarantees & {Guarantee.SAME_AS_SYNC_SGD} or name == "sync-sgd" or method.alone
@@ -104,7 +104,7 @@ def test_an_exact_delay_is_the_one_asked_for(interpreter: Interpreter, name: str
 @promising(Guarantee.REPLICAS_MEET)
 @pytest.mark.parametrize("steps", [16, 32])
 def test_replicas_meet_where_a_run_ends_with_an_average(interpreter: Interpreter, name: str, steps: int) -> None:
-    job = job_for(METHODS[name](), steps)
+    job = job_for(built(name), steps)
     trace = interpreter(job)
     assert trace.snapshots[-1].samples == steps * job.samples_per_step, "this run ends with an average"
     assert broken(job, trace, [Guarantee.REPLICAS_MEET]) == []
@@ -113,8 +113,7 @@ def test_replicas_meet_where_a_run_ends_with_an_average(interpreter: Interpreter
 @promising(Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN)
 def test_without_gradients_it_conserves_what_it_says(interpreter: Interpreter, name: str) -> None:
     """Number 10 and its like, to 1e-12 of the sum's scale: float64, about a hundred roundings."""
-    nodes = nodes_for(METHODS[name](), UNLIKE)
-    job = job_of(apart(METHODS[name])(rate=0.0), steps=STEPS, nodes=nodes)
+    job = job_of(still(built(name)), steps=STEPS, nodes=nodes_for(built(name), UNLIKE))
     trace = interpreter(job)
     moved = [
         np.abs(trace.states[me.rank].weights.vector - job.method.begin(me, job.learner.initial()).weights.vector).max()

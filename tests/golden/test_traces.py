@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.periodic import HbsSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork
 from tests.clusters import star
-from tests.support import FixedTiming, job_of, nodes_for
+from tests.support import FixedTiming, built, job_of, nodes_for
 
 HERE = Path(__file__).parent
 TIMING = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step, work=0.0625, load=0.03125)
@@ -42,9 +41,9 @@ def written(trace: Trace) -> str:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
-    method = HbsSgd(k1=1, k2=2) if name == "hbs-sgd" else METHODS[name]()
+    method = built(name)
     nodes = nodes_for(method)
-    job = job_of(method, nodes=nodes, steps=8 if method.samples_per_step(1, 4) == 1 else 2)
+    job = job_of(method, nodes=nodes, steps=8 if method.has_server or method.independent else 2)
     trace = simulate_job(job, TIMING, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):

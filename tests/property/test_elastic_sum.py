@@ -1,21 +1,19 @@
 """Number 10: without gradients, centre plus workers is constant. The property, and the mutations that it must kill.
 
 The mutations are methods with one of the mistakes that the papers' equations allow to be made: a reply after the
-update, a centre that sees the worker where it has already moved to, a reply that is an exchange old.
+update, a centre that sees the worker where it has already moved to, a reply that is an exchange old. Those of
+asynchronous methods are in `test_elastic_sum_async`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
-from paceline.algorithms.elastic import Elastically, Exchange
+from paceline.algorithms.elastic import Exchange
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import (
     Applied,
@@ -29,38 +27,10 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.sync_elastic import Elastically, SyncEasgd1, SyncEasgd2
 from paceline.algorithms.values import Weights
-from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
-from tests.exact import EasgdApart, ExactBowl, SyncEasgd3Apart
-from tests.support import job_of
-
-
-def check_the_sum(method: Callable[..., Any]) -> None:
-    """The property, exactly, in fractions: once every exchange has landed, the sum is the first one."""
-
-    @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
-    @given(
-        data=st.data(),
-        workers=st.integers(1, 4),
-        alpha=st.fractions(Fraction(1, 20), Fraction(19, 20), max_denominator=20),
-        steps=st.integers(0, 9),
-    )
-    def conserved(data: st.DataObject, workers: int, alpha: Fraction, steps: int) -> None:
-        job = job_of(method(rate=Fraction(0), elastic=alpha), workers, steps=steps, learner=ExactBowl())
-        start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
-        end = AnyOrder(job).run(drawn(data)).states
-        assert (total(start) == total(end)).all(), "the sum has moved"
-
-    conserved()
-
-
-def total(states: dict[Any, Any]) -> Any:
-    """Workers and centre; in the synchronous method rank 0 holds both."""
-    vectors = [state.weights.vector for state in states.values()]
-    if isinstance(states[0], Elastically):
-        vectors.append(states[0].centre.vector)
-    return sum(vectors)
+from tests.elastic import check_the_sum
+from tests.exact import EasgdApart, SyncEasgd3Apart, apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +122,13 @@ class SynchronousCentreSeesMovedWorkers(SyncEasgd3Apart):
             version = yield from Applied(Weights(centre, state.centre.version), [gradient.contribution()])
             state = Elastically(step.number + 1, Weights(vector, 0), Weights(centre, version))
         return state
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("method", [apart(SyncEasgd1), apart(SyncEasgd2), SyncEasgd3Apart])
+def test_the_sum_is_conserved_synchronously(method: Callable[..., Any], packed: bool) -> None:
+    """Number 10, in one message or in one for each layer."""
+    check_the_sum(method, packed=packed)
 
 
 @pytest.mark.parametrize("method", [EasgdApart, SyncEasgd3Apart])

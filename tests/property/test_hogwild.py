@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.algorithms import find
+from paceline.algorithms.async_elastic import AsyncEasgd
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
 from paceline.algorithms.job import Job
+from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Access
 from paceline.algorithms.server import AsyncSgd
 from paceline.algorithms.values import Rank
@@ -33,19 +35,17 @@ from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
-from tests.exact import Apart, ExactBowl
+from tests.exact import ExactBowl, apart
 from tests.support import Bowl, FixedTiming, job_of
 
 WORKERS, STEPS = st.integers(1, 3), st.integers(0, 6)
 BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
 TENTH: Any = Fraction(1, 10)
+THREE_TENTHS: Any = Fraction(3, 10)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HogwildEasgdApart(Apart, HogwildEasgd):
-    """Workers start in different places, so that there is something to conserve."""
-
-
+HogwildEasgdApart, AsyncEasgdApart = apart(HogwildEasgd), apart(AsyncEasgd)
+"""workers start in different places, so that there is something to conserve"""
 ORDERS = st.integers(0, 2**32 - 1).map(Shuffled)
 """for programs that start sub-programs: an order that Hypothesis breaks off half-way might leave one built in vain"""
 
@@ -148,8 +148,7 @@ def test_without_gradients_the_sum_is_conserved_as_long_as_nothing_is_lost(
     order: Chooser, workers: int, steps: int, lock: bool
 ) -> None:
     """Number 10: what is added to the centre is what the worker gives, however old the centre that it read."""
-    method: Any = HogwildEasgdApart
-    run = exact_run(method(lock=lock, rate=Fraction(0), elastic=Fraction(3, 10)), order, workers, steps)
+    run = exact_run(HogwildEasgdApart(lock=lock, rate=Fraction(0), elastic=THREE_TENTHS), order, workers, steps)
     job = run.job
     start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
     assert (total(start) == total(run.trace.states)).all()
@@ -233,51 +232,44 @@ class Serving:
         return next(move for move in ready if move.source == source)
 
 
-def check_one_handler_is_a_server(lock: bool) -> None:
-    """The property: a run of hogwild-sgd is the run of async-sgd that takes the same steps in the same order."""
-
-    @settings(database=None, phases=[Phase.generate])
-    @given(data=st.data(), workers=WORKERS, steps=STEPS)
-    def same(data: st.DataObject, workers: int, steps: int) -> None:
-        run = exact_run(HogwildSgd(lock=lock, rate=TENTH), drawn(data), workers, steps)
-        job = job_of(AsyncSgd(rate=TENTH), workers, steps=steps, learner=ExactBowl())
-        served = AnyOrder(job).run(Serving(job.keeper, [rank for rank, _ in added(run)]))
-        ours = sorted((row.version_applied, row.rank, row.step, row.staleness) for row in run.trace.updates)
-        theirs = [(row.version_applied, row.rank, row.step, row.staleness) for row in served.updates]
-        assert ours == theirs and (run.trace.weights == served.weights).all(), "another run"
-
-    same()
+def rows(trace: Trace) -> list[tuple[int, ...]]:
+    """What was applied, in the order of versions."""
+    return sorted((row.version_applied, row.rank, row.step, row.staleness) for row in trace.updates)
 
 
-def check_one_handler_is_async_easgd(lock: bool) -> None:
-    """The property: exchanges are as if done one after the other, each with the pair (x, c) from before it."""
+def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
+    """The property: a run is the run of a server that takes the same steps in the same order, in all that is kept."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(order=ORDERS, workers=WORKERS, steps=STEPS)
     def same(order: Chooser, workers: int, steps: int) -> None:
-        method: Any = HogwildEasgdApart
-        run = exact_run(method(lock=lock, rate=TENTH, elastic=Fraction(3, 10)), order, workers, steps)
-        job, learner, done = run.job, ExactBowl(), Counter[Rank]()
-        states = {me.rank: job.method.begin(me, learner.initial()) for me in job.team}
-        x, c = {rank: state.weights.vector for rank, state in states.items()}, states[Rank(0)].centre.vector
-        for rank, _ in added(run):
-            term = Fraction(3, 10) * (x[rank] - c)
-            gradient, _ = learner.gradient(x[rank], learner.load(job.samples(job.team[rank], done[rank])))
-            x[rank], c = x[rank] - TENTH * gradient - term, c + term
-            done[rank] += 1
-        fresh = all(row.staleness == 0 for row in run.trace.updates)
-        alike = all((state.weights.vector == x[rank]).all() for rank, state in run.trace.states.items())
-        assert fresh and alike and (run.trace.weights == c).all(), "another run"
+        run = exact_run(replace(ours, lock=lock), order, workers, steps)
+        job = job_of(theirs, workers, steps=steps, learner=ExactBowl())
+        served = AnyOrder(job).run(Serving(job.keeper, [rank for rank, _ in added(run)]))
+        alike = (run.trace.weights == served.weights).all() and rows(run.trace) == rows(served)
+        if isinstance(theirs, AsyncEasgd):  # workers have weights of their own
+            pairs = [
+                (state.weights.vector, served.states[rank].weights.vector) for rank, state in run.trace.states.items()
+            ]
+            alike = alike and all((one == other).all() for one, other in pairs)
+        assert alike, "another run"
 
     same()
 
 
-@pytest.mark.parametrize("check", [check_one_handler_is_a_server, check_one_handler_is_async_easgd])
-def test_one_handler_at_a_time_is_async(check: Any) -> None:
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (HogwildSgd(rate=TENTH), AsyncSgd(rate=TENTH)),
+        (HogwildEasgdApart(rate=TENTH, elastic=THREE_TENTHS), AsyncEasgdApart(rate=TENTH, elastic=THREE_TENTHS)),
+    ],
+    ids=["sgd", "easgd"],
+)
+def test_one_handler_at_a_time_is_async(ours: SharedMemory, theirs: Method) -> None:
     """Number 18, exactly, in every order; and the lock is what makes it so."""
-    check(lock=True)
+    check_one_handler_is_async(True, ours, theirs)
     with pytest.raises(AssertionError, match="another run"):
-        check(lock=False)
+        check_one_handler_is_async(False, ours, theirs)
 
 
 # --- steps and ends --------------------------------------------------------------------------------------------------

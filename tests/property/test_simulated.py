@@ -132,7 +132,11 @@ def test_a_simulated_order_replayed_ends_in_the_same_weights(
     assert [u.staleness for u in again.updates] == [u.staleness for u in in_time.updates]
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.has_server])
+SERVED = [name for name, method in METHODS.items() if method.has_server and name != "sync-easgd1"]
+"""methods of messages alone; what collectives carry is not in the record, link by link"""
+
+
+@pytest.mark.parametrize("name", SERVED)
 @given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
 def test_every_link_carries_what_was_sent_over_it(
     name: str, counts: list[int], compute: list[float], latency_s: float

@@ -5,9 +5,6 @@ Where values are compared exactly, that is because reductions go in rank order w
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,23 +15,14 @@ from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Method
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.periodic import HbsSgd
 from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.workloads import build
-from tests.exact import ExactBowl, applied
+from tests.exact import applied
 from tests.support import Bowl, job_of
 
 LAG_FREE: list[Method] = [find("sync-sgd")(), find("layerwise-sgd")(), find("agd")(delay=0)]  # type: ignore[call-arg]
-NODES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
-
-
-def placed(counts: list[int]) -> list[list[int]]:
-    """Consecutive ranks on nodes of these sizes."""
-    ranks = iter(range(sum(counts)))
-    return [[next(ranks) for _ in range(count)] for count in counts]
 
 
 @pytest.mark.parametrize("method", LAG_FREE, ids=lambda method: method.name)
@@ -67,38 +55,6 @@ def test_workers_with_small_batches_are_one_worker_with_the_union(
     found, expected = AnyOrder(many).run(drawn(data)).weights, AnyOrder(one).run().weights
     assert not np.array_equal(expected, learner.initial())
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-@given(data=st.data(), counts=NODES, k1=st.integers(1, 3), times=st.integers(1, 3), steps=st.integers(1, 9))
-def test_averages_keep_the_mean_and_close_the_spread(
-    data: st.DataObject, counts: list[int], k1: int, times: int, steps: int
-) -> None:
-    """Number 5, exactly, in fractions: no average moves the mean of its members, and after it they are all equal."""
-    method: Any = HbsSgd(k1=k1, k2=k1 * times, rate=Fraction(1, 10))  # type: ignore[arg-type]
-    job = job_of(method, nodes=placed(counts), steps=steps, learner=ExactBowl())
-    run = AnyOrder(job)
-    run.run(drawn(data))
-    averages: dict[tuple[Any, str], list[tuple[Any, Any]]] = {}
-    for entry in run.log:
-        if isinstance(entry.op, AllReduce):
-            averages.setdefault((entry.op.group, entry.op.key), []).append((entry.op.value, entry.answer))
-    for (group, _), met in averages.items():
-        assert len(met) == len(group)
-        before, after = np.array([value for value, _ in met]), np.array([answer for _, answer in met])
-        assert (before.sum(axis=0) == after.sum(axis=0)).all()
-        assert (after == after[0]).all()
-    world = [key for group, key in averages if key.startswith("everyone")]
-    assert len(world) == steps // (k1 * times)
-
-
-def test_the_spread_before_an_average_is_not_0() -> None:
-    """Guards number 5 against being empty."""
-    run = AnyOrder(job_of(HbsSgd(k1=2, k2=4), nodes=placed([2, 2]), steps=2, learner=ExactBowl()))
-    run.run()
-    near: list[Any] = [
-        entry.op.value for entry in run.log if isinstance(entry.op, AllReduce) and Rank(0) in entry.op.group
-    ]
-    assert (near[0] != near[1]).any()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])

@@ -1,0 +1,161 @@
+"""Local SGD beyond plain averaging: synchronous first and local later, and an optimiser around the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from paceline.algorithms.adam import AdamW
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion, Replica
+from paceline.algorithms.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.periodic import Averaging
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.rules import Chain, Clip, Scale, Transform
+from paceline.algorithms.steps import descend, gradient_at, local_step
+from paceline.algorithms.values import Layer, Rank, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostLocalSgd(Averaging):
+    """Synchronous SGD up to the switch, then local steps with an average of everyone's weights every H of them.
+
+    step t < switch, counted from 0:  x ← x − η (1/P) Σ_i g_i(x)
+    from then on:                     x_i ← x_i − η g_i(x_i);  after every H of these x_i ← (1/P) Σ_j x_j
+    """
+
+    name = "post-local-sgd"
+    source = "Lin, Stich, Patel, Jaggi 2018, 'Don't Use Large Mini-Batches, Use Local SGD', arXiv 1808.07217"
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+        }
+    )
+
+    switch: int = 64
+    """synchronous steps before the first local one; provenance: ours, the paper switches where the rate first drops"""
+    period: int = 8
+    """H, local steps between averages; provenance: ours, the paper tries 2 to 32"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.switch < 0:
+            found.append(f"switch: {self.switch} is no number of steps; give 0 or more")
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            if step.number < self.switch:
+                gradient = yield from gradient_at(state.weights, step.samples)
+                key = f"gradient {step.number}"
+                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key)
+                state = yield from descend(rule, state, mean, gradient.contribution())
+            else:
+                state = yield from local_step(rule, state, step.samples)
+                if (state.step - self.switch) % self.period == 0:
+                    state = yield from self.average_all(me, state)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Outer(Replica):
+    """A worker's state in DiLoCo: where its round began, and the velocity of the outer optimiser."""
+
+    start: Any = None
+    velocity: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiLoCo(Descent):
+    """Rounds of local steps; what they did on average is a gradient to an outer optimiser with Nesterov momentum.
+
+    H times:  x_i ← one step of the inner optimiser
+    then:     Δ = (1/P) Σ_i (x' − x_i);  V ← M V + Δ;  x' ← x' − R (Δ + M V);  x_i ← x'
+
+    Each worker's inner optimiser keeps what it remembers from round to round.
+    """
+
+    name = "diloco"
+    notion = Notion.LOCAL_AGE
+    source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+
+    rate: float = 0.005
+    """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
+    period: int = 8
+    """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
+    outer_rate: float = 0.7
+    """R; provenance: the source"""
+    outer_momentum: float = 0.9
+    """M; provenance: the source"""
+    inner: Literal["adamw", "sgd"] = "adamw"
+    """the inner optimiser; provenance: the source has AdamW; sgd is the rule that all methods share"""
+    beta1: float = 0.9
+    """β1 of AdamW; provenance: torch's default, as are those below"""
+    beta2: float = 0.999
+    """β2 of AdamW"""
+    epsilon: float = 1e-8
+    """ε of AdamW"""
+    weight_decay: float = 0.01
+    """AdamW's decay, taken from the weights and not through the moments"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        for name in ("outer_momentum", "beta1", "beta2"):
+            if not 0 <= (value := getattr(self, name)) < 1:
+                found.append(f"{name}: found {value}, expected a number from 0 to below 1")
+        for name in ("outer_rate", "epsilon"):
+            if not 0 < (value := getattr(self, name)) < float("inf"):
+                found.append(f"{name}: found {value}, expected a number above 0")
+        if self.inner == "adamw":
+            if self.momentum:
+                found.append(f"momentum: found {self.momentum}, expected 0 with inner = adamw, which has β1")
+            if self.lars is not None:
+                found.append(
+                    "lars: found it with inner = adamw, whose steps have no gradient's length; use inner = sgd"
+                )
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def rule(self, layers: Sequence[Layer]) -> Chain:
+        """The inner optimiser."""
+        if self.inner == "sgd":
+            return super().rule(layers)
+        adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.weight_decay)
+        clipped: tuple[Transform, ...] = () if self.clip is None else (Clip(self.clip),)
+        return Chain((*clipped, adamw, Scale(self.rate, self.schedule)), layers)
+
+    def begin(self, me: Me, vector: Any) -> Outer:
+        memory = self.rule(me.layout.layers).init(vector)
+        return Outer(0, Weights(vector, 0), memory, start=vector, velocity=0 * vector)
+
+    @program
+    def worker(self, me: Me, state: Outer) -> Program[Outer]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.period == 0:
+                state = yield from self.outer_step(me, state)
+        return state
+
+    @program
+    def outer_step(self, me: Me, state: Outer) -> Program[Outer]:
+        """The end of a round."""
+        moved = state.start - state.weights.vector
+        change = yield from AllReduce(value=moved, group=me.workers, key=f"everyone {state.step}")
+        yield from Work("update", change.nbytes)
+        velocity = self.outer_momentum * state.velocity + change
+        vector = state.start - self.outer_rate * (change + self.outer_momentum * velocity)
+        version = yield from Applied(Weights(vector, state.weights.version))
+        return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity)

@@ -1,0 +1,148 @@
+"""Periodic and two-level methods against their closed forms of time, bytes and noise (docs/invariants.md)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import AllReduce
+from paceline.algorithms.periodic import HbsSgd, KAvg
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.two_level import Hsgd
+from paceline.algorithms.values import Null, Rank
+from paceline.checking.anyorder import AnyOrder
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from tests.clusters import played, star
+from tests.exact import applied
+from tests.support import Bowl, FixedTiming, job_of, placed
+
+BYTES = Bowl().initial().nbytes
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def all_reduce_s(network: Network, nodes: list[list[int]], *, of_the_node: bool) -> float:
+    """How long one all-reduce of the bowl's weights takes by itself."""
+
+    @program
+    def once(me: Me, state: Replica) -> Program[None]:
+        group = me.node if of_the_node else me.workers
+        yield from AllReduce(value=Null(BYTES // 4), group=group, key="")
+
+    return played(once, network=network, nodes=nodes).wall_s
+
+
+def measured() -> Network:
+    return MeasuredNetwork(lambda _kind, members, nbytes: 0.25 * members + nbytes / 64, lambda _: 0.0)
+
+
+def on_the_star() -> Network:
+    return ClusterNetwork(star(2, 2, latency_s=0.125), "ring")
+
+
+@pytest.mark.parametrize("network", [measured, on_the_star])
+@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 4), (2, 6), (6, 6)])
+def test_the_time_of_a_round(network: Any, k1: int, k2: int) -> None:
+    """K2 t_step + (K2 / K1 − 1) t(group) + t(everyone)."""
+    nodes = placed([2, 2])
+    timing = FixedTiming(compute=1.0, work=0.25, load=0.125)
+    trace = simulate_job(job_of(HbsSgd(k1=k1, k2=k2), nodes=nodes, steps=3 * k2), timing, network(), Schedule(1))
+    near = all_reduce_s(network(), nodes, of_the_node=True)
+    far = all_reduce_s(network(), nodes, of_the_node=False)
+    assert 0 < near < far
+    assert trace.wall_s == pytest.approx(3 * (k2 * 1.375 + (k2 // k1 - 1) * near + far))
+
+
+def test_a_slow_group_holds_up_nobody_before_everyone_meets() -> None:
+    timing = FixedTiming(compute=lambda rank, _: 3.0 if rank >= 2 else 1.0)
+    network = MeasuredNetwork(lambda *_: 0.5, lambda _: 0.0)
+    trace = simulate_job(job_of(HbsSgd(k1=2, k2=4), nodes=placed([2, 2]), steps=4), timing, network, Schedule(1))
+    ended = {(int(span.rank), span.key.split()[1]): span.end_s for span in trace.spans if span.key}
+    assert [ended[rank, "group"] for rank in range(4)] == [2.5, 2.5, 6.5, 6.5]
+    assert [ended[rank, "everyone"] for rank in range(4)] == [13.0] * 4
+
+
+def test_the_time_of_two_levels() -> None:
+    """A reduction and a broadcast in the largest node, an all-reduce of the leaders, behind the slowest gradient."""
+    network = MeasuredNetwork(
+        lambda kind, members, _: {"Reduce": 0.5, "Broadcast": 0.25, "AllReduce": 2.0}[kind] * (members > 1),
+        lambda _: 0.0,
+    )
+    timing = FixedTiming(compute=1.0, work=0.125)
+    wall_s = simulate_job(job_of(Hsgd(), nodes=placed([3, 1]), steps=4), timing, network, Schedule(1)).wall_s
+    assert wall_s == pytest.approx(4 * (1.0 + 0.5 + 2.0 + 0.25 + 0.125))
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def bytes_of_nodes(trace: Trace, nodes: list[list[int]], *, among: str) -> list[int]:
+    """What the workers of each node sent in collectives whose key has this word."""
+    sent: dict[int, int] = defaultdict(int)
+    for span in trace.spans:
+        if span.key and among in span.key:
+            sent[span.rank] += span.bytes
+    return [sum(sent[rank] for rank in node) for node in nodes]
+
+
+@pytest.mark.parametrize("counts", [[2, 2], [4, 4, 4], [1, 2, 3, 2]])
+def test_nodes_send_once_what_their_workers_would_send_each(counts: list[int]) -> None:
+    """2 (N − 1) / N n from each node of m workers, against m times 2 (P − 1) / P n; each counted as rings."""
+    nodes, steps, p = placed(counts), 5, sum(counts)
+    two, flat = (
+        simulate_job(job_of(method, nodes=nodes, steps=steps), FixedTiming(), measured(), Schedule(1))
+        for method in (Hsgd(), SyncSgd())
+    )
+    n = len(nodes)
+    assert bytes_of_nodes(two, nodes, among="across") == pytest.approx([steps * 2 * (n - 1) / n * BYTES] * n, abs=steps)
+    assert bytes_of_nodes(flat, nodes, among="gradient") == pytest.approx(
+        [steps * m * 2 * (p - 1) / p * BYTES for m in counts], abs=steps * max(counts)
+    )
+
+
+# --- noise on the quadratic ------------------------------------------------------------------------------------------
+
+DIMENSIONS, WORKERS, BATCH, RATE, K, ROUNDS = 6000, 4, 2, 0.3, 5, 2
+"""every dimension has curvature 1 and noise of its own: 6000 independent runs in one"""
+
+
+def on_the_quadratic(method: Any) -> AnyOrder:
+    options = QuadraticOptions(dimensions=DIMENSIONS, layers=1, spectrum=0.0, noise=1.0)
+    nodes = [[Rank(rank)] for rank in range(WORKERS)]
+    budget = Budget(samples=K * ROUNDS * WORKERS * BATCH)
+    run = AnyOrder(Job.of(method, nodes, Quadratic(seed=11, options=options), batch=BATCH, budget=budget))
+    run.run()
+    return run
+
+
+def test_the_average_has_the_law_of_synchronous_sgd_q12() -> None:
+    """m' = (1 − g) m, V' = (1 − g)² V + η² c / (N b); each within 4 standard errors of 6000 dimensions."""
+    run = on_the_quadratic(KAvg(k=K, rate=RATE))
+    mean, variance = 1.0, 0.0
+    for _ in range(K * ROUNDS):
+        mean, variance = (1 - RATE) * mean, (1 - RATE) ** 2 * variance + RATE**2 / (WORKERS * BATCH)
+    away = run.trace.weights - run.job.learner.target  # type: ignore[attr-defined]
+    assert away.mean() == pytest.approx(mean, abs=4 * (variance / DIMENSIONS) ** 0.5)
+    assert away.var() == pytest.approx(variance, rel=4 * (2 / DIMENSIONS) ** 0.5)
+
+
+def test_the_spread_within_a_round_q13() -> None:
+    """(1 − 1/N) η² c / b (1 − (1 − g)^2k) / (1 − (1 − g)²) after k local steps; within 4 standard errors."""
+    run = on_the_quadratic(KAvg(k=K, rate=RATE))
+    local = [[op.weights.vector for op in applied(run, Rank(rank)) if not op.advance] for rank in range(WORKERS)]
+    shrink = (1 - RATE) ** 2
+    for step in range(K * ROUNDS):
+        spread = np.var([history[step] for history in local], axis=0).mean()
+        k = step % K + 1
+        expected = (1 - 1 / WORKERS) * RATE**2 / BATCH * (1 - shrink**k) / (1 - shrink)
+        assert spread == pytest.approx(expected, rel=4 * (2 / (DIMENSIONS * (WORKERS - 1))) ** 0.5)

@@ -1,0 +1,206 @@
+"""Number 10 for asynchronous elastic averaging: once all has landed, centre plus workers is what it was.
+
+Where weights are sent, the reply must be the centre that the server's own delta is computed from. Where the delta is
+sent, the centre may be as stale as it likes, since what moves the worker moves the centre, sooner or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed
+from paceline.algorithms.elastic import Exchange
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.program import Program, Routine, program
+from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.values import Contribution, Rank, Weights
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Adversary, Move, Shuffled
+from paceline.checking.reentry import run_in_parts
+from paceline.checking.strategies import drawn
+from tests.elastic import check_the_sum, exact_job, total
+from tests.exact import Apart, apart
+
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendsWeights(Apart, AsyncEasgd):
+    """From different places; mutations change one side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyAfterUpdate(SendsWeights):
+    """The worker is drawn to a centre that has moved already."""
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        alpha = self.alpha(me)
+        while step := (yield from Next(state)):
+            message = yield from Receive()
+            centre = state.weights.vector + alpha * (message.value.vector - state.weights.vector)
+            origin = replace(message.value.origin, version=state.weights.version)
+            version = yield from Applied(Weights(centre, state.weights.version), [origin])
+            state = Replica(step.number + 1, Weights(centre, version))
+            yield from Send(message.source, state.weights)
+        yield from goodbyes(me)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaleReply(SendsWeights):
+    """The reply is the centre as it was one update ago; the server moves the newest."""
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        alpha, older = self.alpha(me), state.weights
+        while step := (yield from Next(state)):
+            message = yield from Receive()
+            yield from Send(message.source, older)
+            older = state.weights
+            centre = older.vector + alpha * (message.value.vector - older.vector)
+            version = yield from Applied(
+                Weights(centre, older.version), [replace(message.value.origin, version=older.version)]
+            )
+            state = Replica(step.number + 1, Weights(centre, version))
+        yield from goodbyes(me)
+        return state
+
+
+@program
+def goodbyes(me: Me) -> Program[None]:
+    for _ in me.workers:
+        message = yield from Receive()
+        yield from Send(message.source, Stop())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovesInBetween(SendsWeights):
+    """The worker takes its step before the reply comes, and then its elastic term from where it is by then."""
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server, alpha = server_of(me), self.alpha(me)
+        while step := (yield from Next(state)):
+            origin = Contribution(me.rank, step.number, 0, step.samples.count)
+            yield from Send(server, Exchange(state.weights.vector, origin))
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            moved = state.weights.vector - HALF * gradient.vector  # any step will do that is not 0
+            centre = (yield from Receive(server)).value
+            if isinstance(centre, Stop):
+                return state
+            pull = alpha * (moved - centre.vector)
+            vector = moved - pull + HALF * gradient.vector  # the step is taken back, so that only the pull is wrong
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetsDeltas(Apart, AsyncEasgd):
+    """A server that stops without waiting for what it has been promised."""
+
+    def server(self, me: Me, state: Replica) -> Routine[Any]:
+        return forgetful(me, state)
+
+
+@program
+def forgetful(me: Me, state: Replica) -> Program[Replica]:
+    while step := (yield from Next(state)):
+        while isinstance((message := (yield from Receive())).value, Delta):
+            state = yield from landed(state, message.value)
+        yield from Send(message.source, state.weights)
+        state = replace(state, step=step.number + 1)
+    asked = 0
+    while asked < len(me.workers):
+        message = yield from Receive()
+        if isinstance(message.value, Ask):
+            asked += 1
+            yield from Send(message.source, Stop())
+    return state
+
+
+CASES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (SendsWeights, {}),
+    (SendsWeights, {"sends": "delta"}),
+    (apart(AsyncMeasgd), {"momentum": HALF}),
+    (apart(AsyncMeasgd), {"momentum": HALF, "sends": "delta"}),
+    (apart(Eamsgd), {"momentum": HALF, "period": 1}),
+    (apart(Eamsgd), {"momentum": HALF, "period": 3}),
+]
+
+
+@pytest.mark.parametrize(("method", "parameters"), CASES)
+def test_the_sum_is_conserved(method: Callable[..., Any], parameters: dict[str, Any]) -> None:
+    check_the_sum(method, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "parameters"),
+    [(ReplyAfterUpdate, {}), (StaleReply, {}), (MovesInBetween, {}), (ForgetsDeltas, {"sends": "delta"})],
+)
+def test_the_mutation_is_killed(mutant: Callable[..., Any], parameters: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="the sum has moved"):
+        check_the_sum(mutant, **parameters)
+
+
+@pytest.mark.parametrize(("parameters", "latest"), [({"sends": "delta"}, 35), ({}, 0)])
+def test_deltas_do_land_late(parameters: dict[str, Any], latest: int) -> None:
+    """Without which the property would say nothing of stale centres: a starved worker's delta lands at the very end."""
+    job = exact_job(apart(AsyncEasgd), 4, 40, rate=Fraction(0), elastic=Fraction(1, 5), **parameters)
+    fair, starving = Shuffled(1), Adversary(Rank(0))
+
+    def choose(ready: Sequence[Move]) -> Move:
+        """Starves rank 0 from when it has had its first reply."""
+        replied = any(isinstance(entry.op, Receive) and entry.move.rank == 0 for entry in run.log)
+        return starving(ready) if replied else fair(ready)
+
+    run = AnyOrder(job)
+    lags = [row.staleness for row in run.run(choose).updates]
+    assert max(lags) >= latest if latest else set(lags) == {0}
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 8), period=st.integers(1, 3))
+def test_every_exchange_lands_once_and_every_worker_is_told_once(
+    data: st.DataObject, workers: int, steps: int, period: int
+) -> None:
+    """The stop: what was promised lands, no request is left unanswered, and an exchange has `period` gradients."""
+    job = exact_job(Eamsgd, workers, steps, rate=HALF, momentum=Fraction(0), period=period)
+    run = AnyOrder(job)
+    trace = run.run(drawn(data))
+    sent = [entry.op.value for entry in run.log if isinstance(entry.op, Send)]
+    assert sum(isinstance(value, Stop) for value in sent) == workers
+    assert sum(isinstance(value, Ask) for value in sent) == steps + workers
+    deltas = [value for value in sent if isinstance(value, Delta)]
+    assert [len(delta.origins) for delta in deltas] == [period] * steps
+    assert sorted((row.rank, row.step) for row in trace.updates) == sorted(
+        (one.rank, one.step) for delta in deltas for one in delta.origins
+    )
+    assert trace.states[Rank(workers)].step == steps
+    assert sorted({row.version_applied for row in trace.updates}) == list(range(steps))
+
+
+@pytest.mark.parametrize(("method", "parameters"), CASES)
+@settings(max_examples=20)
+@given(data=st.data(), workers=st.integers(1, 3), stops=st.sets(st.integers(0, 5), max_size=2))
+def test_a_stop_on_the_way_loses_nothing(
+    method: Callable[..., Any], parameters: dict[str, Any], data: st.DataObject, workers: int, stops: set[int]
+) -> None:
+    """Entered again from its states: the sum stays, versions rise by 1, every gradient is applied, and once."""
+    job = exact_job(method, workers, 6, rate=Fraction(0), elastic=Fraction(1, 4), **parameters)
+    start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+    parts = run_in_parts(job, sorted(stops), lambda: drawn(data))
+    assert (total(parts[-1].states) == total(start)).all()
+    rows = [row for part in parts for row in part.updates]
+    assert sorted({row.version_applied for row in rows}) == list(range(6))
+    for rank in range(workers):
+        steps = [row.step for row in rows if row.rank == rank]
+        assert steps == list(range(len(steps)))

@@ -1,0 +1,131 @@
+"""Post-local SGD between its two ends, and DiLoCo against its parts, in every order of moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.adam import AdamW
+from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.local import DiLoCo, PostLocalSgd
+from paceline.algorithms.method import Method
+from paceline.algorithms.operations import AllReduce
+from paceline.algorithms.periodic import KAvg
+from paceline.algorithms.rules import Chain, Scale
+from paceline.algorithms.values import Null
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled, first
+from tests.exact import UnlikeBowl, applied, ends
+from tests.support import job_of
+
+TENTH: Any = Fraction(1, 10)
+WORKERS, PERIODS, STEPS, SEEDS = st.integers(1, 4), st.integers(1, 4), st.integers(1, 8), st.integers(0, 999)
+
+
+def ended(method: Method, workers: int, steps: int, seed: int | None = None) -> Any:
+    """Every worker's weights at the end, exactly."""
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=UnlikeBowl()))
+    run.run(first if seed is None else Shuffled(seed))
+    return ends(run)
+
+
+@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
+def test_post_local_sgd_lies_between_its_ends(seed: int, workers: int, period: int, steps: int) -> None:
+    """Switched at once it is K-AVG, never switched it is synchronous SGD, exactly."""
+    local = PostLocalSgd(switch=0, period=period, rate=TENTH)
+    assert (ended(local, workers, steps, seed) == ended(KAvg(k=period, rate=TENTH), workers, steps)).all()
+    synchronous = replace(local, switch=steps)
+    assert (ended(synchronous, workers, steps, seed) == ended(SyncSgd(rate=TENTH), workers, steps)).all()
+
+
+@given(seed=SEEDS, switch=st.integers(0, 5), period=PERIODS, steps=STEPS)
+def test_averages_are_counted_from_the_switch(seed: int, switch: int, period: int, steps: int) -> None:
+    run = AnyOrder(job_of(PostLocalSgd(switch=switch, period=period), 2, steps=steps))
+    run.run(Shuffled(seed))
+    keys = [entry.op.key for entry in run.log if isinstance(entry.op, AllReduce) and entry.move.rank == 0]
+    synchronous = [f"gradient {step}" for step in range(min(switch, steps))]
+    assert keys == synchronous + [f"everyone {step}" for step in range(switch + period, steps + 1, period)]
+
+
+@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
+def test_without_an_outer_optimiser_diloco_averages_weights(seed: int, workers: int, period: int, steps: int) -> None:
+    """Outer rate 1 without momentum, around plain SGD, is K-AVG, exactly."""
+    one: Any = Fraction(1)
+    plain = DiLoCo(inner="sgd", rate=TENTH, weight_decay=0, outer_rate=one, outer_momentum=0 * one, period=period)
+    assert (ended(plain, workers, steps, seed) == ended(KAvg(k=period, rate=TENTH), workers, steps)).all()
+
+
+def test_the_outer_optimiser_matters() -> None:
+    """Guards the test above: with the source's values the weights are others."""
+    options: dict[str, Any] = {"rate": 0.1, "period": 1}
+    outer = ended(DiLoCo(inner="sgd", weight_decay=0.0, **options), 2, 2).astype(float)
+    assert np.abs(outer - ended(KAvg(k=1, rate=0.1), 2, 2).astype(float)).max() > 0.01
+
+
+@pytest.mark.parametrize("inner", ["sgd", "adamw"])
+def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
+    """torch.optim.SGD, given what every round did on average as its gradient, to 1e-12 in float64."""
+    torch = pytest.importorskip("torch")
+    run = AnyOrder(job_of(DiLoCo(inner=inner, rate=0.05, period=2), 3, steps=8))
+    run.run()
+    x = torch.nn.Parameter(torch.tensor(run.job.learner.initial()))
+    outer = torch.optim.SGD([x], lr=0.7, momentum=0.9, nesterov=True)
+    changes = [e.answer for e in run.log if isinstance(e.op, AllReduce) and e.move.rank == 0]
+    rounds = [op.weights.vector for op in applied(run, run.job.team[0].rank) if op.advance]
+    assert len(rounds) == 4
+    for change, found in zip(changes, rounds, strict=True):
+        x.grad = torch.tensor(change)
+        outer.step()
+        np.testing.assert_allclose(found, x.detach().numpy(), rtol=0, atol=1e-12)
+
+
+# --- AdamW -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize(("beta1", "beta2", "decay"), [(0.9, 0.999, 0.0), (0.5, 0.9, 0.1), (0.0, 0.0, 0.01)])
+def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) -> None:
+    """To 1e-6 in float32; the two divide in another order, so not bit for bit."""
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(3)
+    start = generator.standard_normal(6).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    optimiser = torch.optim.AdamW([theirs], lr=0.01, betas=(beta1, beta2), eps=1e-8, weight_decay=decay)
+    rule = Chain((AdamW(beta1, beta2, 1e-8, decay), Scale(0.01)))
+    ours: Any = torch.tensor(start) if kind == "torch" else start
+    memory = rule.init(ours)
+    for _ in range(20):
+        gradient = generator.standard_normal(6).astype(np.float32)
+        theirs.grad = torch.tensor(gradient)
+        optimiser.step()
+        ours, memory = rule.update(ours, torch.tensor(gradient) if kind == "torch" else gradient, memory)
+    assert ours.dtype == (torch.float32 if kind == "torch" else np.float32)
+    assert np.abs(start - np.asarray(ours)).max() > 0.01
+    np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=0, atol=1e-6)
+
+
+def test_adamw_of_nothing_is_nothing() -> None:
+    """Runs that learn nothing carry sizes alone."""
+    rule = Chain((AdamW(decay=0.1), Scale(0.01)))
+    vector, memory = rule.update(Null(8), Null(8), rule.init(Null(8)))
+    assert vector == memory.links[0].first == memory.links[0].second == Null(8)
+
+
+def test_one_worker_with_rounds_of_one_is_the_inner_optimiser() -> None:
+    """Outer rate 1 without momentum then undoes the round's cutting: AdamW as it would run by itself."""
+
+    class Adam(SequentialSgd):
+        rule = DiLoCo().rule
+
+    found, expected = (
+        AnyOrder(job_of(method, 1, steps=5)).run().weights
+        for method in (DiLoCo(period=1, outer_rate=1.0, outer_momentum=0.0), Adam())
+    )
+    assert np.abs(expected).min() > 0.01
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)

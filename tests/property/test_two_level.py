@@ -1,0 +1,94 @@
+"""Two-level synchronisation (numbers as in docs/invariants.md), in every order of moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.method import Me
+from paceline.algorithms.operations import AllReduce, Broadcast, Reduce
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.two_level import Hsgd
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled
+from paceline.checking.strategies import drawn
+from paceline.workloads import build
+from tests.exact import UnlikeBowl, applied, ends
+from tests.support import job_of, placed
+
+NODES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+TENTH: Any = Fraction(1, 10)
+
+
+def check_the_flat_mean(method: Callable[..., Any]) -> None:
+    """The property, exactly: every step of every worker is synchronous SGD's."""
+
+    @settings(database=None, phases=[Phase.generate], max_examples=25)  # a mutation need only be found, not made small
+    @given(data=st.data(), counts=NODES, steps=st.integers(0, 2))
+    def flat(data: st.DataObject, counts: list[int], steps: int) -> None:
+        runs = [
+            AnyOrder(job_of(made(rate=TENTH), nodes=placed(counts), steps=steps, learner=UnlikeBowl()))
+            for made in (method, SyncSgd)
+        ]
+        runs[0].run(drawn(data))
+        runs[1].run()
+        assert (ends(runs[0]) == ends(runs[1])).all(), "another mean"
+        for me in runs[0].job.team:
+            mine, flats = (applied(run, me.rank) for run in runs)
+            assert [op.inputs for op in mine] == [op.inputs for op in flats]
+
+    flat()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanOfNodeMeans(Hsgd):
+    @program
+    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+        leader, key = me.node.ranks[0], str(number)
+        mean = yield from Reduce(value=vector, group=me.node, root=leader, key=key, op="mean")
+        if mean is not None:
+            mean = yield from AllReduce(value=mean, group=me.leaders, key=key)
+        return (yield from Broadcast(value=vector if mean is None else mean, group=me.node, root=leader, key=key))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DividedByNodes(Hsgd):
+    """Divides the sum by the members of the last reduction, which are the leaders."""
+
+    @program
+    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+        mean = yield from super().mean(me, vector, number)
+        return mean * len(me.workers) / len(me.leaders)
+
+
+def test_two_levels_are_one_mean() -> None:
+    """Number 8, with workers alone on their nodes and unequal nodes."""
+    check_the_flat_mean(Hsgd)
+
+
+@pytest.mark.parametrize("mutant", [MeanOfNodeMeans, DividedByNodes])
+def test_the_mutation_is_killed(mutant: Callable[..., Any]) -> None:
+    """Number 8 fails, as it must, where nodes are unequal."""
+    with pytest.raises(AssertionError, match="another mean"):
+        check_the_flat_mean(mutant)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@given(seed=st.integers(0, 999), counts=NODES, steps=st.integers(1, 5))
+def test_in_float64_it_is_sync_sgd_to_the_rounding(momentum: float, seed: int, counts: list[int], steps: int) -> None:
+    """Sums are taken in another order: 1e-12 of the scale covers the roundings of a few steps."""
+    learner = build("quadratic", data=None, learning="quadratic", seed=seed)
+    found, expected = (
+        AnyOrder(job_of(method, nodes=placed(counts), steps=steps, learner=learner)).run(Shuffled(seed)).weights
+        for method in (Hsgd(momentum=momentum), SyncSgd(momentum=momentum))
+    )
+    assert not np.array_equal(expected, learner.initial())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
