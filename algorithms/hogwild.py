@@ -80,7 +80,7 @@ class SharedMemory(Descent):
         if len(nodes) > 1:
             found.append(
                 f"{self.name} shares memory: found workers on {len(nodes)} nodes, expected one; "
-                "put them on one node, or take async-sgd or easgd"
+                "put them on one node, or take async-sgd or async-easgd"
             )
         return found
 

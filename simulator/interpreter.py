@@ -111,9 +111,8 @@ class Simulation:
 
     def _main(self, me: Me) -> Steps:
         """A rank's program, from its first state to its end."""
-        state = self.job.method.begin(me, self.job.learner.initial())
         station = Station(me, Mutex(self.env), Ledger(self.job.method.notion))
-        lane = Lane(self.job.method.enter(me, state))
+        lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
         if (failure := strand.task.failure) is not None:
