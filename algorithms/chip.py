@@ -62,5 +62,5 @@ def part_of(samples: Samples) -> Samples:
             f"batch_per_worker: {samples.count} samples do not make {samples.workers} parts; "
             f"give {samples.workers} or more"
         )
-    start = samples.worker * least + min(samples.worker, more)
-    return replace(samples, count=least + (samples.worker < more), start=start, total=samples.count)
+    before = samples.worker * least + min(samples.worker, more)
+    return replace(samples, count=least + (samples.worker < more), before=before, together=samples.count)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.layerwise import Flight, Layerwise
 from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
     Gradient,
-    Handle,
     Load,
     Next,
     Start,
@@ -20,15 +20,7 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Contribution, Weights
-
-
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """A reduction under way and the own gradient in it."""
-
-    mean: Handle[Any]
-    origin: Contribution
+from paceline.algorithms.values import Contribution, Weights, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +63,49 @@ class Agd(Descent):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
-            flights = (*state.flights, Flight(mean, gradient.contribution()))
+            flights = (*state.flights, Flight((mean,), gradient.contribution()))
             vector, memory = state.weights.vector, state.memory
             inputs: list[Contribution] = []
             if len(flights) > self.delay:
                 landing, *rest = flights
-                reduced = yield from Wait(landing.mean)
+                reduced = yield from Wait(landing.means[0])
                 yield from Work("update", reduced.nbytes)
                 vector, memory = rule.update(vector, reduced, memory)
                 flights, inputs = tuple(rest), [landing.origin]
             version = yield from Applied(Weights(vector, state.weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseAgd(Layerwise, Agd):
+    """Delayed gradients, layer by layer: a layer's mean of step t − d is applied before its exchange of step t.
+
+    x_{t+1}[l] = x_t[l] − η (1/P) Σ_i g_i[l](x_{t−d}), for l = L…1;  the first d steps change nothing.
+
+    In value this is `agd`. Gradients still in flight at the end are completed and kept in the state, not applied.
+    """
+
+    name = "layerwise-agd"
+    source = "PNNL (OpenReview rkFd2P5gl), 'limited asynchronicity', layer by layer; our inference"
+
+    def begin(self, me: Me, vector: Any) -> Delayed:
+        replica = super().begin(me, vector)
+        return Delayed(0, replica.weights, memory=replica.memory)
+
+    @program
+    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+        while step := (yield from Next(state)):
+            flights, weights, memory = state.flights, state.weights, state.memory
+            due = self.landings(me, flights[0], weights, memory) if 0 < self.delay == len(flights) else []
+            flight, pieces = yield from self.exchange(me, step, weights, due)
+            flights = (*flights, flight)
+            if self.delay == 0:
+                pieces = yield from self.settle(self.landings(me, flight, weights, memory))
+            vector, inputs = weights.vector, list[Contribution]()
+            if pieces:
+                vector, memory = join([piece.vector for piece in reversed(pieces)]), tuple(p.memory for p in pieces)
+                inputs, flights = [flights[0].origin], flights[1:]
+            version = yield from Applied(Weights(vector, weights.version), inputs)
             state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
         return state

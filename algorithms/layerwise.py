@@ -1,43 +1,80 @@
-"""Layer-wise exchange: a layer's all-reduce starts as its gradient is ready, while earlier layers still compute."""
+"""Layer-wise exchange: a layer's all-reduce starts as its gradient is ready, while earlier layers still compute.
+
+Rules of this file:
+
+* What is listed by layer stands last layer first, the order of the backward pass, of the exchanges and of updates.
+* These methods, and `layerwise-agd`, differ in nothing but where they wait for a layer's mean: after the backward pass,
+  in order (`layerwise-sgd`) or as they come (`layerwise-sgd-lazy`); before the layer's next forward pass
+  (`layerwise-sgd-next-forward`); before its exchange a step or more later (`layerwise-agd`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
     AllReduce,
     Applied,
+    Handle,
     LayerGradients,
     Load,
     Next,
     Start,
     Wait,
+    WaitFor,
     Work,
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Layer, Rank, Weights, join
+from paceline.algorithms.values import Contribution, Layer, Rank, Step, Weights, join
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Weights):
+    """One layer's weights, and what its rule remembers."""
+
+    memory: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """The reductions of a step that are under way, one or one for each layer, and the own gradient in them."""
+
+    means: tuple[Handle[Any], ...]
+    origin: Contribution
+
+
+class Landing(NamedTuple):
+    """What it takes to apply one layer's mean gradient, once that has come."""
+
+    mean: Handle[Any]
+    piece: Piece
+    rule: Chain
+
+
+@program
+def land(landing: Landing) -> Program[Piece]:
+    """Waits for a layer's mean gradient and applies it."""
+    reduced = yield from Wait(landing.mean)
+    yield from Work("update", reduced.nbytes)
+    vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory)
+    return Piece(vector, landing.piece.version + 1, memory)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerwiseSgd(Descent):
-    """Synchronous SGD with layer-wise overlap: backward goes last layer first, and so do the exchanges.
+class Layerwise(Descent):
+    """What all layer-wise methods do: each layer is exchanged, and updated by a rule, for itself."""
 
-    x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, all before the next forward pass; in value, `sync-sgd`.
-    """
-
-    name = "layerwise-sgd"
     notion = Notion.STEPS
-    source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel), waiting before the update"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     def rules(self, me: Me) -> list[Chain]:
-        """Each layer's own rule, first layer first: it sees that layer's slice alone."""
-        return [self.rule([Layer(layer.name, 0, layer.stop - layer.start)]) for layer in me.layout.layers]
+        """Each layer's own rule, last layer first: it sees that layer's slice alone."""
+        return [self.rule([Layer(layer.name, 0, layer.stop - layer.start)]) for layer in me.layout.layers[::-1]]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -47,29 +84,133 @@ class LayerwiseSgd(Descent):
             )
         return found
 
-    def begin(self, me: Me, vector: Any) -> Replica:
-        layers = zip(self.rules(me), me.layout.layers, strict=True)
+    def begin(self, me: Me, vector: Any) -> Any:
+        layers = zip(self.rules(me), me.layout.layers[::-1], strict=True)
         return Replica(0, Weights(vector, 0), tuple(rule.init(vector[layer.part]) for rule, layer in layers))
+
+    def landings(self, me: Me, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
+        """How the means of a flight are applied to a replica."""
+        slices = zip(me.layout.layers[::-1], memory, strict=True)
+        pieces = [Piece(weights.vector[layer.part], weights.version, own) for layer, own in slices]
+        return [Landing(*one) for one in zip(flight.means, pieces, self.rules(me), strict=True)]
+
+    @program
+    def exchange(
+        self, me: Me, step: Step, weights: Weights | tuple[Handle[Piece], ...], due: Sequence[Landing] = ()
+    ) -> Program[tuple[Flight, list[Piece]]]:
+        """Starts the reduction of each layer's gradient as it is ready; before that, what is due there lands."""
+        batch = yield from Load(step.samples)
+        parts = yield from LayerGradients(weights, batch)
+        means, landed = [], []
+        for layer, part, landing in zip_longest(me.layout.layers[::-1], parts, due):
+            if landing is not None:
+                landed.append((yield from land(landing)))
+            gradient = yield from Wait(part)
+            key = f"gradient {step.number} {layer.name}"
+            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key))))
+        return Flight(tuple(means), gradient.contribution()), landed
+
+    @program
+    def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
+        """Lands all layers, in the order of their exchanges."""
+        pieces = []
+        for landing in landings:
+            pieces.append((yield from land(landing)))
+        return pieces
+
+
+@program
+def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contribution) -> Program[Replica]:
+    """The replica after a step, whose layers are these."""
+    vector = join([piece.vector for piece in reversed(pieces)])
+    version = yield from Applied(Weights(vector, held.version), [origin])
+    return Replica(step, Weights(vector, version), tuple(piece.memory for piece in pieces))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseSgd(Layerwise):
+    """Synchronous SGD with layer-wise overlap: backward goes last layer first, and so do the exchanges.
+
+    x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, all before the next forward pass; in value, `sync-sgd`.
+    """
+
+    name = "layerwise-sgd"
+    source = "PNNL (OpenReview rkFd2P5gl; class MPIAsyncParams of matex-org/caffe-intel), waiting before the update"
+    guarantees = frozenset(
+        {Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.SAME_AS_SYNC_SGD}
+    )
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        rules, layers = self.rules(me), me.layout.layers
         while step := (yield from Next(state)):
-            batch = yield from Load(step.samples)
-            parts = yield from LayerGradients(state.weights, batch)
-            means = []
-            for layer, part in zip(reversed(layers), parts, strict=True):
-                gradient = yield from Wait(part)
-                key = f"gradient {step.number} {layer.name}"
-                means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key))))
-            updated, memories = [], []
-            for layer, rule, own, mean in zip(layers[::-1], rules[::-1], state.memory[::-1], means, strict=True):
-                reduced = yield from Wait(mean)
-                yield from Work("update", reduced.nbytes)
-                part, own = rule.update(state.weights.vector[layer.part], reduced, own)
-                updated.append(part)
-                memories.append(own)
-            vector, memory = join(updated[::-1]), tuple(memories[::-1])
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+            flight, _ = yield from self.exchange(me, step, state.weights)
+            pieces = yield from self.settle(self.landings(me, flight, state.weights, state.memory))
+            state = yield from assembled(step.number + 1, pieces, state.weights, flight.origin)
         return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseSgdLazy(LayerwiseSgd):
+    """Layer-wise overlap in which whichever layer's average is there first is applied first.
+
+    x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l in the order of arrival, all before the next forward pass.
+    """
+
+    name = "layerwise-sgd-lazy"
+    source = "class MPIAsyncLazyParamsCPU of matex-org/caffe-intel, the code of PNNL (OpenReview rkFd2P5gl)"
+
+    @program
+    def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
+        """Lands all layers, in the order in which their means come."""
+        pieces: dict[int, Piece] = {}
+        while missing := [place for place in range(len(landings)) if place not in pieces]:
+            for found, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
+                pieces[missing[found]] = yield from land(landings[missing[found]])
+        return [pieces[place] for place in range(len(landings))]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A replica whose program has gone on before the step's means have landed: each layer is behind its handle."""
+
+    step: int
+    layers: tuple[Handle[Piece], ...]
+    """first layer first, as the forward pass asks for them"""
+    whole: Handle[Replica]
+
+
+@program
+def landed(step: int, layers: Sequence[Handle[Piece]], held: Weights, origin: Contribution) -> Program[Replica]:
+    """The replica after the step, once every layer has landed."""
+    pieces = [piece for _, piece in (yield from WaitFor(layers))]
+    return (yield from assembled(step, pieces, held, origin))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseSgdNextForward(Layerwise):
+    """Layer-wise overlap that reaches into the next step: a layer is waited for just before its own forward pass.
+
+    x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, each before layer l's next forward pass.
+    """
+
+    name = "layerwise-sgd-next-forward"
+    source = "PNNL (OpenReview rkFd2P5gl), read as the strictest form that its abstract allows; our inference"
+    guarantees = LayerwiseSgd.guarantees
+
+    @program
+    def worker(self, me: Me, state: Replica | Ahead) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            flight, _ = yield from self.exchange(me, step, state.layers if isinstance(state, Ahead) else state.weights)
+            before = yield from whole(state)  # is there: the forward pass has had every layer
+            layers = []
+            for landing in self.landings(me, flight, before.weights, before.memory):
+                layers.append((yield from Start(land(landing))))
+            rest = yield from Start(landed(step.number + 1, layers, before.weights, flight.origin))
+            state = Ahead(step.number + 1, tuple(reversed(layers)), rest)
+        return (yield from whole(state))
+
+
+@program
+def whole(state: Replica | Ahead) -> Program[Replica]:
+    """The replica, once it is complete."""
+    return (yield from Wait(state.whole)) if isinstance(state, Ahead) else state

@@ -58,6 +58,12 @@ RANGES: dict[str, Range] = {
     "elastic": NOT_NEGATIVE,
     "period": (lambda period: period >= 1, "a number of steps, 1 or more"),
     "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
+    "damping_base": (lambda base: base >= 1, "a number of 1 or more"),
+    "n": (lambda n: n >= 1, "a whole number, 1 or more"),
+    "k": (lambda k: k >= 1, "a whole number, 1 or more"),
+    "backups": (lambda backups: backups >= 0, "a number of workers, 0 or more"),
+    "compensation": NOT_NEGATIVE,
+    "square_decay": (lambda decay: 0 <= decay < 1, "a number from 0 to below 1"),
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
 

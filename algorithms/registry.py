@@ -5,17 +5,22 @@ from __future__ import annotations
 import difflib
 
 from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
+from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.bounded import Ssp
 from paceline.algorithms.chip import ChipPartitionedSgd
-from paceline.algorithms.delayed import Agd
+from paceline.algorithms.compensated import DcAsgd
+from paceline.algorithms.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
-from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
+from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.two_level import Hsgd
 
@@ -23,12 +28,12 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         *(SequentialSgd, SyncSgd),
-        *(AsyncSgd, HogwildSgd),
+        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, HogwildSgd, Softsync, Ssp, DbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, HogwildEasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
-        *(LayerwiseSgd, Agd),
+        *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(PostLocalSgd, DiLoCo),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, PostLocalSgd, DiLoCo, DcAsgd),
     )
 }
 

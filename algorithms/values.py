@@ -83,6 +83,15 @@ def length(vector: Any) -> int:
     return vector.count if isinstance(vector, Null) else len(vector)
 
 
+def root(squares: Any, epsilon: float = 0.0) -> Any:
+    """√(squares + ε), element by element.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    return squares if isinstance(squares, Null) else (squares + epsilon) ** 0.5
+
+
 def norm(vector: Any) -> float:
     """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
 
@@ -96,20 +105,6 @@ def norm(vector: Any) -> float:
     import torch
 
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
-
-
-def root(vector: V) -> V:
-    """The square root of each number.
-
-    >>> root(np.array([4.0, 9.0]))
-    array([2., 3.])
-    """
-    whole: Any = vector
-    if isinstance(whole, Null):
-        return vector
-    if isinstance(whole, np.ndarray):
-        return np.sqrt(whole)  # type: ignore[return-value]
-    return whole.sqrt()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +159,18 @@ class Layout:
 class Samples:
     """Names the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
 
-    The samples themselves follow from this and the seed alone, so every interpreter sees the same.
+    The samples themselves follow from this and the seed alone, so every interpreter sees the same. Where workers'
+    batches differ, `before` and `together` say how the global batch is cut.
     """
 
     worker: int
     workers: int
     index: int
     count: int
-    start: int | None = None
-    """where workers' batches are unequal: the place of its first sample among those of all workers' step `index`"""
-    total: int | None = None
-    """where workers' batches are unequal: samples of all workers' step `index` together"""
+    before: int | None = None
+    """samples of the same global batch that go to the workers before this one; None: `worker` times `count`"""
+    together: int | None = None
+    """samples of the global batch; None: `workers` times `count`"""
 
 
 @dataclass(frozen=True, slots=True)

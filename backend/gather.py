@@ -82,9 +82,7 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "warning":
                     trace.notes.setdefault("warnings", []).append(value)
                 case "late":
-                    late = max(late, value)
-                case _:
-                    pass  # "error": the launcher has read it
+                    late = max(late, value)  # and what is left is "error", which the launcher has read
         for _, source, lane in sorted(heard):
             trace.hear(me.rank, source, lane)
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))

@@ -26,8 +26,8 @@ from paceline.algorithms.errors import (
 from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.meeting import COLLECTIVES, Collective, Meetings, outcome
-from paceline.algorithms.operations import Handle, Op, Receive
-from paceline.algorithms.program import Lane
+from paceline.algorithms.operations import Handle, Op, Receive, Start
+from paceline.algorithms.program import Lane, Routine
 from paceline.algorithms.values import Rank
 from paceline.checking.cells import Cells
 from paceline.checking.mail import Mail
@@ -84,8 +84,12 @@ class Driver(ABC):
     def run(self, choose: Chooser = first) -> Trace:
         """Moves until everything is done; raises `DeadlockError` if nothing can move and a program has not ended."""
         self._begin()
-        while ready := self._ready():
-            self._make(choose(ready))
+        try:
+            while ready := self._ready():
+                self._make(choose(ready))
+        except BaseException:
+            self._abandon()
+            raise
         if any(task.promise is None for task in self._tasks):
             self._stuck()
         for promise in self._promises.values():
@@ -190,6 +194,12 @@ class Driver(ABC):
         if span := span_of(task, answer, self._steps[move.rank], self.now_s):
             self.trace.spans.append(span)
         self._advance(task, answer, failure)
+
+    def _abandon(self) -> None:
+        """Closes programs that were about to be started: nobody has forgotten them, the run has ended before."""
+        for task in self._tasks:
+            if isinstance(task.op, Start) and isinstance(task.op.what, Routine):
+                iter(task.op.what).close()
 
     def _stuck(self) -> None:
         lines = [line_of(task, self._steps[task.me.rank], self._promises, self._cells) for task in self._tasks]

@@ -172,6 +172,13 @@ def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
             yield f"update {version} is made of {len(rows)} gradients, promised {needed}"
 
 
+def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
+    """Read off the batches in force that the server's state holds; there are none before the first gradient."""
+    batches, total = trace.states[job.keeper].batches, job.batch * job.workers
+    if batches and sum(batches) != total:
+        yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
+
+
 def _by_version(trace: Trace) -> dict[int, list[Update]]:
     rows = defaultdict(list)
     for row in trace.updates:
@@ -205,6 +212,7 @@ CHECKS: dict[Guarantee, Check] = {
     Guarantee.ROUND_ROBIN: _round_robin,
     Guarantee.DISTINCT_WORKERS: _distinct_workers,
     Guarantee.FULL_UPDATES: _full_updates,
+    Guarantee.CONSTANT_TOTAL: _constant_total,
     Guarantee.CONSERVES_MESSAGES: _conserves_messages,
 }
 """what a record can show"""

@@ -140,7 +140,7 @@ BRIEF: dict[str, Method] = {
         HbsSgd(k1=1, k2=2),
         KAvg(k=2),
         Sasgd(period=2),
-        PostLocalSgd(switch=1, period=2),
+        PostLocalSgd(switch=2, period=2),
         DiLoCo(period=2),
         Agd(delay=2),
     )

@@ -1,13 +1,16 @@
-"""Which samples a step uses: a function of the seed and of (worker, workers, index, count), of nothing else.
+"""Which samples a step uses: a function of the seed and of what `Samples` says, of nothing else.
 
 Rules of this file:
 
 * Step number k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th
   part of it. So P workers with batch b see exactly what one worker with batch P b sees, in every interpreter and at
-  any pace. Where parts are unequal, samples say themselves where in the global batch they start, and how large it is.
+  any pace.
 * An epoch holds ⌊N / G⌋ global batches. Every epoch shuffles all N samples anew, so what does not fill a batch differs
   from epoch to epoch.
 * Nobody keeps a position: workers that are many steps apart ask for what they need.
+* Where batches differ, G is their sum, and worker r's part begins where those of the workers before it end. While the
+  cut stays the same, an epoch is covered exactly as with equal batches. A step taken after a change begins elsewhere in
+  its global batch than a step number k of other workers assumed: of that batch, samples may then come twice or never.
 """
 
 from __future__ import annotations
@@ -43,20 +46,11 @@ def positions(samples: Samples, *, population: int, seed: int) -> NDArray[np.int
     >>> bool((one == np.concatenate(two)).all())
     True
     """
-    if samples.total is None:
-        check(population, workers=samples.workers, count=samples.count)
-    else:
-        check(population, workers=1, count=samples.total)
-    start, together = _place(samples)
+    first, together = _cut(samples)
+    check(population, workers=samples.workers, count=-(-together // samples.workers))
     epoch, batch = divmod(samples.index, population // together)
-    start += batch * together
+    start = batch * together + first
     return _shuffled(population, seed, epoch)[start : start + samples.count]
-
-
-def _place(samples: Samples) -> tuple[int, int]:
-    """Where in the global batch the samples start, and how large it is."""
-    start = samples.worker * samples.count if samples.start is None else samples.start
-    return start, samples.workers * samples.count if samples.total is None else samples.total
 
 
 # A few epochs are kept, because asynchronous workers may stand on both sides of the end of one.
@@ -74,6 +68,15 @@ def stream_start(samples: Samples) -> int:
 
     >>> stream_start(Samples(worker=1, workers=2, index=10, count=4))
     84
+    >>> stream_start(Samples(worker=1, workers=2, index=10, count=2, before=6, together=8))
+    86
     """
-    start, together = _place(samples)
-    return samples.index * together + start
+    first, together = _cut(samples)
+    return samples.index * together + first
+
+
+def _cut(samples: Samples) -> tuple[int, int]:
+    """Where a worker's part of the global batch begins, and the size of the whole."""
+    before, together = samples.before, samples.together
+    first = samples.worker * samples.count if before is None else before
+    return first, samples.workers * samples.count if together is None else together

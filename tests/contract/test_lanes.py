@@ -15,6 +15,8 @@ from paceline.algorithms.operations import (
     Cancel,
     Cell,
     Handle,
+    LayerGradients,
+    Load,
     Lock,
     Now,
     Receive,
@@ -26,6 +28,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Group, Rank, Step
+from paceline.checking.replay import Recording, replay
 from tests.contract.cases import Case, Interpreter, answers, number, vector
 from tests.support import job_of
 
@@ -252,3 +255,37 @@ class LateTimeOut(Case):
 
 def test_waiting_for_a_time_out_is_no_deadlock(interpreter: Interpreter) -> None:
     assert answers(interpreter, LateTimeOut(), workers=1) == ["timed out"]
+
+
+@program
+def hears_one() -> Program[Any]:
+    message = yield from Start(Receive())
+    return (yield from Wait(message)).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listeners(Case):
+    """Sub-programs hear whoever comes, beside a gradient that comes by layers; the program is told which was first."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        if me.rank != ZERO:
+            return (yield from Send(ZERO, int(me.rank)))
+        parts = yield from LayerGradients(state.weights, (yield from Load(step.samples)))
+        lanes = []
+        for _ in range(2):
+            lanes.append((yield from Start(hears_one())))
+        never = yield from Start(Receive(ZERO))
+        early = yield from WaitFor([*lanes, never], "any")
+        yield from WaitFor(parts)
+        return early, (yield from Cancel(never)), (yield from WaitFor(lanes))
+
+
+def test_what_lanes_heard_and_were_told_is_replayed(interpreter: Interpreter) -> None:
+    """Every interpreter gives lanes the same names, so that a record of any of them can be followed."""
+    job = job_of(Listeners(), 3, steps=1)
+    recorded = interpreter(job)
+    assert {lane for (rank, _), lane in zip(recorded.heard, recorded.hearers, strict=True)} == {"/1.1", "/2.1"}
+    again = replay(job, Recording.of_run(recorded))
+    assert again.states[ZERO].memory == recorded.states[ZERO].memory
+    assert again.outcomes == recorded.outcomes

@@ -1,6 +1,7 @@
 """Whole traces with their times, compared literally: `pytest tests/golden --update-golden` writes them anew.
 
-Four unlike workers on two nodes, a star of 1000 bytes a second, two steps of each method on a bowl of four numbers.
+Four unlike workers on two nodes, a star of 1000 bytes a second, four steps of each method, or eight of its server, on a
+bowl of four numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def written(trace: Trace) -> str:
 def test_the_trace_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
     method = built(name)
     nodes = nodes_for(method)
-    job = job_of(method, nodes=nodes, steps=8 if method.has_server or method.independent else 2)
+    job = job_of(method, nodes=nodes, steps=8 if method.has_server or method.independent else 4)
     trace = simulate_job(job, TIMING, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from pytorch_optimizer import LARS
 
 from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.lars import Lars
+from paceline.algorithms.layerwise import LayerwiseSgd
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import AllReduce, Applied, Gradient, Load, Next
 from paceline.algorithms.program import Program, program
@@ -22,8 +24,13 @@ from paceline.algorithms.schedules import Polynomial
 from paceline.algorithms.values import Layer, Rank, Weights, join, norm
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
+from paceline.workloads import build
+from paceline.workloads.threads import torch_threads
 from tests.exact import applied
-from tests.support import Bowl, Vector, job_of
+from tests.support import Bowl, FixedTiming, Vector, job_of
 
 SEEDS = st.integers(0, 9999)
 RATES = st.floats(1e-3, 30)
@@ -259,3 +266,38 @@ def test_what_the_codes_differ_in() -> None:
     assert [published, first, damped, guarded] == pytest.approx([0.01 / 3, 0.005, 0.0005, 0.0025])
     clip = Lars(policy="clip")
     assert [rate * clip.share(0.005, rate) for rate in (0.0, 0.001, 0.1)] == pytest.approx([0.0, 0.001, 0.005])
+
+
+# --- in methods ------------------------------------------------------------------------------------------------------
+
+
+def test_layer_by_layer_it_takes_the_same_steps() -> None:
+    """Each layer's own chain, which sees that layer alone, does what one chain for all of them does."""
+    options: Any = {
+        "rate": 5.0,
+        "momentum": 0.9,
+        "nesterov": True,
+        "weight_decay": 0.1,
+        "lars": Lars(),
+        "schedule": Polynomial(total=9, warm_up=2),
+    }
+    ends = [
+        AnyOrder(job_of(method(**options), 3, steps=6, learner=Uphill())).run().weights
+        for method in (SyncSgd, LayerwiseSgd)
+    ]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert not np.array_equal(ends[0], np.ones(4))
+
+
+@pytest.mark.parametrize("rate", [1.0, 3.0, 10.0])
+def test_it_learns(rate: float) -> None:
+    """Digits, four workers, 20 epochs, with the settings of docs/rules.md (97.5 % with the middle rate)."""
+    learner = build("digits-mlp", seed=1)
+    method = SyncSgd(rate=rate, momentum=0.9, weight_decay=5e-4, lars=Lars())
+    nodes = [[Rank(rank)] for rank in range(4)]
+    job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
+    with torch_threads(1):
+        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
+    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
+    assert accuracy is not None
+    assert accuracy > 0.94

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.delayed import Agd
+from paceline.algorithms.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.layerwise import LayerwiseSgdNextForward
 from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
@@ -21,7 +22,8 @@ from tests.support import job_of, nodes_for
 
 STEPS = 12
 CASES: list[Method] = [method() for method in METHODS.values() if method().deterministic]
-CASES += [Agd(delay=3, momentum=0.5), HbsSgd(k1=1, k2=3, momentum=0.5)]
+CASES += [Agd(delay=3, momentum=0.5), LayerwiseAgd(delay=3, momentum=0.5), HbsSgd(k1=1, k2=3, momentum=0.5)]
+CASES += [LayerwiseSgdNextForward(momentum=0.5)]
 
 
 @pytest.mark.parametrize("method", CASES, ids=repr)

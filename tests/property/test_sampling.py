@@ -1,12 +1,12 @@
 """Sampling: however many workers share a global batch, together they see what one would."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.algorithms.values import Samples
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
-from paceline.workloads.sampling import positions
+from paceline.workloads.sampling import positions, stream_start
 
 SEEDS = st.integers(0, 2**32 - 1)
 WORKERS = st.integers(1, 8)
@@ -37,6 +37,39 @@ def test_no_sample_comes_twice_in_an_epoch(seed: int, workers: int, count: int, 
     ]
     assert len(set(seen)) == len(seen) == batches * workers * count
     assert set(seen) <= set(range(population))
+
+
+@given(seed=SEEDS, counts=st.lists(COUNTS, min_size=1, max_size=6), epoch=st.integers(0, 20), spare=st.integers(0, 40))
+def test_unlike_batches_cut_a_global_batch_as_exactly(seed: int, counts: list[int], epoch: int, spare: int) -> None:
+    """While the cut stays the same: together workers see what one would see, each sample of an epoch once at most."""
+    whole, workers = sum(counts), len(counts)
+    population = whole + spare
+    # a batch per worker of whole / workers, rounded up, must fit an epoch: that is how the scenario gave it
+    assume(-(-whole // workers) * workers <= population)
+    batches = population // whole
+    seen: list[int] = []
+    for index in range(epoch * batches, (epoch + 1) * batches):
+        parts = [
+            Samples(rank, workers, index, count, before=sum(counts[:rank]), together=whole)
+            for rank, count in enumerate(counts)
+        ]
+        places = [place for part in parts for place in positions(part, population=population, seed=seed).tolist()]
+        assert places == of_one_step(index, workers=1, count=whole, population=population, seed=seed)
+        firsts = [stream_start(part) for part in parts]
+        assert firsts == [index * whole + sum(counts[:rank]) for rank in range(workers)]
+        seen += places
+    assert len(set(seen)) == len(seen) == batches * whole
+
+
+@given(seed=SEEDS, workers=WORKERS, count=COUNTS, rank=st.integers(0, 7), index=st.integers(0, 99))
+def test_an_equal_cut_is_none(seed: int, workers: int, count: int, rank: int, index: int) -> None:
+    rank %= workers
+    plain = Samples(rank, workers, index, count)
+    cut = Samples(rank, workers, index, count, before=rank * count, together=workers * count)
+    population = workers * count + 3
+    one, other = (positions(samples, population=population, seed=seed) for samples in (plain, cut))
+    np.testing.assert_array_equal(one, other)
+    assert stream_start(plain) == stream_start(cut)
 
 
 @given(seed=SEEDS)

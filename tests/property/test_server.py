@@ -1,81 +1,212 @@
-"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves.
+"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves, and what they must kill.
 
-Number 25 is in closed_form/test_simulator_waiting.
+Numbers 20, 21 and 23 are in test_server_weights, 25, 27 and 28 in closed_form/test_simulator_waiting, 26 in
+closed_form/test_softsync_published, those on time in closed_form/test_partial_waiting. The mutations are methods with
+one mistake each.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from fractions import Fraction
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.server import AsyncSgd, Push, Stop
-from paceline.algorithms.values import Rank
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.ledger import Update
+from paceline.algorithms.method import Me
+from paceline.algorithms.operations import Applied, Receive, Send
+from paceline.algorithms.partial import BackupWorkers, KAsync, KSync
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.server import AsyncSgd, Push, Softsync, Stop
+from paceline.algorithms.values import Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
+from paceline.checking.reentry import run_in_parts
+from paceline.checking.replay import Recording, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
-from tests.exact import ExactBowl
+from tests.servers import CREWS, FINDING, ORDERS, SERVERS, Make, exact_run, exactly
 from tests.support import FixedTiming, job_of
 
-WORKERS, STEPS = st.integers(1, 4), st.integers(0, 10)
+WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
+EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
 
 
-def exact_run(choose: Chooser, workers: int, steps: int) -> AnyOrder:
-    method: Any = AsyncSgd(rate=Fraction(1, 10))  # type: ignore[arg-type]
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
-    run.run(choose)
-    return run
+def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
+    """The rows of each update."""
+    found: dict[int, list[Update]] = defaultdict(list)
+    for row in rows:
+        found[row.version_applied].append(row)
+    return found
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_messages_are_conserved_and_versions_rise_by_1(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 19: at the end nothing is in flight, so what was sent is applied or was dropped by the stopped server."""
-    run = exact_run(drawn(data), workers, steps)
-    sent = Counter(e.move.rank for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push))
-    goodbyes = [e.op.to for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Stop)]
-    applied = Counter(row.rank for row in run.trace.updates)
+# --- number 19: messages ---------------------------------------------------------------------------------------------
+
+
+def check_messages(run: AnyOrder, steps: int) -> None:
+    """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
+    method, workers = run.job.method, run.job.workers
+    sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
+    assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
+    goodbyes = [op.to for op in sends if isinstance(op.value, Stop) and op.to != workers]
     assert sorted(goodbyes) == list(range(workers))
-    assert sent == applied + Counter(goodbyes)
-    assert [row.version_applied for row in run.trace.updates] == list(range(steps))
+    rows, version, kept = Counter((row.rank, row.step) for row in run.trace.updates), 0, 0
+    for entry in run.log:
+        version += entry.move.rank == workers and isinstance(entry.op, Applied)
+        if entry.move.rank == workers and isinstance(entry.op, Receive) and isinstance(entry.answer.value, Push):
+            origin = entry.answer.value.origin
+            late = version == steps or (origin.version < version and Guarantee.SYNCHRONOUS in method.guarantees)
+            kept += rows[origin.rank, origin.step]
+            assert rows[origin.rank, origin.step] == (not late), "a push is lost, or applied twice, or too late"
+    assert kept == len(run.trace.updates)
+    assert version == steps
+
+
+def check_updates(run: AnyOrder, steps: int) -> None:
+    """Versions rise by 1, no lag is negative, and the guarantees on updates hold that the method declares."""
+    method, updates = run.job.method, by_version(run.trace.updates)
+    size = method.samples_per_step(run.job.batch, run.job.workers) // run.job.batch
+    assert list(updates) == list(range(steps))
     assert all(row.staleness == row.version_applied - row.version_read >= 0 for row in run.trace.updates)
+    assert Guarantee.FULL_UPDATES in method.guarantees
+    assert {len(rows) for rows in updates.values()} <= {size}, "an update is not full"
+    if Guarantee.DISTINCT_WORKERS in method.guarantees:
+        assert {len({row.rank for row in rows}) for rows in updates.values()} <= {size}, "a worker is in it twice"
+    if Guarantee.SYNCHRONOUS in method.guarantees:
+        assert {row.staleness for row in run.trace.updates} <= {0}, "a gradient is stale"
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_the_servers_weights_are_the_start_less_what_was_applied(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 20, exactly: recomputed from the pushes in the order in which the server took them."""
-    run = exact_run(drawn(data), workers, steps)
-    heard = [e.answer.value for e in run.log if isinstance(e.op, Receive) and e.move.rank == Rank(workers)]
-    expected = ExactBowl().initial()
-    for push in heard[:steps]:
-        expected = expected - Fraction(1, 10) * push.vector
-    assert (run.trace.weights == expected).all()
+def check_conservation(make: Make) -> None:
+    """Number 19 and the declared guarantees, in random orders and with one worker starved."""
+
+    @settings(FINDING, max_examples=30)
+    @given(order=ORDERS, crew=CREWS, steps=STEPS)
+    def conserved(order: Chooser, crew: tuple[int, int], steps: int) -> None:
+        run = exact_run(make(*crew), order, crew[0], steps)
+        check_messages(run, steps)
+        check_updates(run, steps)
+
+    conserved()
 
 
-@given(data=st.data(), steps=STEPS)
-def test_one_worker_has_no_lag(data: st.DataObject, steps: int) -> None:
-    """Number 22: push, then pull."""
-    assert {row.staleness for row in exact_run(drawn(data), 1, steps).trace.updates} <= {0}
+@EVERY_SERVER
+def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
+    """Number 19, for every method of the family."""
+    check_conservation(SERVERS[name])
 
 
-@given(data=st.data(), workers=WORKERS, steps=STEPS)
-def test_lags_and_unfinished_rounds_are_all_other_updates(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 24, the identity behind the law: each worker sees all updates of others, in its lags or after its last.
+@given(data=st.data(), name=st.sampled_from(list(SERVERS)), crew=CREWS, steps=st.integers(0, 3))
+def test_messages_are_conserved_in_orders_that_shrink(
+    data: st.DataObject, name: str, crew: tuple[int, int], steps: int
+) -> None:
+    """Number 19 once more, move by move, so that a failure tells a short story."""
+    run = exact_run(SERVERS[name](*crew), drawn(data), crew[0], steps)
+    check_messages(run, steps)
+    check_updates(run, steps)
 
-    Σ lag + Σ_i (updates after the last of i) = (λ − 1) · updates, in any order: the mean lag is λ − 1 but for the ends.
+
+@dataclass(frozen=True, kw_only=True)
+class LeavesAtOnce(KSync):
+    """Says goodbye and does not hear the others out."""
+
+    @program
+    def farewell(self, me: Me) -> Program[None]:
+        for worker in me.workers:
+            yield from Send(worker, Stop())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OncePerWorker(Softsync):
+    """Of a worker that is in an update twice, only the last gradient is kept."""
+
+    @program
+    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, weights)
+        return list({push.origin.rank: push for push in taken}.values()), waiting
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersAtOnce(KAsync):
+    """Who is in the update goes on at once."""
+
+    prompt: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakesStaleOnes(BackupWorkers):
+    """The first R gradients, of whatever version."""
+
+    fresh: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropsFreshOnes(BackupWorkers):
+    """R at the most, yet one of two gradients of a worker is thrown away."""
+
+    @program
+    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        message = yield from Receive()
+        yield from Send(message.source, weights)
+        return (yield from super().collect(me, weights))
+
+
+@pytest.mark.parametrize(
+    ("make", "mistake"),
+    [
+        (exactly(LeavesAtOnce, k=lambda _, number: number), "never heard"),
+        (exactly(OncePerWorker), "lost"),
+        (exactly(AnswersAtOnce, k=lambda _, number: number), "twice"),
+        (exactly(TakesStaleOnes, backups=lambda _, number: number - 1), "too late"),
+        (exactly(DropsFreshOnes, backups=lambda _, number: number - 1), "lost"),
+    ],
+    ids=["leaves at once", "once per worker", "answers at once", "takes stale ones", "drops fresh ones"],
+)
+def test_the_mutations_are_killed(make: Make, mistake: str) -> None:
+    """Number 19 and the guarantees fail on each of the mutations that docs/invariants.md names."""
+    with pytest.raises(AssertionError, match=mistake):
+        check_conservation(make)
+
+
+# --- numbers 22 and 24: lags are a matter of counting ----------------------------------------------------------------
+
+
+@EVERY_SERVER
+def test_one_worker_has_no_lag(name: str) -> None:
+    """Number 22: push, then pull. Where an update takes two gradients, both are of the weights that it changes."""
+    run = exact_run(SERVERS[name](1, 1), Shuffled(0), 1, 6)
+    assert {row.staleness for row in run.trace.updates} == {0}
+
+
+def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
+    """The version that each worker pulled after its last gradient that was applied."""
+    completers = {id(rows[-1]) for rows in by_version(rows).values()}
+    return {row.rank: row.version_applied + (waits or id(row) in completers) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-batch-async", "k-async"])
+@given(order=ORDERS, crew=CREWS, steps=st.integers(0, 12))
+def test_lags_and_unfinished_rounds_are_all_other_updates(
+    name: str, order: Chooser, crew: tuple[int, int], steps: int
+) -> None:
+    """Number 24, the identity behind the law: each worker sees all updates, in its lags or after its last pull.
+
+    Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
+    = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
     """
-    rows = exact_run(drawn(data), workers, steps).trace.updates
-    last = {row.rank: row.version_applied + 1 for row in rows}
+    workers, method = crew[0], SERVERS[name](*crew)
+    rows = exact_run(method, order, workers, steps).trace.updates
+    last = pulled_last(rows, waits=not method.prompt)
     after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
-    assert sum(row.staleness for row in rows) + after == (workers - 1) * steps
+    own = 1 if method.prompt else method.needed(workers)
+    assert sum(row.staleness for row in rows) + after == (workers - own) * steps
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -100,9 +231,37 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
     assert 0 <= (workers - 1) - np.mean(lags) <= 4 * workers * (workers - 1) / updates
 
 
+# --- stopping, and orders --------------------------------------------------------------------------------------------
+
+
+@EVERY_SERVER
+@settings(max_examples=20)
+@given(seed=st.integers(0, 999), crew=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
+def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, crew: tuple[int, int], stops: set[int]) -> None:
+    """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
+    job = job_of(SERVERS[name](*crew), crew[0], steps=6)
+    rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
+    assert list(by_version(rows)) == list(range(6))
+    assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
+    assert all(u.staleness >= 0 for u in rows)
+
+
+@EVERY_SERVER
+@settings(max_examples=10)
+@given(order=ORDERS, crew=CREWS)
+def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, crew: tuple[int, int]) -> None:
+    """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
+    run = exact_run(SERVERS[name](*crew), order, crew[0], 4)
+    again = replay(run.job, Recording.of_run(run.trace))
+    assert (again.weights == run.trace.weights).all()
+    assert [(u.rank, u.step, u.staleness) for u in again.updates] == [
+        (u.rank, u.step, u.staleness) for u in run.trace.updates
+    ]
+
+
 def test_a_starved_worker_is_never_heard() -> None:
     """Guards the laws above: orders really differ, from fair to as unfair as can be."""
-    starved = exact_run(Adversary(Rank(0)), 3, 30).trace.updates
-    fair = exact_run(Shuffled(0), 3, 30).trace.updates
+    starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
+    fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
     assert Rank(0) not in {row.rank for row in starved}
     assert Rank(0) in {row.rank for row in fair}

@@ -11,18 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.layerwise import LayerwiseSgd
+from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.workloads import build
 from tests.exact import applied
-from tests.support import Bowl, job_of
+from tests.support import job_of
 
-LAG_FREE: list[Method] = [find("sync-sgd")(), find("layerwise-sgd")(), find("agd")(delay=0)]  # type: ignore[call-arg]
+LAYERWISE = [LayerwiseSgd(), LayerwiseSgdLazy(), LayerwiseSgdNextForward()]
+LAG_FREE: list[Method] = [find("sync-sgd")(), *LAYERWISE, Agd(delay=0), LayerwiseAgd(delay=0)]
 
 
 @pytest.mark.parametrize("method", LAG_FREE, ids=lambda method: method.name)
@@ -55,16 +56,3 @@ def test_workers_with_small_batches_are_one_worker_with_the_union(
     found, expected = AnyOrder(many).run(drawn(data)).weights, AnyOrder(one).run().weights
     assert not np.array_equal(expected, learner.initial())
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
-@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 4), size=st.sampled_from([2, 6]))
-def test_layer_by_layer_is_the_same_in_value(
-    momentum: float, data: st.DataObject, workers: int, steps: int, size: int
-) -> None:
-    """Number 36, bit for bit: each element is summed in the same order either way."""
-    layered, flat = (
-        AnyOrder(job_of(method(momentum=momentum), workers, steps=steps, learner=Bowl(size=size)))
-        for method in (LayerwiseSgd, SyncSgd)
-    )
-    np.testing.assert_array_equal(layered.run(drawn(data)).weights, flat.run().weights)

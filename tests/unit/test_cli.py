@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.algorithms.errors import RunFailed
+from paceline.algorithms.method import Descent
 from paceline.cli.app import app
 from paceline.records import Run, RunsFailed
 from tests.made_up import run
@@ -238,7 +239,8 @@ def test_list(kind: str) -> None:
 
 def test_list_algorithms_says_their_hyperparameters() -> None:
     items = {item["name"]: item for item in json.loads(call("list", "algorithms", "--json").stdout)["items"]}
-    assert items["agd"]["hyperparameters"] == {"delay": 1, "rate": 0.1, "momentum": 0.0}
+    shared = {field.name: field.default for field in dataclasses.fields(Descent)}
+    assert items["agd"]["hyperparameters"] == {"delay": 1, **shared}
     assert "exact-delay" in items["agd"]["guarantees"]
 
 

@@ -122,15 +122,16 @@ def test_the_shared_hyperparameters_are_those_of_descent() -> None:
 
 @EVERY_METHOD
 def test_the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
-    """What eight further steps of four workers on two nodes add to a simulated run, whatever its ends cost.
+    """What 24 further steps of four workers on two nodes add to a simulated run, whatever its ends cost.
 
-    A formula may use P workers, S of them on each of N nodes, n bytes of weights, and the hyper-parameters.
+    A step is as many gradients that count as there are workers; 24 of them are whole updates of two, three or four
+    gradients. A formula may use P workers, S of them on each of N nodes, n bytes of weights, and the hyper-parameters.
     """
     method = METHODS[name]()
     nodes = nodes_for(method)
     workers = 1 if method.alone else sum(map(len, nodes))
     sent = []
-    for steps in (8, 16):
+    for steps in (24, 48):
         together = method.has_server or method.independent  # the keeper's steps are then those of all workers
         keepers = steps * workers * 8 // method.samples_per_step(8, workers) if together else steps
         job = job_of(method, steps=keepers, nodes=nodes)
@@ -140,7 +141,7 @@ def test_the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
     assert formula is not None
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     values |= {"P": workers, "S": len(nodes[0]), "N": len(nodes), "n": job.learner.initial().nbytes}
-    assert eval(formula[1], {"__builtins__": {}}, values) == (sent[1] - sent[0]) / 8
+    assert eval(formula[1], {"__builtins__": {}}, values) == (sent[1] - sent[0]) / 24
 
 
 # --- the guide -------------------------------------------------------------------------------------------------------

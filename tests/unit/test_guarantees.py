@@ -69,6 +69,11 @@ def move_the_weights(trace: Trace) -> None:
     trace.weights = trace.weights + 1e-9
 
 
+def cut_a_batch(trace: Trace) -> None:
+    state = trace.states[SERVER]
+    trace.states[SERVER] = replace(state, batches=(*state.batches[1:], 1))
+
+
 SYNC, ASYNC, HBS = METHODS["sync-sgd"](), METHODS["async-sgd"](), HbsSgd(k1=2, k2=4)
 CASES: dict[Guarantee, tuple[Method, int, Callable[[Trace], None], str]] = {
     Guarantee.DETERMINISTIC: (SYNC, 6, move_the_weights, "more than rounding explains"),
@@ -82,6 +87,7 @@ CASES: dict[Guarantee, tuple[Method, int, Callable[[Trace], None], str]] = {
     Guarantee.ROUND_ROBIN: (METHODS["easgd"](), 8, row(rank=0), "exchange 7 was rank 0's, and the turn rank 3's"),
     Guarantee.DISTINCT_WORKERS: (SYNC, 3, row(rank=0), "update 2 has several gradients of rank 0"),
     Guarantee.FULL_UPDATES: (SYNC, 3, row(version_applied=9), "update 9 is made of 1 gradients, promised 4"),
+    Guarantee.CONSTANT_TOTAL: (METHODS["dbs-sgd"](), 12, cut_a_batch, "make 25, promised 32"),
     Guarantee.CONSERVES_MESSAGES: (ASYNC, 12, lose_a_push, "of which"),
 }
 

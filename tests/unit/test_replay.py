@@ -14,7 +14,7 @@ from paceline.algorithms import find
 from paceline.algorithms.errors import TimedOut
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Access, Cancel, Cell, Now, Receive, Send, Start, WaitFor
+from paceline.algorithms.operations import Access, Cancel, Cell, Now, Receive, Send, Start
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
@@ -221,26 +221,3 @@ def test_a_cancelled_sub_program_is_refused() -> None:
     assert recorded.outcomes == {(ZERO, ""): [True]}
     with pytest.raises(ReplayError, match="cancels a sub-program; how far it had come is not in the record"):
         replay(job_of(GivesUpALane(), 1, steps=1), Recording.of_run(recorded))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listeners(Case):
-    """Two sub-programs hear whoever comes; the program is told which was first."""
-
-    @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
-        if me.rank != ZERO:
-            return (yield from Send(ZERO, me.rank))
-        lanes = []
-        for _ in range(2):
-            lanes.append((yield from Start(listening())))
-        early = yield from WaitFor(lanes, 1)
-        return early, (yield from WaitFor(lanes))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_what_sub_programs_hear_is_replayed(seed: int) -> None:
-    job = job_of(Listeners(), 3, steps=1)
-    recorded = AnyOrder(job).run(Shuffled(seed))
-    again = replay(job, Recording.of_run(recorded))
-    assert again.states[ZERO].memory == recorded.states[ZERO].memory

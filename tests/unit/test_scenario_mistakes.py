@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from paceline.algorithms import find
 from paceline.scenarios import SHIPPED, ScenarioError, load
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
@@ -132,9 +134,10 @@ def test_all_at_once() -> None:
 
 
 def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
+    known = [field.name for field in dataclasses.fields(find("sync-sgd"))]
     assert changed("cluster.spread.law=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
         "cluster.spread.law: unknown law 'lognormal' (did you mean lognorm?)",
-        "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has rate, momentum",
+        "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has " + ", ".join(known),
     ]
 
 

@@ -1,0 +1,178 @@
+"""Dynamic batch sizes: each worker of a parameter server gets the batch that its speed can do in everybody's time.
+
+Rules of this file:
+
+* A worker measures its own gradients with `Now`, which is recorded: a replay shares out the batch as the run did.
+* The batches in force are `batches` of the server's state. Their sum is the total, always; a worker hears of its own
+  with its next answer, so one batch computed meanwhile may still be of the old size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from paceline.algorithms.apportion import Estimate, apportion, change
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Descent, Me, Notion
+from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Work
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.values import Contribution, Rank, Samples, Vector, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A worker's gradient, where it comes from, how long it took, and what batch everybody has by default."""
+
+    vector: Any
+    origin: Contribution
+    seconds: float
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A worker's part of the global batch, as `Samples` has it."""
+
+    count: int
+    before: int
+    together: int
+
+    def of(self, samples: Samples) -> Samples:
+        """These samples, cut anew."""
+        return replace(samples, count=self.count, before=self.before, together=self.together)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The server's answer: new weights, and the worker's part from now on."""
+
+    weights: Weights
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Portioned:
+    """A worker; `part` is None until it has heard of one."""
+
+    step: int
+    weights: Weights
+    memory: Any = None
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The server: `batches` are those in force, in worker order; empty until the first gradient has come."""
+
+    step: int
+    weights: Weights
+    memory: Any = None
+    batches: tuple[int, ...] = ()
+    estimates: tuple[Estimate | None, ...] = ()
+
+    def part(self, rank: Rank) -> Part:
+        """A worker's part of the global batch."""
+        return Part(self.batches[rank], sum(self.batches[:rank]), sum(self.batches))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DbsSgd(Descent):
+    """Asynchronous SGD in which each worker's batch follows its speed, so that all take about the same time for one.
+
+    server, on push g of b_i samples from i:  x ← x − η (b_i P / B) g;  version ← version + 1;  reply x, b_i
+    now and then:                             b_i ← v_i (T − o_i), rounded, with T from Σ b_i = B
+
+    B is P times the scenario's batch per worker; all begin with that. A worker sends the seconds that its gradient
+    took, without any waiting; the server fits t = o + b / v to them, node by node. Wherever the fit is wrong, shares
+    that no longer change are still right: they make the measured times equal, whatever o and v each is put down to.
+    """
+
+    name = "dbs-sgd"
+    notion = Notion.VERSION_LAG
+    source = "Ji et al., J. Comp. R&D 56(11), 2019, from its abstract; formulas: see the page"
+    guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES})
+    has_server: ClassVar[bool] = True
+
+    interval: int = 32
+    """updates between two looks at the batches; provenance: ours, the paper's interval was not found"""
+    smoothing: float = 0.2
+    """what a new measurement counts for in a node's means, from above 0 to 1; provenance: ours"""
+    dead_band: float = 0.1
+    """batches stay as they are if nobody's would change by more than this share; provenance: ours, OmniLearn's code
+    has 0.2"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        expected = {
+            "interval": (self.interval >= 1, "a number of updates, 1 or more"),
+            "smoothing": (0 < self.smoothing <= 1, "a number above 0 and up to 1"),
+            "dead_band": (self.dead_band >= 0, "a number of 0 or more"),
+        }
+        return super().problems(nodes) + [
+            f"{name}: found {getattr(self, name)!r}, expected {what}"
+            for name, (fits, what) in expected.items()
+            if not fits
+        ]
+
+    def begin(self, me: Me, vector: Vector) -> Portioned | Balance:
+        kind = Balance if me.role == "server" else Portioned
+        return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Portioned) -> Program[Portioned]:
+        server = server_of(me)
+        while step := (yield from Next(state)):
+            batch = yield from Load(state.part.of(step.samples) if state.part else step.samples)
+            begun_s = yield from Now()
+            gradient = yield from Gradient(state.weights, batch)
+            seconds = (yield from Now()) - begun_s
+            yield from Send(server, Timed(gradient.vector, gradient.contribution(), seconds, step.samples.count))
+            reply = (yield from Receive(server)).value
+            if isinstance(reply, Stop):
+                return state
+            state = Portioned(step.number + 1, reply.weights, state.memory, reply.part)
+        return state
+
+    @program
+    def server(self, me: Me, state: Balance) -> Program[Balance]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            message = yield from Receive()
+            push: Timed = message.value
+            gradient = self.weight(push) * push.vector
+            yield from Work("update", gradient.nbytes, where="host")
+            vector, memory = rule.update(state.weights.vector, gradient, state.memory)
+            version = yield from Applied(Weights(vector, state.weights.version), [push.origin])
+            batches = state.batches or (push.base,) * len(me.workers)
+            estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
+            if (step.number + 1) % self.interval == 0:
+                batches = self.shared_out(batches, estimates)
+            state = Balance(step.number + 1, Weights(vector, version), memory, batches, estimates)
+            yield from Send(message.source, Portion(state.weights, state.part(message.source)))
+        for _ in me.workers:  # each has one push under way; it is dropped, and its sender goes home
+            message = yield from Receive()
+            yield from Send(message.source, Stop())
+        return state
+
+    def weight(self, push: Timed) -> float:
+        """b_i P / B: each sample counts the same, whoever computed it, and an epoch as much as with equal batches."""
+        return push.origin.samples / push.base
+
+    def measured(self, estimates: tuple[Estimate | None, ...], rank: Rank, push: Timed) -> tuple[Estimate | None, ...]:
+        """With what a push says of its sender; a clock that has not moved says nothing."""
+        if push.seconds <= 0:
+            return estimates
+        before, batch = estimates[rank], push.origin.samples
+        now = before.seen(batch, push.seconds, self.smoothing) if before else Estimate(batch, push.seconds)
+        return (*estimates[:rank], now, *estimates[rank + 1 :])
+
+    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+        """The batches by what is known now; the same as before if somebody is unknown, or if little would change."""
+        known = [estimate for estimate in estimates if estimate is not None]
+        if len(known) < len(batches):
+            return batches
+        speeds, overheads = [one.speed for one in known], [one.overhead for one in known]
+        wanted = apportion(sum(batches), speeds, overheads)
+        return wanted if change(batches, wanted) > self.dead_band else batches

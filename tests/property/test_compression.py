@@ -1,0 +1,370 @@
+"""Compression with error feedback: nothing is lost, what travels is smaller, and everything is enough to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.compression import (
+    Compression,
+    PowerSgd,
+    Sparse,
+    TopK,
+    beginning,
+    compressed,
+    decompressed,
+)
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.server import AsyncSgd, Push, Stop, server_of
+from paceline.algorithms.values import Layer, Null, Rank, Samples, Weights, join, nbytes, norm
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Shuffled
+from paceline.checking.reentry import run_in_parts
+from paceline.checking.strategies import drawn
+from paceline.records.tables import assemble
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
+from paceline.workloads import build
+from paceline.workloads.threads import torch_threads
+from tests.exact import ExactBowl, fractions
+from tests.support import FixedTiming, job_of
+
+SEEDS = st.integers(0, 9999)
+LAYERS = [Layer("first", 0, 132), Layer("second", 132, 162)]  # 12 by 11, and 6 by 5
+BOTH: list[Compression] = [TopK(share=0.1), PowerSgd(rank=2)]
+EITHER = pytest.mark.parametrize("compression", BOTH, ids=lambda compression: compression.kind)
+
+
+def numbers(seed: int, count: int = 162) -> Any:
+    return np.random.default_rng(seed).standard_normal(count)
+
+
+def sent_bytes(job: Job) -> int:
+    """By all ranks in a simulated run."""
+    with torch_threads(1):
+        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
+    return int(assemble(trace, population=64).spans["bytes"].sum())
+
+
+# --- error feedback --------------------------------------------------------------------------------------------------
+
+
+@given(
+    share=st.floats(0.01, 1),
+    gradients=st.lists(st.lists(st.fractions(-9, 9, max_denominator=9), min_size=7, max_size=7), max_size=6),
+)
+def test_what_was_sent_and_what_is_kept_are_what_came_in(share: float, gradients: list[list[Fraction]]) -> None:
+    """Exactly, in fractions."""
+    compression, came, sent = TopK(share=share), fractions([0] * 7), fractions([0] * 7)
+    kept = compression.begin(came, [])
+    for gradient in map(fractions, gradients):
+        message, kept = compression.compress(gradient, kept)
+        came, sent = came + gradient, sent + decompressed(message)
+    assert (sent + kept == came).all()
+
+
+@given(seed=SEEDS, steps=st.integers(1, 6), rank=st.integers(1, 4))
+def test_power_sgd_loses_nothing_either(seed: int, steps: int, rank: int) -> None:
+    """In float64, to the roundings of a few sums."""
+    compression, came, sent = PowerSgd(rank=rank), np.zeros(162), np.zeros(162)
+    memory = compression.begin(came, LAYERS)
+    for step in range(steps):
+        message, memory = compression.compress(numbers(seed + step), memory)
+        came, sent = came + numbers(seed + step), sent + decompressed(message)
+    np.testing.assert_allclose(sent + memory.kept, came, rtol=0, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Told(ExactBowl):
+    """Gradients that depend on the samples alone, so that a test can add them up."""
+
+    size: int = 6
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        return data, 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetting(TopK):
+    """The mistake: what is left out is dropped."""
+
+    def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
+        message, _ = super().compress(vector, kept)
+        return message, kept
+
+
+def check_the_average(compression: Callable[..., Compression]) -> None:
+    """The property: what all replicas have moved by, and what the members keep back, are the mean gradients."""
+
+    @settings(database=None, phases=[Phase.generate])
+    @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 5), share=st.sampled_from([0.2, 0.4, 1.0]))
+    def conserved(data: st.DataObject, workers: int, steps: int, share: float) -> None:
+        method: Any = SyncSgd
+        learner = Told()
+        job = job_of(
+            method(rate=Fraction(1), compression=compression(share=share)), workers, steps=steps, learner=learner
+        )
+        states = list(AnyOrder(job).run(drawn(data)).states.values())
+        came = fractions([0] * 6)
+        for step in range(steps):
+            for me in job.team:
+                came = came + learner.load(job.samples(me, step))
+        for state in states:
+            assert (state.weights.vector == states[0].weights.vector).all()
+        moved = learner.initial() - states[0].weights.vector
+        assert (workers * moved + sum(state.kept for state in states) == came).all(), "something was lost"
+
+    conserved()
+
+
+def test_an_average_loses_nothing() -> None:
+    check_the_average(TopK)
+
+
+def test_without_memory_it_does() -> None:
+    with pytest.raises(AssertionError, match="something was lost"):
+        check_the_average(Forgetting)
+
+
+@dataclass(frozen=True)
+class ToldInFloats(Told):
+    """The same in float64, for matrices that are to be factored."""
+
+    def initial(self) -> Any:
+        return np.zeros(self.size)
+
+    def load(self, samples: Samples) -> Any:
+        return super().load(samples).astype(float)
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 5), rank=st.integers(1, 2))
+def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, steps: int, rank: int) -> None:
+    """To rounding. With as many columns as the matrix has rows, here 2, no member keeps anything back, however unlike
+    the members are: their own matrices are projected, not the mean."""
+    learner = ToldInFloats(size=5)
+    method = SyncSgd(rate=1.0, compression=PowerSgd(rank=rank))
+    job = job_of(method, workers, steps=steps, learner=learner)
+    states = list(AnyOrder(job).run(drawn(data)).states.values())
+    came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
+    kept = [state.kept.kept for state in states]
+    np.testing.assert_allclose(sum(kept) - workers * states[0].weights.vector, came, rtol=0, atol=1e-11)
+    if rank == 2:
+        np.testing.assert_allclose(kept, np.zeros((workers, 5)), rtol=0, atol=1e-11)
+
+
+# --- how near a message comes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [TopK(share=1.0), PowerSgd(rank=11)], ids=lambda compression: compression.kind)
+@given(seed=SEEDS)
+def test_everything_is_the_identity(compression: Compression, seed: int) -> None:
+    """A share of 1, and the full rank of both layers; the latter to rounding."""
+    memory = compression.begin(np.zeros(162), LAYERS)
+    for step in range(3):
+        message, memory = compression.compress(numbers(seed + step), memory)
+        np.testing.assert_allclose(decompressed(message), numbers(seed + step), rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, rank=st.integers(1, 4))
+def test_a_matrix_of_rank_r_is_exact_with_rank_r(seed: int, rank: int) -> None:
+    """And with a rank less it is not."""
+    matrix = numbers(seed, 12 * rank).reshape(12, rank) @ numbers(seed + 1, 11 * rank).reshape(rank, 11)
+    vector = matrix.reshape(-1)
+    for given_rank, exact in ((rank, True), (rank - 1, False)):
+        if given_rank:
+            compression = PowerSgd(rank=given_rank)
+            message, _ = compression.compress(vector, compression.begin(vector, LAYERS[:1]))
+            assert (norm(decompressed(message) - vector) < 1e-9 * norm(vector)) == exact
+
+
+@given(seed=SEEDS)
+def test_a_warm_start_comes_nearer(seed: int) -> None:
+    """The same matrix again and again: power iteration comes to the best factors of that rank."""
+    vector, compression = numbers(seed, 132), PowerSgd(rank=2)
+    memory, away = compression.begin(vector, LAYERS[:1]), []
+    for _ in range(200):
+        message, memory = compression.compress(vector, replace(memory, kept=0 * vector))
+        away.append(norm(decompressed(message) - vector))
+    singular = np.linalg.svd(vector.reshape(12, 11), compute_uv=False)
+    assert away[-1] <= away[0]
+    assert away[-1] == pytest.approx(norm(singular[2:]), rel=0.02)
+
+
+@given(vector=st.lists(st.integers(-9, 9), min_size=1, max_size=30), share=st.floats(0.01, 1))
+def test_the_largest_are_sent(vector: list[int], share: float) -> None:
+    message, kept = TopK(share=share).compress(np.array(vector, dtype=float), np.zeros(len(vector)))
+    assert len(message.values) == max(1, round(share * len(vector)))
+    assert min(abs(message.values)) >= max(abs(kept))
+    assert list(message.positions) == sorted(set(message.positions))
+
+
+# --- every kind of vector --------------------------------------------------------------------------------------------
+
+
+@EITHER
+def test_torch_and_numpy_agree(compression: Compression) -> None:
+    """In float64, to rounding: two libraries multiply the matrices."""
+    ours, theirs = compression.begin(np.zeros(162), LAYERS), compression.begin(torch.zeros(162).double(), LAYERS)
+    for step in range(4):
+        one, ours = compression.compress(numbers(step), ours)
+        other, theirs = compression.compress(torch.from_numpy(numbers(step)), theirs)
+        np.testing.assert_allclose(decompressed(one), decompressed(other).numpy(), rtol=1e-9, atol=1e-12)
+        assert nbytes(one) == nbytes(other)
+
+
+@EITHER
+def test_a_vector_without_numbers_has_the_same_size(compression: Compression) -> None:
+    real = np.zeros(162, dtype=np.float32)
+    message, _ = compression.compress(real, compression.begin(real, LAYERS))
+    empty, _ = compression.compress(Null(162), compression.begin(Null(162), LAYERS))
+    assert (
+        nbytes(empty)
+        == nbytes(message)
+        == {"top-k": 2 * 16 * 4, "power-sgd": 2 * (12 + 11 + 6 + 5) * 4}[compression.kind]
+    )
+    assert decompressed(empty) == Null(162)
+
+
+@pytest.mark.parametrize("type_of", [np.float32, np.float64, torch.float32, torch.float64])
+@given(positions=st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=9))
+def test_positions_travel_bit_by_bit(type_of: Any, positions: set[int]) -> None:
+    """As a vector of floats, some of which are no numbers; cut, joined and copied on their way."""
+    ordered = sorted(positions)
+    if isinstance(type_of, torch.dtype):
+        whole = {4: torch.int32, 8: torch.int64}[type_of.itemsize]
+        message = Sparse(torch.tensor(ordered, dtype=whole), torch.ones(len(ordered), dtype=type_of), 2**31)
+    else:
+        kind = f"i{np.dtype(type_of).itemsize}"
+        message = Sparse(np.array(ordered, dtype=kind), np.ones(len(ordered), dtype=type_of), 2**31)
+    travelled = join([message.packed()[:1], message.packed()[1:]])
+    assert travelled.dtype == message.values.dtype
+    assert [int(position) for position in Sparse.unpacked(travelled, 2**31).positions] == ordered
+
+
+@EITHER
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_run_that_diverges_goes_on(compression: Compression) -> None:
+    """NaN and infinity are numbers like others: the summary says that a run diverged, not an error of ours."""
+    vector = np.array([np.nan, np.inf] * 81)
+    message, _ = compression.compress(vector, compression.begin(np.zeros(162), LAYERS))
+    assert not np.isfinite(decompressed(message)).all()
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+@EITHER
+def test_fewer_bytes_are_sent(compression: Compression) -> None:
+    """Of n numbers: P · share with top-k; the factors' numbers with PowerSGD, over which two all-reduces go."""
+    for learner in (build("digits-mlp", seed=1), build("digits-mlp", learning="none", seed=1)):
+        plain, smaller = (
+            sent_bytes(job_of(SyncSgd(compression=choice), 4, steps=5, learner=learner))
+            for choice in (None, compression)
+        )
+        factors = 2 * (65 + 64 + 26 + 25)  # 4160 and 650 numbers
+        assert smaller / plain == pytest.approx(
+            {"top-k": 4 * 0.1, "power-sgd": factors / 4810}[compression.kind], rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("compression", [TopK(), PowerSgd()], ids=lambda compression: compression.kind)
+def test_it_learns(compression: Compression) -> None:
+    """Digits, four workers, 20 epochs: as without (97 % of test samples)."""
+    learner = build("digits-mlp", seed=1)
+    method = SyncSgd(rate=0.3, compression=compression)
+    nodes = [[Rank(rank)] for rank in range(4)]
+    job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
+    with torch_threads(1):
+        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
+    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
+    assert accuracy is not None
+    assert accuracy > 0.9
+
+
+@EITHER
+@given(seed=SEEDS, stops=st.sets(st.integers(0, 6), max_size=2))
+def test_what_is_kept_back_outlives_a_stop(compression: Compression, seed: int, stops: set[int]) -> None:
+    job = job_of(SyncSgd(compression=compression), 3, steps=6)
+    whole = AnyOrder(job).run()
+    parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))
+    np.testing.assert_array_equal(parts[-1].weights, whole.weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushing(AsyncSgd):
+    """A parameter server whose workers push what compression makes of their gradients."""
+
+    name = "pushing"
+    compression: Compression | None = None
+    has_server: ClassVar[bool] = True
+
+    def begin(self, me: Me, vector: Any) -> Replica:
+        state: Replica = super().begin(me, vector)
+        return replace(state, kept=beginning(self.compression, vector, me.layout.layers))
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server = server_of(me)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            message, kept = yield from compressed(gradient.vector, self.compression, state.kept)
+            yield from Send(server, Push(message, gradient.contribution()))
+            reply = (yield from Receive(server)).value
+            if isinstance(reply, Stop):
+                return state
+            state = Replica(step.number + 1, reply, state.memory, kept)
+        return state
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            message = yield from Receive()
+            gradient = decompressed(message.value.vector)
+            vector, memory = rule.update(state.weights.vector, gradient, state.memory)
+            version = yield from Applied(Weights(vector, state.weights.version), [message.value.origin])
+            state = Replica(step.number + 1, Weights(vector, version), memory)
+            yield from Send(message.source, state.weights)
+        for _ in me.workers:
+            yield from Send((yield from Receive()).source, Stop())
+        return state
+
+
+@EITHER
+def test_a_push_can_be_compressed(compression: Compression) -> None:
+    """Only the weights come back whole; half of the bytes are pushes, and of those a stated share is left."""
+    job = job_of(Pushing(), 3, steps=30, learner=build("digits-mlp", seed=1))
+    plain, smaller = (sent_bytes(replace(job, method=Pushing(compression=choice))) for choice in (None, compression))
+    message = nbytes(compression.compress(Null(4810), compression.begin(Null(4810), job.learner.layout.layers))[0])
+    assert plain - smaller == 33 * (4810 * 4 - message)  # three pushes are under way at the end
+
+
+@given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 6))
+def test_compressed_pushes_are_applied_as_they_were_sent(data: st.DataObject, workers: int, steps: int) -> None:
+    """In every order: the server has moved by the pushes that landed, each of two numbers out of six."""
+    method: Any = Pushing
+    learner = Told()
+    job = job_of(method(rate=Fraction(1), compression=TopK(share=0.4)), workers, steps=steps, learner=learner)
+    run = AnyOrder(job)
+    states = run.run(drawn(data)).states
+    moved = learner.initial() - states[Rank(workers)].weights.vector
+    pushed = [entry.op.value for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Push)]
+    landed = [entry.op.inputs[0] for entry in run.log if isinstance(entry.op, Applied)]
+    assert len(landed) == steps
+    assert (moved == sum((push.vector.dense() for push in pushed if push.origin in landed), fractions([0] * 6))).all()
+    for push in pushed:
+        assert len(push.vector.values) == 2
