@@ -15,6 +15,7 @@ from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.gossip import AdPsgd, Gossip
+from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
@@ -30,8 +31,8 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         *(SequentialSgd, SyncSgd),
-        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, Softsync, Ssp, DbsSgd),
-        *(Easgd, AsyncEasgd, AsyncMeasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
+        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, HogwildSgd, Softsync, Ssp, DbsSgd),
+        *(Easgd, AsyncEasgd, AsyncMeasgd, HogwildEasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),

@@ -75,11 +75,16 @@ class Chain:
 
     def update(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
         """The new vector and the new memory."""
+        change, memory = self.step(vector, gradient, memory)
+        return vector - change, memory
+
+    def step(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
+        """What is to be subtracted from the vector, and the new memory."""
         at, change, kept = At(vector, memory.number, self.layers), gradient, []
         for link, own in zip(self.links, memory.links, strict=True):
             change, own = link.update(change, own, at)
             kept.append(own)
-        return vector - change, Memory(memory.number + 1, tuple(kept))
+        return change, Memory(memory.number + 1, tuple(kept))
 
 
 class Forgetful:

@@ -74,6 +74,15 @@ def join(parts: Sequence[V]) -> V:
     return torch.cat(list(parts))  # type: ignore[return-value, arg-type]
 
 
+def length(vector: Any) -> int:
+    """How many numbers there are in a vector.
+
+    >>> length(np.zeros(3)), length(Null(count=5))
+    (3, 5)
+    """
+    return vector.count if isinstance(vector, Null) else len(vector)
+
+
 def root(squares: Any, epsilon: float = 0.0) -> Any:
     """√(squares + ε), element by element.
 

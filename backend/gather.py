@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from paceline.algorithms.errors import PacelineError, RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Rank
+from paceline.backend.cells import landed
 from paceline.backend.recorder import Heard, Tail
-from paceline.records.trace import Trace
+from paceline.records.trace import LostUpdates, Trace
 
 
 def stream_of(folder: Path, rank: Rank) -> Path:
@@ -51,6 +53,7 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
     """Merges what the ranks wrote; times are seconds since the common start on the host's one monotonic clock."""
     trace = Trace()
     ends, late = [], 0.0
+    adds = Counter[tuple[Path, str]]()
     for me in job.team:
         heard: list[Heard] = []
         for kind, value in Tail(stream_of(folder, me.rank)).read():
@@ -73,6 +76,9 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                     trace.weights = value
                 case "end":
                     ends.append(value)
+                case "adds":
+                    of_node, counted = value
+                    adds.update({(of_node, cell): times for cell, times in counted.items()})
                 case "warning":
                     trace.notes.setdefault("warnings", []).append(value)
                 case "late":
@@ -84,5 +90,14 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
     trace.wall_s = max(ends, default=max((span.end_s for span in trace.spans), default=0.0))
     if trace.weights is None and trace.snapshots:
         trace.weights = trace.snapshots[-1].vector
+    if len(ends) == len(job.team):  # a rank that was killed has not said what it added
+        trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
     return trace
+
+
+def lost_updates(adds: Mapping[tuple[Path, str], int]) -> LostUpdates | None:
+    """What came of so many adds to these cells, each in its node's folder; None if there were none."""
+    lost = sum(times - landed(folder, cell) for (folder, cell), times in adds.items())
+    total = sum(adds.values())
+    return LostUpdates(adds=total, lost_share=lost / total) if total else None

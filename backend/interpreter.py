@@ -22,8 +22,8 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.operations import Cell, Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import Batch, GradientResult, Weights, join
-from paceline.backend.cells import Cells
+from paceline.algorithms.values import Batch, GradientResult, Weights, join, nbytes
+from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
 from paceline.backend.keeper import Keeper
@@ -107,8 +107,8 @@ class Interpreter:
             case ops.Now():
                 self.station.recorder.add("now", now := self.station.clock.now())
                 return now
-            case ops.Access(cell, action, value):
-                return self.cells.access(cell, action, value)
+            case ops.Access():
+                return self._access(thread, op)
             case ops.Lock(cell):
                 self.station.waiting(thread, f"for the lock of {cell.name!r}")
                 self.cells.lock(cell)
@@ -120,6 +120,13 @@ class Interpreter:
             case _:
                 unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
                 raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
+
+    def _access(self, thread: Thread, op: ops.Access) -> Any:
+        began = self.station.clock.now()
+        before = self.cells.access(op.cell, op.action, op.value)
+        if nbytes(before) > LINE_BYTES:  # a count is no work worth a line in the record
+            self.station.span(thread, "update", began)
+        return before
 
     def _unlock(self, thread: Thread, cell: Cell) -> None:
         if not self.cells.unlock(cell):

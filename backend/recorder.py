@@ -13,7 +13,19 @@ from paceline.records.trace import Snapshot, Span
 
 FLUSH_S = 0.5
 Kind = Literal[
-    "span", "update", "snapshot", "heard", "outcome", "now", "state", "weights", "end", "late", "warning", "error"
+    "span",
+    "update",
+    "snapshot",
+    "heard",
+    "outcome",
+    "now",
+    "adds",
+    "state",
+    "weights",
+    "end",
+    "late",
+    "warning",
+    "error",
 ]
 
 

@@ -117,6 +117,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.add("end", station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
+    recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))
     if me.rank == job.keeper:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)
     board.say(me.rank, Doing.ENDED)

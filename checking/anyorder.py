@@ -74,6 +74,9 @@ class AnyOrder(Driver):
         self._branches = {me.rank: Branches() for me in job.team}
         self._begun: dict[Rank, int] = {}
         """steps that each rank of the keeper's role has been let into"""
+        if start is not None:
+            role = job.method.keeper
+            self._begun = {me.rank: start.states[me.rank].step for me in job.team if me.role == role}
         self._learned = Learned(job, Schedule(every=1))
 
     def _can_go(self, task: Task) -> bool:

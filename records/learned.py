@@ -52,7 +52,7 @@ class Learned:
         self._job = job
         self._schedule = schedule
         self._samples = 0
-        self._shown = -1
+        self._shown: Snapshot | None = None
         self.latest = Snapshot(0.0, 0, 0, job.learner.initial())
         """what they are now"""
 
@@ -87,7 +87,7 @@ class Learned:
 
     def show(self) -> Snapshot | None:
         """The latest weights, at the start and the end of a run: None if they have been shown already."""
-        if self._shown == self.latest.version:
+        if self._shown is self.latest:
             return None
-        self._shown = self.latest.version
+        self._shown = self.latest
         return self.latest

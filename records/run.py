@@ -84,6 +84,8 @@ class Run:
             paced=paced,
             emulated_network=emulated_network,
             slowed=slowed,
+            lost_updates=trace.lost_updates,
+            each_counts=job.method.shared,
         )
         return Run(
             scenario=scenario,

@@ -20,6 +20,7 @@ from paceline.algorithms.method import Notion
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.metrics import Histogram, finite, histogram, smoothed, time_to
 from paceline.records.tables import ACTIVITIES, Tables
+from paceline.records.trace import LostUpdates
 
 Kind = Literal["simulated", "measured"]
 
@@ -68,6 +69,8 @@ class Summary(TypedDict):
     share: dict[str, float]
     bytes_sent: int
     staleness: Staleness
+    lost_updates: LostUpdates | None
+    """null where nothing was added to shared memory"""
     target_accuracy: float | None
     smoothing: int
     """evaluations in the trailing mean that `time_to_accuracy_s` is read from"""
@@ -91,6 +94,8 @@ def summarise(
     paced: bool = False,
     emulated_network: bool = False,
     slowed: Slowed | None = None,
+    lost_updates: LostUpdates | None = None,
+    each_counts: bool = False,
 ) -> Summary:
     """The summary of a run.
 
@@ -105,6 +110,8 @@ def summarise(
         paced: whether a measured run held its steps to device times.
         emulated_network: whether a measured run's messages crossed an emulated network.
         slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
+        lost_updates: what came of additions to shared cells.
+        each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     starts = step_starts(spans, workers)
@@ -116,13 +123,14 @@ def summarise(
         emulated_network=emulated_network,
         wall_s=wall_s,
         steps=len(starts),
-        updates=count_updates(updates, notion),
+        updates=len(updates) if each_counts else count_updates(updates, notion),
         samples=samples,
         samples_per_s=samples / wall_s if wall_s > 0 else None,
         step_s=step_times(starts),
         share=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(updates, notion),
+        lost_updates=lost_updates,
         target_accuracy=target,
         smoothing=smoothing,
         time_to_accuracy_s=None

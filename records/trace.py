@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from paceline.algorithms.job import Score
 from paceline.algorithms.ledger import Update
@@ -57,6 +57,15 @@ class Snapshot:
     score: Score | None = None
 
 
+class LostUpdates(TypedDict):
+    """What came of the additions to shared cells."""
+
+    adds: int
+    """additions of a whole vector, by everybody"""
+    lost_share: float
+    """of them, the share that somebody else overwrote, by numbers"""
+
+
 @dataclass
 class Trace:
     """Everything a run leaves behind, before any arithmetic."""
@@ -78,6 +87,8 @@ class Trace:
     """what each rank's lane was told of what it had started, in the lane's order"""
     now_s: dict[Rank, list[float]] = field(default_factory=dict)
     """what each rank's `Now` was answered: a replay answers the same"""
+    lost_updates: LostUpdates | None = None
+    """None where nobody added to a shared cell, or where nobody counts what is lost"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that belong into run.json only"""
 

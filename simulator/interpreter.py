@@ -70,7 +70,7 @@ class Simulation:
         self._compute = Compute(self.env, job, timing, self.trace)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
         self._gatherings = Gatherings(self.env, network, self.trace)
-        self._cells = Cells(self.env)
+        self._cells = Cells(self.env, timing, self.trace)
         # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
         self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
         self._strands: dict[Strand, None] = {}
@@ -92,6 +92,7 @@ class Simulation:
         self._judge()
         self._keeper.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
+        self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=self.env.steps, operations=self._operations)
         return self.trace
 
@@ -110,9 +111,8 @@ class Simulation:
 
     def _main(self, me: Me) -> Steps:
         """A rank's program, from its first state to its end."""
-        state = self.job.method.begin(me, self.job.learner.initial())
         station = Station(me, Mutex(self.env), Ledger(self.job.method.notion))
-        lane = Lane(self.job.method.enter(me, state))
+        lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
         if (failure := strand.task.failure) is not None:
@@ -184,7 +184,7 @@ class Simulation:
                 self.trace.now_s.setdefault(strand.me.rank, []).append(self.env.now)
                 return self.env.now
             case ops.Access():
-                return self._cells.access(strand, op)
+                return (yield from self._cells.access(strand, op))
             case ops.Lock(cell):
                 return (yield from self._cells.lock(strand, cell))
             case ops.Unlock(cell):

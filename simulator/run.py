@@ -20,6 +20,7 @@ from paceline.algorithms.values import Rank
 from paceline.records import Run
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
+from paceline.simulator.cells import PASSES
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
@@ -30,6 +31,8 @@ from paceline.workloads.threads import torch_threads
 
 Report = Callable[[str, float], None]
 """told what is being done, and how much of everything is done, 0 … 1"""
+LINE_BYTES = 64
+"""of a processor's cache"""
 NOTHING = Profile()
 """costs of a rank's own work beside its gradients, where nobody has measured them"""
 
@@ -56,10 +59,17 @@ class PlanTiming:
         return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
 
     def work_s(self, rank: Rank, op: Work) -> float:
+        if op.kind == "access":
+            return self._access_s(rank, op.bytes)
         return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return self.costs.load_s
+
+    def _access_s(self, rank: Rank, nbytes: int) -> float:
+        """As fast as the processes of a host copy to each other; a count, which is a line at most, takes no time."""
+        node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
+        return nbytes / node.local.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
 
 
 def simulate(

@@ -26,7 +26,7 @@ class Timing(Protocol):
         ...
 
     def work_s(self, rank: Rank, op: Work) -> float:
-        """Arithmetic that the program does itself."""
+        """Arithmetic that the program does itself; of kind "access", its bytes' way through the node's memory."""
         ...
 
     def load_s(self, rank: Rank, samples: int) -> float:

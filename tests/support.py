@@ -78,6 +78,8 @@ class FixedTiming:
     forward: Sequence[float] = (1 / 6, 1 / 6)
     backward: Sequence[float] = (1 / 3, 1 / 3)
     faults: Callable[[int], Timeline | None] = lambda _: None
+    access: Callable[[int, int], float] = lambda _rank, _nbytes: 0.0
+    """seconds that a rank needs to move so many bytes of a shared cell"""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.compute(rank, step) if callable(self.compute) else self.compute
@@ -89,7 +91,7 @@ class FixedTiming:
         return self.faults(rank)
 
     def work_s(self, rank: Rank, op: Work) -> float:
-        return self.work
+        return self.access(rank, op.bytes) if op.kind == "access" else self.work
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return self.load

@@ -30,7 +30,7 @@ from paceline.simulator.patterns import PATTERNS
 from paceline.simulator.run import simulate
 from paceline.topologies.profile import Profile
 from tests.clusters import fixed_costs, star
-from tests.support import FixedTiming, job_of, nodes_for
+from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
 
 UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
 NAMES = [name for name in METHODS if name != "sequential-sgd"]
@@ -155,6 +155,13 @@ def events(job: Job) -> int:
 STEPS = 12
 
 
+def placed(name: str) -> list[str]:
+    """Changes of a scenario with two nodes of two workers: one of four, where the method must have one."""
+    if nodes_for(METHODS[name]()) != ONE_NODE:
+        return []
+    return ["cluster.nodes=[{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 4}]"]
+
+
 def scenario_of(*algorithms: str, changes: Sequence[str] = ()) -> Scenario:
     """Two workers at 20 ms a step and two at 40 ms, for 12 steps each, without numbers."""
     nodes = [
@@ -186,7 +193,7 @@ def test_a_scenario_gives_one_run_per_algorithm_and_seed(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name: str) -> None:
-    scenario = scenario_of(name)
+    scenario = scenario_of(name, changes=placed(name))
     (run,), (again,) = simulate(scenario), simulate(scenario)
     for field in dataclasses.fields(run.tables):
         table, other = getattr(run.tables, field.name), getattr(again.tables, field.name)
@@ -198,7 +205,7 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
 def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
     changes = [quadratic, f"algorithms=[{{name: {name}, rate: 1e200}}]", "hyperparameters={}", "stop={updates: 32}"]
-    (run,) = simulate(load("quickstart", changes))
+    (run,) = simulate(load("quickstart", [*changes, *placed(name)]))
     assert run.summary["diverged"] and run.summary["final_loss"] is None
 
 

@@ -197,3 +197,21 @@ def test_total_variation() -> None:
     assert total_variation([[0, 3]], [[1, 1]]) == 1
     assert total_variation([[0, 1], [1, 1]], [[0, 1], [1, 3]]) == 0.25
     assert total_variation([], [[0, 1]]) is None
+
+
+def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> None:
+    """Two workers may have replaced the same version, as neither had counted when the other looked."""
+    trace = Trace(updates=[Update(1.0, Rank(rank), 0, 0, 1, 1, 10) for rank in (0, 1)], wall_s=1.0)
+    trace.lost_updates = {"adds": 2, "lost_share": 0.25}
+    found = summarise(
+        assemble(trace, population=100),
+        kind="measured",
+        wall_s=1.0,
+        workers=2,
+        notion=Notion.VERSION_LAG,
+        lost_updates=trace.lost_updates,
+        each_counts=True,
+    )
+    assert (found["updates"], found["lost_updates"]) == (2, {"adds": 2, "lost_share": 0.25})
+    assert summary(trace, notion=Notion.VERSION_LAG)["updates"] == 1
+    assert summary(trace)["lost_updates"] is None

@@ -1,0 +1,64 @@
+"""Runs of methods that learn in shared memory: how they end, where they may run, what cannot be done with them."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
+from paceline.algorithms.values import Rank
+from paceline.checking.replay import Recording, ReplayError, replay
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
+from tests.support import FixedTiming, job_of
+
+BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
+
+
+@BOTH
+def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
+    """Rank r's step takes 1 + r seconds: the steps are the budget's all together, and go as the speeds do."""
+    job = job_of(method(), nodes=[[0, 1, 2]], steps=110)
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
+    assert [trace.states[Rank(rank)].step for rank in range(3)] == [60, 30, 20]
+    assert trace.snapshots[-1].samples == 110 * job.batch
+
+
+@BOTH
+def test_seconds_end_everybody_at_once(method: type[SharedMemory]) -> None:
+    """Nobody begins a step after 10 s; steps of 1, 2 and 3 seconds that have begun are done."""
+    job = job_of(method(), nodes=[[0, 1, 2]], steps=None, seconds=10.0)
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
+    assert [trace.states[Rank(rank)].step for rank in range(3)] == [10, 5, 4]
+    assert trace.wall_s == 12.0
+    assert max(span.start_s for span in trace.spans if span.activity == "compute") < 10.0
+
+
+@BOTH
+def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
+    one, two = [[Rank(0), Rank(1)]], [[Rank(0)], [Rank(1)]]
+    assert method().problems(one) == []
+    (problem,) = method().problems(two)
+    assert problem.startswith(f"{method.name} shares memory: found workers on 2 nodes, expected one; ")
+
+
+@BOTH
+def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
+    """Number 57 excepts it: who came first to the memory is not in the record."""
+    job = job_of(method(), nodes=[[0, 1]], steps=4)
+    trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
+    with pytest.raises(ReplayError, match="asks for Access, whose answer depends on what the record does not hold"):
+        replay(job, Recording.of(trace.heard))
+
+
+@pytest.mark.parametrize("name", ["hogwild-sgd", "hogwild-easgd"])
+def test_it_runs_without_numbers(name: str) -> None:
+    """Timing only: what is lost is worked out all the same, and accesses take what the node's memory takes."""
+    node = "{device: {name: socket, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 4}"
+    changes = ["workload.learning=none", "stop.epochs=null", "stop.updates=40", f"cluster.nodes=[{node}]"]
+    scenario = paceline.load("quickstart", changes, algorithms=[name])
+    (run,) = paceline.simulate(scenario)
+    lost = run.summary["lost_updates"]
+    assert lost is not None and lost["adds"] == 40 and 0 <= lost["lost_share"] <= 1
+    assert run.summary["updates"] == run.summary["steps"] == 40
