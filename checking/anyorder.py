@@ -142,10 +142,14 @@ class AnyOrder(Driver):
         step = op.state.step
         self._steps[task.me.rank] = step
         if task.me.role == self.job.method.keeper:
-            if (sum(self._begun.values()) if self.job.method.independent else step) >= self.limit:
+            if not self._is_within_budget(task.me.rank, step):
                 return None
             self._begun[task.me.rank] = step + 1
         return Step(step, self.job.samples(task.me, step))
+
+    def _is_within_budget(self, rank: Rank, step: int) -> bool:
+        """Whether a rank of the keeper's role may begin this step."""
+        return (sum(self._begun.values()) if self.job.method.independent else step) < self.limit
 
     def _gradient(self, task: Task, op: Gradient) -> GradientResult:
         samples = op.batch.samples

@@ -39,13 +39,14 @@ class Recording:
 
     `heard` holds each receiver's sources in order, None for a `Receive` that timed out, and `hearers` the lanes that
     heard them, where that is known; `now_s` the answers of each rank's `Now`; `outcomes` those of each lane's `WaitFor`
-    and `Cancel`.
+    and `Cancel`; `steps` how many steps each rank took, which decides where ranks step independently.
     """
 
     heard: Mapping[Rank, Sequence[Rank | None]]
     now_s: Mapping[Rank, Sequence[float]] = field(default_factory=dict)
     hearers: Mapping[Rank, Sequence[str]] = field(default_factory=dict)
     outcomes: Mapping[tuple[Rank, str], Sequence[Outcome]] = field(default_factory=dict)
+    steps: Mapping[Rank, int] = field(default_factory=dict)
 
     @staticmethod
     def of(heard: Iterable[tuple[Rank, Rank | None]], now_s: Mapping[Rank, Sequence[float]] | None = None) -> Recording:
@@ -60,7 +61,8 @@ class Recording:
     def of_run(trace: Trace) -> Recording:
         """Everything of a run that a replay can follow."""
         hearers = _by_receiver((receiver, lane) for (receiver, _), lane in zip(trace.heard, trace.hearers, strict=True))
-        return Recording(_by_receiver(trace.heard), trace.now_s, hearers, trace.outcomes)
+        steps = {rank: state.step for rank, state in trace.states.items()}
+        return Recording(_by_receiver(trace.heard), trace.now_s, hearers, trace.outcomes, steps)
 
 
 def _by_receiver(pairs: Iterable[tuple[Rank, Any]]) -> dict[Rank, list[Any]]:
@@ -85,6 +87,7 @@ class Replay(AnyOrder):
         }
         self._now_s = {rank: deque(times) for rank, times in recording.now_s.items()}
         self._outcomes = {lane: deque(outcomes) for lane, outcomes in recording.outcomes.items()}
+        self._taken = recording.steps
         self._routines: set[Handle[Any]] = set()
 
     def run(self, choose: Chooser = first) -> Trace:
@@ -111,6 +114,11 @@ class Replay(AnyOrder):
                 return True  # to be told that this is not in the record
             case _:
                 return super()._can_go(task)
+
+    def _is_within_budget(self, rank: Rank, step: int) -> bool:
+        if self.job.method.independent and rank in self._taken:
+            return step < self._taken[rank]
+        return super()._is_within_budget(rank, step)
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
         if isinstance(op, Access | Lock):

@@ -17,6 +17,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.records.trace import Trace
 from paceline.simulator.faults import Timeline
 
 Vector = npt.NDArray[np.float64]
@@ -113,6 +114,11 @@ def job_of(
     batch = 8
     samples = None if steps is None else steps * method.samples_per_step(batch, count)
     return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)
+
+
+def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
+    """All of the updates but their time."""
+    return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
 
 
 UNLIKE = [[0, 1], [2], [3, 4]]

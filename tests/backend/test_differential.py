@@ -21,7 +21,7 @@ from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork
 from paceline.workloads import build
 from tests.backend.jobs import job_with, plain, run_for_real
-from tests.support import FixedTiming, built
+from tests.support import FixedTiming, built, staleness_table
 
 pytestmark = pytest.mark.backend
 
@@ -96,11 +96,6 @@ class Outcome:
     trace: Trace
     batches: dict[str, list[str]]
     """each worker's, in order"""
-
-
-def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
-    """All of the updates but their time."""
-    return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
 
 
 @pytest.fixture(scope="module", params=PROBLEMS, ids="-".join)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms import find
+from paceline.algorithms import METHODS, find
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.values import Rank
 from paceline.backend.launch import Launch, run_job
@@ -20,6 +20,7 @@ from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
 from tests.impatient import Impatient
+from tests.support import built, nodes_for
 
 pytestmark = pytest.mark.backend
 UPDATES = 120
@@ -118,3 +119,32 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
     assert again.outcomes == recorded.outcomes
     for rank, state in recorded.states.items():
         assert torch.equal(again.states[rank].weights.vector, state.weights.vector)
+
+
+# --- every asynchronous method ----------------------------------------------------------------------------------------
+
+
+# Hogwild's order is in no record: which of two came first to a number in shared memory, nobody notes; that would be a
+# lock.
+ASYNCHRONOUS = [name for name in METHODS if not built(name).deterministic and not built(name).shared]
+
+
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
+    """Bit-identical weights on every rank and the same staleness, with one torch thread on both sides."""
+    import torch
+
+    torch.set_num_threads(1)
+    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    method = built(name)
+    nodes = [[Rank(rank) for rank in node] for node in nodes_for(method)]
+    job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=32 * 40), seed=3)
+    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=10), pace=Unlike(), threads=1))
+    again = replay(job, Recording.of_run(recorded))
+    assert not torch.equal(recorded.weights, learner.initial())
+    for rank, state in recorded.states.items():
+        assert torch.equal(again.states[rank].weights.vector, state.weights.vector)
+    rows = [
+        sorted((u.rank, u.step, u.version_applied, u.staleness) for u in trace.updates) for trace in (recorded, again)
+    ]
+    assert rows[0] == rows[1]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import RANGES, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
@@ -160,6 +161,10 @@ def test_the_guide_has_every_operation() -> None:
 
 def test_the_guide_has_every_notion() -> None:
     assert dict(table(GUIDE, "notion | counts")) == {notion.name: notion.value for notion in Notion}
+
+
+def test_the_guide_has_every_guarantee() -> None:
+    assert dict(table(GUIDE, "guarantee | means")) == {one.slug: one.value for one in Guarantee}
 
 
 def test_the_guide_has_everything_that_a_run_holds() -> None:
