@@ -243,7 +243,7 @@ def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
     assert not replace(method, rate=0.1).problems([[Rank(0), Rank(1), Rank(2)]])
     job = job_of(method, 3, steps=rounds(3) + 1, learner=ExactBowl())
     ends = vectors(AnyOrder(job).run().states)
-    assert (sum(ends) == sum(vectors(start(job)))).all()
+    assert (np.sum(ends, axis=0) == np.sum(vectors(start(job)), axis=0)).all()
     assert (ends[0] != ends[1]).any()
 
 
@@ -259,9 +259,10 @@ def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
         rate = Fraction(1, 4)
         job = job_of(method(rate=rate, seed=seed), workers, steps=steps, learner=ExactBowl())
         run = AnyOrder(job)
-        end = sum(vectors(run.run(drawn(data)).states))
-        moved = sum((rate * e.answer.vector for e in run.log if isinstance(e.op, Gradient)), 0)
-        assert (end == sum(vectors(start(job))) - moved).all(), "the sum is off"
+        end: Any = sum(vectors(run.run(drawn(data)).states))
+        moved: Any = sum((rate * e.answer.vector for e in run.log if isinstance(e.op, Gradient)), 0)
+        begun: Any = sum(vectors(start(job)))
+        assert (end == begun - moved).all(), "the sum is off"
 
     accounted()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.periodic import KAvg
 from paceline.algorithms.rules import Chain, Scale
-from paceline.algorithms.values import Null
+from paceline.algorithms.values import Layer, Null
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from tests.exact import UnlikeBowl, applied, ends
@@ -121,7 +122,8 @@ def test_one_worker_with_rounds_of_one_is_the_inner_optimiser() -> None:
     """Outer rate 1 without momentum then undoes the round's cutting: AdamW as it would run by itself."""
 
     class Adam(SequentialSgd):
-        rule = DiLoCo().rule
+        def rule(self, layers: Sequence[Layer]) -> Chain:
+            return DiLoCo().rule(layers)
 
     found, expected = (
         AnyOrder(job_of(method, 1, steps=5)).run().weights

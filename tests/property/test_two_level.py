@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,6 +27,9 @@ from tests.support import job_of, placed
 
 NODES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 TENTH: Any = Fraction(1, 10)
+PLAIN: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0, "lars": None}
+"""without what is on by default: norms are no fractions"""
+AS_IT_COMES = {field.name: getattr(Hsgd(), field.name) for field in dataclasses.fields(Hsgd)}
 
 
 def check_the_flat_mean(method: Callable[..., Any]) -> None:
@@ -35,7 +39,7 @@ def check_the_flat_mean(method: Callable[..., Any]) -> None:
     @given(data=st.data(), counts=NODES, steps=st.integers(0, 2))
     def flat(data: st.DataObject, counts: list[int], steps: int) -> None:
         runs = [
-            AnyOrder(job_of(made(rate=TENTH), nodes=placed(counts), steps=steps, learner=UnlikeBowl()))
+            AnyOrder(job_of(made(rate=TENTH, **PLAIN), nodes=placed(counts), steps=steps, learner=UnlikeBowl()))
             for made in (method, SyncSgd)
         ]
         runs[0].run(drawn(data))
@@ -81,14 +85,17 @@ def test_the_mutation_is_killed(mutant: Callable[..., Any]) -> None:
         check_the_flat_mean(mutant)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("given_to_both", [PLAIN | {"rate": 0.1}, PLAIN | {"rate": 0.1, "momentum": 0.9}, AS_IT_COMES])
 @given(seed=st.integers(0, 999), counts=NODES, steps=st.integers(1, 5))
-def test_in_float64_it_is_sync_sgd_to_the_rounding(momentum: float, seed: int, counts: list[int], steps: int) -> None:
-    """Sums are taken in another order: 1e-12 of the scale covers the roundings of a few steps."""
+def test_in_float64_it_is_sync_sgd_to_the_rounding(
+    given_to_both: dict[str, Any], seed: int, counts: list[int], steps: int
+) -> None:
+    """With LARS, too, whose rates come from the global gradient. Sums are taken in another order: 1e-12 of the scale
+    covers the roundings of a few steps."""
     learner = build("quadratic", data=None, learning="quadratic", seed=seed)
     found, expected = (
         AnyOrder(job_of(method, nodes=placed(counts), steps=steps, learner=learner)).run(Shuffled(seed)).weights
-        for method in (Hsgd(momentum=momentum), SyncSgd(momentum=momentum))
+        for method in (Hsgd(**given_to_both), SyncSgd(**given_to_both))
     )
     assert not np.array_equal(expected, learner.initial())
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
