@@ -14,132 +14,45 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import trim_mean
 
 from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.layerwise import LayerwiseSgd
-from paceline.algorithms.method import Me, Method, Notion, Replica, crew
-from paceline.algorithms.operations import (
-    AllReduce,
-    Applied,
-    Broadcast,
-    Gradient,
-    Load,
-    Next,
-    Receive,
-    Reduce,
-    Send,
-    Work,
-)
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import server_of
-from paceline.algorithms.values import Rank, Step, Weights
+from paceline.algorithms.method import Method, crew
+from paceline.algorithms.values import Rank
 from paceline.backend.device import Pace
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.probes import ProbeCollectives, ProbeMessages
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.schema import Scenario
-from paceline.topologies.profile import Profile
+from paceline.topologies.profile import Asked, Profile
 
 Progress = Callable[[str, float], None]
 LAUNCHES = 5
-COLLECTIVE_STEPS = 80
+COLLECTIVE_STEPS, MOST_STEPS = 80, 240
+"""at least and at most, of each launch"""
+TIMES = 20
+"""for each collective in a launch, unless there are too many"""
 MESSAGE_STEPS = 40
 TRIM = 0.05
 """share of messages left out at either end: a tick of the kernel now and then is not the message's cost"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeCollectives(Method):
-    """Each of a method's collectives in turn, after a gradient, on parts of the weights of the given sizes."""
-
-    name = "probe-collectives"
-    notion = Notion.STEPS
-    source = "a probe"
-    guarantees = frozenset()
-
-    sizes: tuple[int, ...]
-    """elements"""
-
-    @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        root = me.workers.ranks[0]
-        while step := (yield from Next(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            turn, size = step.number % 4, self.sizes[step.number // 4 % len(self.sizes)]
-            part = gradient.vector[:size]
-            if turn == 0:
-                yield from AllReduce(value=part, group=me.workers, key=label("AllReduce", part, step))
-            elif turn == 1 and len(me.node) > 1:
-                yield from AllReduce(value=part, group=me.node, key=label("AllReduce", part, step))
-            elif turn == 2:
-                yield from Broadcast(value=part, group=me.workers, root=root, key=label("Broadcast", part, step))
-            elif turn == 3:
-                yield from Reduce(value=part, group=me.workers, root=root, key=label("Reduce", part, step))
-            yield from Work("update", part.nbytes)
-            vector = state.weights.vector - 0.0 * gradient.vector
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version))
-        return state
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeMessages(Method):
-    """Workers send their gradient and wait for an answer of the same size."""
-
-    name = "probe-messages"
-    notion = Notion.VERSION_LAG
-    source = "a probe"
-    guarantees = frozenset()
-    has_server: ClassVar[bool] = True
-
-    @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        server = server_of(me)
-        while step := (yield from Next(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            yield from Send(server, gradient)
-            answer = (yield from Receive(server)).value
-            if answer is None:
-                return state
-            state = Replica(step.number + 1, answer)
-        return state
-
-    @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
-            message = yield from Receive()
-            yield from Work("update", message.value.vector.nbytes, where="host")
-            vector = state.weights.vector - 0.0 * message.value.vector
-            version = yield from Applied(Weights(vector, state.weights.version), [message.value.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version))
-            yield from Send(message.source, state.weights)
-        for _ in me.workers:
-            message = yield from Receive()
-            yield from Send(message.source, None)
-        return state
-
-
-def probe(scenario: Scenario, *, progress: Progress | None = None) -> Profile:
+def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> Profile:
     """A profile of this machine, for what a scenario is about to run on it.
 
     Args:
         scenario: gives the workers, their device times, and the vectors that are sent.
+        asked: the collectives that its runs will ask for.
         progress: told what is measured, and how much of it is done, 0 … 1.
     """
-    plans = scenario.plans(paced=True)
-    plan = max(plans, key=lambda plan: plan.job.workers)
+    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
     pace = plan if scenario.train.pace == "device" else None
-    layers = [layer.stop - layer.start for layer in plan.job.learner.layout.layers]
-    by_layer = any(isinstance(plan.job.method, LayerwiseSgd) for plan in plans)
-    sizes = tuple(sorted({plan.job.learner.layout.size, *(layers if by_layer else ())}))
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
-    if plan.job.workers > 1:
-        probes.append((ProbeCollectives(sizes=sizes), COLLECTIVE_STEPS))
+    if asked:
+        steps = min(max(COLLECTIVE_STEPS, TIMES * len(asked)), MOST_STEPS)
+        probes.append((ProbeCollectives(asked=tuple(asked)), steps))
     found: list[Costs] = []
     for turn in range(1, LAUNCHES + 1):
         later = None if pace is None else Later(pace, 10_000 * turn)
@@ -223,7 +136,7 @@ def pooled(found: Sequence[Costs]) -> Profile:
     }
     collectives: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     for (operation, members, nbytes), seconds in centre.items():
-        if nbytes:
+        if members > 1:
             collectives[operation, members][nbytes] = seconds
     messages = collectives.pop((MESSAGE, 2), {})
     return Profile(
@@ -247,13 +160,8 @@ def served(spans: Sequence[Span]) -> list[float]:
     return [after.start_s - before.end_s for before, after in itertools.pairwise(receives)]
 
 
-def label(operation: str, part: Any, step: Step) -> str:
-    """A key from which the record tells what was measured."""
-    return f"{operation} {part.nbytes} {step.number}"
-
-
 def unlabel(key: str) -> tuple[str, int]:
-    """The operation and bytes in a key of `label`, whatever the interpreter put in front.
+    """The operation and bytes in a key of `ProbeCollectives`, whatever the interpreter put in front.
 
     >>> unlabel("ranks 0,1/7 AllReduce 800 7")
     ('AllReduce', 800)

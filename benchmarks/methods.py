@@ -69,6 +69,7 @@ def rows(line: Line) -> list[dict[str, Any]]:
                 "staleness_mean": staleness["mean"],
                 "staleness_max": staleness["max"],
                 "bytes_per_gradient": summary["bytes_sent"] / summary["steps"] if summary["steps"] else None,
+                "lost_share": summary["lost_updates"] and summary["lost_updates"]["lost_share"],
                 "learned": summary["final_accuracy"] >= LEAST,
             }
         )
@@ -79,8 +80,8 @@ def table(found: list[dict[str, Any]]) -> Table:
     """The rows for a person."""
     made = Table(box=None, title=f"Time to {100 * LEAST:g} %, staleness and bytes, simulated and measured")
     made.add_column("algorithm")
-    for column in ("kind", "step, ms", "time, s", "accuracy, %", "staleness", "most", "KB a gradient"):
-        made.add_column(column, justify="right")
+    for column in ("kind", "step, ms", "time, s", "accuracy, %", "staleness", "most", "KB a gradient", "lost, %"):
+        made.add_column(column, justify="right", overflow="fold")
     for row in found:
         cells = [
             _shown(row["step_s"], 1e3, ".1f"),
@@ -89,6 +90,7 @@ def table(found: list[dict[str, Any]]) -> Table:
             _shown(row["staleness_mean"], 1, ".2f"),
             _shown(row["staleness_max"], 1, "g"),
             _shown(row["bytes_per_gradient"], 1e-3, ".1f"),
+            _shown(row["lost_share"], 100, ".2f"),
         ]
         made.add_row(row["algorithm"] if row["kind"] == "simulated" else "", row["kind"], *cells)
     return made

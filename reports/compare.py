@@ -138,6 +138,7 @@ def compare(
     """
     from paceline.backend.calibrate import probe
     from paceline.backend.run import train
+    from paceline.simulator.rehearsal import rehearse
     from paceline.simulator.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -147,7 +148,7 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     refuse_crashes(scenario)
-    network = probe(scenario, progress=stage("probing this machine"))
+    network = probe(scenario, rehearse(scenario.plans(paced=True)), progress=stage("probing this machine"))
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=told)

@@ -28,6 +28,23 @@ def seconds_at(points: Points, nbytes: int) -> float:
     return low_s + (high_s - low_s) * (nbytes - low) / (high - low)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A collective that runs are going to ask for: what a probe has to measure.
+
+    Args:
+        operation: its name ("AllReduce", …).
+        members: how many ranks enter it.
+        nbytes: of a member's value, 0 for a barrier; of all members' values for an all-gather.
+        groups: those that enter such ones, none of which shares a member with another.
+    """
+
+    operation: str
+    members: int
+    nbytes: int
+    groups: tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """Costs of this machine, for this number of ranks on its cores and messages of about these sizes.

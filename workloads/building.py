@@ -68,7 +68,8 @@ def build(
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            return TimingOnly(find_model(model), item_bytes=4 if precision == "float32" else 8)
+            info = find_model(model)
+            return TimingOnly(info.layout(), info.population, item_bytes=4 if precision == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=QuadraticOptions(**options))
         case "train":

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Null, Samples
-from paceline.workloads.models import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +15,17 @@ class TimingOnly:
     """A learner without numbers. Losses are NaN and there is no accuracy.
 
     Args:
-        model: whose layers the vectors have the size of.
+        layout: of the layers that the vectors have the size of.
+        population: samples in one epoch.
         item_bytes: bytes of one number, 4 or 8.
     """
 
-    model: ModelInfo
+    layout: Layout
+    population: int
     item_bytes: int = 4
 
-    @property
-    def layout(self) -> Layout:
-        return self.model.layout()
-
-    @property
-    def population(self) -> int:
-        return self.model.population
-
     def initial(self) -> Null:
-        return Null(self.model.parameters, self.item_bytes)
+        return Null(self.layout.size, self.item_bytes)
 
     def load(self, samples: Samples) -> None:
         """No data."""

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import paceline
 from paceline.backend.calibrate import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
+from paceline.simulator.rehearsal import rehearse
+from paceline.topologies.profile import Asked
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -73,9 +76,25 @@ def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path
 
 
 def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
-    profile = probe(paceline.load(SCENARIO, algorithms=["sync-sgd"]))
+    """By name, members and bytes: a server counts as one more worker, a barrier has no bytes."""
+    compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "share": 0.1}}
+    data = yaml.safe_load(SCENARIO) | {"algorithms": [compressed, "hsgd", "sync-easgd1", "layerwise-sgd"]}
+    scenario = paceline.load(data)
+    asked = rehearse(scenario.plans(paced=True))
     nbytes = 4810 * 4
+    assert {(one.operation, one.members, one.nbytes) for one in asked} == {
+        ("AllGather", 3, 3 * 2 * 481 * 4),
+        ("Reduce", 2, nbytes),
+        ("AllReduce", 2, nbytes),
+        ("Broadcast", 2, nbytes),
+        ("Broadcast", 4, nbytes),
+        ("Reduce", 4, nbytes),
+        ("AllReduce", 3, 4160 * 4),
+        ("AllReduce", 3, 650 * 4),
+    }
+    profile = probe(scenario, [*asked, Asked("Barrier", 3, 0, ((0, 1, 2),))])
     assert 0.0 < profile.message_s(nbytes) < 1.0
-    for operation in ("AllReduce", "Broadcast", "Reduce"):
-        assert 0.0 < profile.collective_s(operation, 3, nbytes) < 1.0
+    for one in asked:
+        assert 0.0 < profile.collective_s(one.operation, one.members, one.nbytes) < 1.0
+    assert 0.0 < profile.collective_s("Barrier", 3, 0) < 1.0
     assert 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1

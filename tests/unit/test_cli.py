@@ -33,6 +33,7 @@ class Engines(SimpleNamespace):
     simulate: Engine
     train: Engine
     probe: Engine
+    rehearse: Engine
 
 
 @pytest.fixture
@@ -45,10 +46,13 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     def measured(scenario: Any, keep: Engine, **_: Any) -> list[Run]:
         return [keep(run(plan.name, "measured", step_s=1.01, seed=plan.seed)) for plan in scenario.plans()]
 
-    made = Engines(simulate=simulated, train=measured, probe=lambda *_, **__: "this machine's profile")
+    made = Engines(
+        simulate=simulated, train=measured, rehearse=lambda _: [], probe=lambda *_, **__: "this machine's profile"
+    )
     for module, name in (
         ("simulator.run", "simulate"),
         ("backend.run", "train"),
+        ("simulator.rehearsal", "rehearse"),
         ("backend.calibrate", "probe"),
     ):
         fake = ModuleType(f"paceline.{module}")
