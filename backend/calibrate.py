@@ -44,13 +44,15 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
 
     Args:
         scenario: gives the workers, their device times, and the vectors that are sent.
-        asked: the collectives that its runs will ask for.
+        asked: the collectives that its runs will ask for; without any, an all-reduce is measured, and what workers do
+            around it.
         progress: told what is measured, and how much of it is done, 0 … 1.
     """
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
     pace = plan if scenario.train.pace == "device" else None
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
-    if asked:
+    if plan.job.workers > 1:
+        asked = asked or [everyones(plan.job)]
         steps = min(max(COLLECTIVE_STEPS, TIMES * len(asked)), MOST_STEPS)
         probes.append((ProbeCollectives(asked=tuple(asked)), steps))
     found: list[Costs] = []
@@ -63,6 +65,11 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             launch = Launch(job=job, schedule=_never, pace=later, threads=scenario.train.threads)
             found.append(costs(job, run_job(launch), later))
     return pooled(found)
+
+
+def everyones(job: Job) -> Asked:
+    """An all-reduce of the whole weights by all workers."""
+    return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
 
 
 def _job(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
@@ -130,7 +137,7 @@ def pooled(found: Sequence[Costs]) -> Profile:
     The mean, because a step waits as long as a collective takes, however seldom that is long. The median over launches,
     because what another program does to one launch is not this machine's cost.
     """
-    every = dict.fromkeys(cost for launch in found for cost in launch)
+    every = dict.fromkeys(cost for launch in found for cost, times in launch.items() if times)
     centre: dict[Cost, float] = {
         cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
     }

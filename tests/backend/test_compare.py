@@ -98,3 +98,8 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
         assert 0.0 < profile.collective_s(one.operation, one.members, one.nbytes) < 1.0
     assert 0.0 < profile.collective_s("Barrier", 3, 0) < 1.0
     assert 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
+
+
+def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> None:
+    profile = probe(paceline.load(SCENARIO, algorithms=["async-sgd"]), [])
+    assert 0.0 < profile.update_s < 0.1 and 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
