@@ -9,7 +9,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -27,7 +26,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, Routine, program
 from paceline.algorithms.server import Stop, server_of
-from paceline.algorithms.values import Contribution, Rank, Weights
+from paceline.algorithms.values import Contribution, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +185,6 @@ class Eamsgd(Elastic):
     """τ, local steps between exchanges; provenance: one of 1, 4, 16, 64 in NIPS'15 (CIFAR); mpiT has 100"""
     momentum: float = 0.9
     """δ; provenance: ours; NIPS'15 and mpiT have 0.99, mpiT with a rate of 0.01"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        wrong = [f"period: found {self.period!r}, expected a number of steps, 1 or more"] if self.period < 1 else []
-        return super().problems(nodes) + wrong
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch * self.period

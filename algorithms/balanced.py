@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from paceline.algorithms.apportion import Estimate, apportion, change
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Work
+from paceline.algorithms.options import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
 from paceline.algorithms.values import Contribution, Rank, Samples, Vector, Weights
@@ -95,6 +96,7 @@ class DbsSgd(Descent):
     source = "Ji et al., J. Comp. R&D 56(11), 2019, from its abstract; formulas: see the page"
     guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES})
     has_server: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"interval": COUNT, "smoothing": SHARE, "dead_band": NOT_NEGATIVE}
 
     interval: int = 32
     """updates between two looks at the batches; provenance: ours, the paper's interval was not found"""
@@ -103,18 +105,6 @@ class DbsSgd(Descent):
     dead_band: float = 0.1
     """batches stay as they are if nobody's would change by more than this share; provenance: ours, OmniLearn's code
     has 0.2"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        expected = {
-            "interval": (self.interval >= 1, "a number of updates, 1 or more"),
-            "smoothing": (0 < self.smoothing <= 1, "a number above 0 and up to 1"),
-            "dead_band": (self.dead_band >= 0, "a number of 0 or more"),
-        }
-        return super().problems(nodes) + [
-            f"{name}: found {getattr(self, name)!r}, expected {what}"
-            for name, (fits, what) in expected.items()
-            if not fits
-        ]
 
     def begin(self, me: Me, vector: Vector) -> Portioned | Balance:
         kind = Balance if me.role == "server" else Portioned

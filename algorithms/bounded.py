@@ -19,6 +19,7 @@ from paceline.algorithms.asking import Desk, Packet, Reader, close
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send, Work
+from paceline.algorithms.options import STEPS_OR_NONE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
 from paceline.algorithms.values import Rank, Vector, Weights
@@ -73,6 +74,7 @@ class Ssp(Descent):
     source = "Ho et al., NIPS 2013"
     guarantees = frozenset({Guarantee.BOUNDED_CLOCK_GAP, Guarantee.BOUNDED_STALENESS, Guarantee.CONSERVES_MESSAGES})
     has_server: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"slack": STEPS_OR_NONE}
 
     slack: int = 3
     """s, in iterations; provenance: ours. 0 has the schedule of bulk-synchronous SGD, infinity that of async-sgd"""
@@ -82,10 +84,6 @@ class Ssp(Descent):
     visibility: Literal["arrival", "clock-edge"] = "arrival"
     """when others see an update: as soon as it arrives (Ho et al.), or when all have finished its iteration, as the
     mean of all. With slack 0 the latter is sync-sgd; provenance: inference, what makes slack 0 equal to it"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = [f"slack: found {self.slack!r}, expected a number of iterations, 0 or more"] if self.slack < 0 else []
-        return super().problems(nodes) + found
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         """One batch, or everybody's where a step is a clock edge."""

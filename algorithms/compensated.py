@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.options import FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.rules import Chain
 from paceline.algorithms.server import ParameterServer, Push
 from paceline.algorithms.values import root
@@ -38,6 +39,8 @@ class DcAsgd(ParameterServer):
     name = "dc-asgd"
     source = "Zheng, Meng, Wang, Chen, Yu, Ma, Liu, 'ASGD with Delay Compensation', ICML'17 (arXiv 1609.08326)"
     guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.DISTINCT_WORKERS, Guarantee.CONSERVES_MESSAGES})
+
+    ranges: ClassVar[Mapping[str, Range]] = {"compensation": NOT_NEGATIVE, "square_decay": FRACTION}
 
     compensation: float = 0.04
     """λ; provenance: the paper's constant variant on CIFAR-10, and MXNet's; its adaptive one has 2.0"""

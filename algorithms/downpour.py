@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -10,9 +10,10 @@ from paceline.algorithms.asking import Desk, Packet, Reader, close
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send, Work
+from paceline.algorithms.options import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
-from paceline.algorithms.values import Contribution, Rank, Vector, Weights
+from paceline.algorithms.values import Contribution, Vector, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Downpour(Descent):
     source = "Dean et al., NIPS 2012; local steps and the accumulator as in mpiT's downpour.lua"
     guarantees = frozenset({Guarantee.CONSERVES_MESSAGES})
     has_server: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"n_push": STEPS, "n_fetch": STEPS, "local_rate": NOT_NEGATIVE}
 
     n_push: int = 4
     """local gradients in one push; provenance: ours. Dean et al. and mpiT have 1 (from memory), TorchMPI 10"""
@@ -51,15 +53,6 @@ class Downpour(Descent):
     answer: Literal["after", "before"] = "after"
     """whether weights fetched together with a push hold it (after) or not (before); provenance: the sources have both
     under way at once, so that either may happen; the default is ours, async-sgd's"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
-        for name in ("n_push", "n_fetch"):
-            if getattr(self, name) < 1:
-                found.append(f"{name}: found {getattr(self, name)!r}, expected a number of steps, 1 or more")
-        if self.local_rate is not None and not self.local_rate >= 0:
-            found.append(f"local_rate: found {self.local_rate!r}, expected a number of 0 or more, or null")
-        return found
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         """Those of all gradients in a push."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.adam import AdamW
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.options import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.periodic import Averaging
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain, Clip, Scale, Transform
@@ -36,16 +37,12 @@ class PostLocalSgd(Averaging):
         }
     )
 
+    ranges: ClassVar[Mapping[str, Range]] = {"switch": STEPS_OR_NONE}
+
     switch: int = 64
     """synchronous steps before the first local one; provenance: ours, the paper switches where the rate first drops"""
     period: int = 8
     """H, local steps between averages; provenance: ours, the paper tries 2 to 32"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
-        if self.switch < 0:
-            found.append(f"switch: {self.switch} is no number of steps; give 0 or more")
-        return found
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
@@ -89,6 +86,14 @@ class DiLoCo(Descent):
     source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
 
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "outer_rate": POSITIVE,
+        "outer_momentum": FRACTION,
+        "beta1": FRACTION,
+        "beta2": FRACTION,
+        "epsilon": POSITIVE,
+    }
+
     rate: float = 0.005
     """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
     period: int = 8
@@ -110,12 +115,6 @@ class DiLoCo(Descent):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
-        for name in ("outer_momentum", "beta1", "beta2"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                found.append(f"{name}: found {value}, expected a number from 0 to below 1")
-        for name in ("outer_rate", "epsilon"):
-            if not 0 < (value := getattr(self, name)) < float("inf"):
-                found.append(f"{name}: found {value}, expected a number above 0")
         if self.inner == "adamw":
             if self.momentum:
                 found.append(f"momentum: found {self.momentum}, expected 0 with inner = adamw, which has β1")

@@ -14,7 +14,17 @@ from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.lars import Lars, LayerRates
-from paceline.algorithms.options import NOT_NEGATIVE, POSITIVE, Range, misfits
+from paceline.algorithms.options import (
+    COUNT,
+    COUNT_OR_NONE,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STEPS,
+    STEPS_OR_NONE,
+    Range,
+    misfits,
+)
 from paceline.algorithms.program import Routine
 from paceline.algorithms.rules import Chain, Clip, Decay, Scale, Transform, Velocity
 from paceline.algorithms.schedules import RateSchedule
@@ -51,20 +61,15 @@ class Me:
 
 RANGES: dict[str, Range] = {
     "rate": POSITIVE,
-    "momentum": (lambda momentum: 0 <= momentum < 1, "a number from 0 to below 1"),
+    "momentum": FRACTION,
     "weight_decay": NOT_NEGATIVE,
     "clip": POSITIVE,
     "moving_rate": POSITIVE,
     "elastic": NOT_NEGATIVE,
-    "period": (lambda period: period >= 1, "a number of steps, 1 or more"),
-    "delay": (lambda delay: delay >= 0, "a number of steps, 0 or more"),
-    "damping_base": (lambda base: base >= 1, "a number of 1 or more"),
-    "n": (lambda n: n >= 1, "a whole number, 1 or more"),
-    "k": (lambda k: k >= 1, "a whole number, 1 or more"),
-    "backups": (lambda backups: backups >= 0, "a number of workers, 0 or more"),
-    "compensation": NOT_NEGATIVE,
-    "square_decay": (lambda decay: 0 <= decay < 1, "a number from 0 to below 1"),
-    "seed": (lambda seed: seed >= 0, "a whole number of 0 or more"),
+    "period": STEPS,
+    "delay": STEPS_OR_NONE,
+    "k": COUNT,
+    "seed": COUNT_OR_NONE,
 }
 """what a hyper-parameter of this name must be, in every method that has it"""
 
@@ -96,6 +101,8 @@ class Method(ABC):
     """uses one worker, whatever the cluster has"""
     independent: ClassVar[bool] = False
     """workers wait for nobody: the budget is everybody's together, and each stops at the first `Next` after its end"""
+    ranges: ClassVar[Mapping[str, Range]] = {}
+    """what its own hyper-parameters must be, beside those whose names are in `RANGES`"""
     shared: ClassVar[bool] = False
     """the weights being learned lie in memory that all workers share; every worker's `Applied` moves their version"""
 
@@ -107,6 +114,12 @@ class Method(ABC):
     @property
     def deterministic(self) -> bool:
         return Guarantee.DETERMINISTIC in self.guarantees
+
+    @classmethod
+    def every_range(cls) -> Mapping[str, Range]:
+        """What hyper-parameters must be, by their names in all methods or the `ranges` of this one and its bases."""
+        own = {name: one for base in reversed(cls.__mro__) for name, one in vars(base).get("ranges", {}).items()}
+        return {**RANGES, **own}
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         """Samples that one step of the keeper's role stands for.
@@ -124,7 +137,7 @@ class Method(ABC):
 
         Each as ``name: what is wrong, what would be right``. A method with more to say adds to what this one finds.
         """
-        return misfits(self, RANGES)
+        return misfits(self, self.every_range())
 
     def begin(self, me: Me, vector: Any) -> Any:
         """The state in which the rank's program is first entered; `vector` holds the initial weights."""

@@ -18,6 +18,9 @@ POSITIVE: Range = (lambda value: 0 < value < inf, "a number above 0")
 NOT_NEGATIVE: Range = (lambda value: 0 <= value < inf, "a number of 0 or more")
 SHARE: Range = (lambda value: 0 < value <= 1, "a number above 0, up to 1")
 COUNT: Range = (lambda value: value >= 1, "a whole number of 1 or more")
+FRACTION: Range = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
+STEPS: Range = (lambda value: value >= 1, "a number of steps, 1 or more")
+STEPS_OR_NONE: Range = (lambda value: value >= 0, "a number of steps, 0 or more")
 COUNT_OR_NONE: Range = (lambda value: value >= 0, "a whole number of 0 or more")
 
 

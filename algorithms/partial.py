@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
+from paceline.algorithms.options import COUNT_OR_NONE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Damped, ParameterServer, Push, Stop, opened, server_of
 from paceline.algorithms.values import Rank, Weights
@@ -91,6 +92,8 @@ class BackupWorkers(ParameterServer):
     )
     prompt: ClassVar[bool] = False
     fresh: ClassVar[bool] = True
+
+    ranges: ClassVar[Mapping[str, Range]] = {"backups": COUNT_OR_NONE}
 
     backups: int | None = None
     """B, gradients that an update does without, 0 … P − 1, or one for four workers, rounded down; provenance: ours"""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.options import POSITIVE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.steps import descend, gradient_at, local_step, mean_of
 from paceline.algorithms.values import Group, Rank, Weights
@@ -162,16 +163,12 @@ class Sasgd(Descent):
     source = "Cong, Bhardwaj, Feng, ICPP'17 (SASGD)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
 
+    ranges: ClassVar[Mapping[str, Range]] = {"global_rate": POSITIVE}
+
     period: int = 8
     """T, local steps in a round; provenance: ours, the paper's values were not found"""
     global_rate: float | None = None
     """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
-        if self.global_rate is not None and not 0 < self.global_rate < float("inf"):
-            found.append(f"global_rate: found {self.global_rate}, expected a number above 0, or null for rate / P")
-        return found
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}

@@ -11,7 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from paceline.algorithms.operations import (
     Send,
     Work,
 )
+from paceline.algorithms.options import COUNT, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
 from paceline.algorithms.values import Contribution, GradientResult, Message, Rank, Weights
@@ -194,6 +195,8 @@ class SyncSgdPs(ParameterServer):
 class Damped(ParameterServer):
     """A server that takes stale gradients, and may give them less weight."""
 
+    ranges: ClassVar[Mapping[str, Range]] = {"damping_base": (lambda base: base >= 1, "a number of 1 or more")}
+
     damping: Damping = "none"
     """η(τ)/η: none 1, inverse 1/max(τ, 1), inverse-plus-one 1/(τ + 1), exponential base^(−τ); provenance: without
     damping, the rule of the source"""
@@ -245,6 +248,8 @@ class Softsync(Damped):
     name = "softsync"
     source = "Zhang, Gupta, Lian, Liu, 'Staleness-aware Async-SGD', IJCAI'16 (arXiv 1511.05950)"
     guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES})
+
+    ranges: ClassVar[Mapping[str, Range]] = {"n": COUNT}
 
     n: int = 1
     """updates for every P gradients, 1 … P; provenance: ours, the paper tries 1, P/2 and P"""

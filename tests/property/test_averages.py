@@ -198,7 +198,7 @@ def test_phase_1_averages_when_torch_does(period: int, monkeypatch: pytest.Monke
         (KAvg(k=2, phase=2), "phase: found 2, expected 0 to 1"),
         (Sasgd(period=0), "period: found 0"),
         (Sasgd(global_rate=0.0), "global_rate: found 0.0"),
-        (PostLocalSgd(switch=-1), "switch: -1"),
+        (PostLocalSgd(switch=-1), "switch: found -1"),
         (DiLoCo(outer_momentum=1.0), "outer_momentum: found 1.0"),
         (DiLoCo(outer_rate=0.0), "outer_rate: found 0.0"),
         (DiLoCo(weight_decay=-1.0), "weight_decay: found -1.0"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +19,12 @@ from paceline.algorithms.compression import (
     PowerSgd,
     Sparse,
     TopK,
-    beginning,
-    compressed,
     decompressed,
 )
 from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import AsyncSgd, Push, Stop, server_of
-from paceline.algorithms.values import Layer, Null, Rank, Samples, Weights, join, nbytes, norm
+from paceline.algorithms.operations import Applied, Send
+from paceline.algorithms.server import AsyncSgd, Push
+from paceline.algorithms.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
@@ -303,52 +299,11 @@ def test_what_is_kept_back_outlives_a_stop(compression: Compression, seed: int, 
     np.testing.assert_array_equal(parts[-1].weights, whole.weights)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pushing(AsyncSgd):
-    """A parameter server whose workers push what compression makes of their gradients."""
-
-    name = "pushing"
-    compression: Compression | None = None
-    has_server: ClassVar[bool] = True
-
-    def begin(self, me: Me, vector: Any) -> Replica:
-        state: Replica = super().begin(me, vector)
-        return replace(state, kept=beginning(self.compression, vector, me.layout.layers))
-
-    @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        server = server_of(me)
-        while step := (yield from Next(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            message, kept = yield from compressed(gradient.vector, self.compression, state.kept)
-            yield from Send(server, Push(message, gradient.contribution()))
-            reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
-                return state
-            state = Replica(step.number + 1, reply, state.memory, kept)
-        return state
-
-    @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
-            message = yield from Receive()
-            gradient = decompressed(message.value.vector)
-            vector, memory = rule.update(state.weights.vector, gradient, state.memory)
-            version = yield from Applied(Weights(vector, state.weights.version), [message.value.origin])
-            state = Replica(step.number + 1, Weights(vector, version), memory)
-            yield from Send(message.source, state.weights)
-        for _ in me.workers:
-            yield from Send((yield from Receive()).source, Stop())
-        return state
-
-
 @EITHER
 def test_a_push_can_be_compressed(compression: Compression) -> None:
     """Only the weights come back whole; half of the bytes are pushes, and of those a stated share is left."""
-    job = job_of(Pushing(), 3, steps=30, learner=build("digits-mlp", seed=1))
-    plain, smaller = (sent_bytes(replace(job, method=Pushing(compression=choice))) for choice in (None, compression))
+    job = job_of(AsyncSgd(), 3, steps=30, learner=build("digits-mlp", seed=1))
+    plain, smaller = (sent_bytes(replace(job, method=AsyncSgd(compression=choice))) for choice in (None, compression))
     message = nbytes(compression.compress(Null(4810), compression.begin(Null(4810), job.learner.layout.layers))[0])
     assert plain - smaller == 33 * (4810 * 4 - message)  # three pushes are under way at the end
 
@@ -356,7 +311,7 @@ def test_a_push_can_be_compressed(compression: Compression) -> None:
 @given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 6))
 def test_compressed_pushes_are_applied_as_they_were_sent(data: st.DataObject, workers: int, steps: int) -> None:
     """In every order: the server has moved by the pushes that landed, each of two numbers out of six."""
-    method: Any = Pushing
+    method: Any = AsyncSgd
     learner = Told()
     job = job_of(method(rate=Fraction(1), compression=TopK(share=0.4)), workers, steps=steps, learner=learner)
     run = AnyOrder(job)

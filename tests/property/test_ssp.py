@@ -305,4 +305,4 @@ def test_rates_of_eight_exponential_workers(slack: int, rate: float) -> None:
 
 def test_a_negative_slack_is_refused() -> None:
     (problem,) = Ssp(slack=-1).problems([[Rank(0)]])
-    assert problem == "slack: found -1, expected a number of iterations, 0 or more"
+    assert problem == "slack: found -1, expected a number of steps, 0 or more"

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from paceline.algorithms import METHODS
 from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import RANGES, Notion
+from paceline.algorithms.method import Method, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
 from paceline.records.store import describe
@@ -102,14 +102,15 @@ def written(default: Any) -> Any:
     return asdict(default) if is_dataclass(default) and not isinstance(default, type) else default
 
 
-def shown_and_known(page: str, known: Sequence[Any]) -> None:
+def shown_and_known(page: str, method: type[Method], known: Sequence[Any]) -> None:
     """Names, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
     assert MISSING not in [field.default for field in known]
     rows = table(page, "name | default") if known else []
     said = {row[0]: yaml.safe_load(row[1]) for row in rows}
     assert said == {field.name: written(field.default) for field in known}
-    assert {row[0]: row[2] for row in rows if row[0] in RANGES} == {
-        field.name: RANGES[field.name][1] for field in known if field.name in RANGES
+    ranges = method.every_range()
+    assert {row[0]: row[2].removesuffix(", or null") for row in rows if row[0] in ranges} == {
+        field.name: ranges[field.name][1] for field in known if field.name in ranges
     }
     assert all(cell for row in rows for cell in row)
 
@@ -118,14 +119,15 @@ def shown_and_known(page: str, known: Sequence[Any]) -> None:
 def test_the_hyperparameters_are_the_methods(name: str) -> None:
     """A method's page has its own ones and those with a default of its own; docs/rules.md has those that all share."""
     shared = {field.name: field.default for field in fields(SyncSgd)}
+    method = METHODS[name]
     shown_and_known(
-        page_of(name), [own for own in fields(METHODS[name]) if shared.get(own.name, MISSING) != own.default]
+        page_of(name), method, [own for own in fields(method) if shared.get(own.name, MISSING) != own.default]
     )
     assert "(../rules.md)" in page_of(name)
 
 
 def test_the_shared_hyperparameters_are_those_of_sync_sgd() -> None:
-    shown_and_known((ROOT / "docs/rules.md").read_text(encoding="utf-8"), fields(SyncSgd))
+    shown_and_known((ROOT / "docs/rules.md").read_text(encoding="utf-8"), SyncSgd, fields(SyncSgd))
 
 
 @EVERY_METHOD
