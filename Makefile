@@ -9,8 +9,8 @@ INSTALLED := .venv/.installed
 demo: $(INSTALLED)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
 
-test: $(INSTALLED)  ## all tests
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## all tests, on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

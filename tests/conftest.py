@@ -24,6 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real runs go one at a time, where tests are shared out among processes: each has four or five ranks already."""
+    for item in items:
+        if item.get_closest_marker("backend"):
+            item.add_marker(pytest.mark.xdist_group("real"))
+
+
 @pytest.fixture(scope="session")
 def folders() -> list[str]:
     """The folders that are imported as `paceline.<folder>`."""
