@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
+import threading
 import zlib
 from collections.abc import Sequence
 from enum import IntEnum
@@ -44,6 +45,7 @@ class Board:
     def __init__(
         self, ranks: int, keepers: Sequence[Rank], *, limit: int | None = None, together: bool = False
     ) -> None:
+        entry = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
         row = np.dtype(
             [
                 ("doing", "u1"),
@@ -52,7 +54,7 @@ class Board:
                 ("busy", "i4"),
                 ("granted", "i8"),
                 ("text", f"S{TEXT}"),
-                ("collectives", [("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")], (BUCKETS, SLOTS)),
+                ("collectives", entry, (BUCKETS, SLOTS)),
             ]
         )
         self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
@@ -64,6 +66,8 @@ class Board:
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together = NEVER if limit is None else limit, together
         self._lock = multiprocessing.get_context("fork").Lock()
+        self._writing = threading.Lock()
+        """of the lanes of one rank: each process has its own"""
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -153,15 +157,16 @@ class Board:
         name = zlib.crc32(stream.encode()) | len(stream) << 32
         mine = self.rows["collectives"][rank, bucket, slot : slot + 1]
         said = what.encode()
-        mine["position"] = -1  # streams may share a bucket: nobody is to read half of one entry and half of another
-        mine["stream"], mine["text"] = name, b"\1".join((said, place.encode()))[:TEXT]
-        mine["position"] = position
+        with self._writing:
+            mine["turn"] += 1  # odd while it is being written: streams may share a bucket, and so an entry
+            mine["stream"], mine["position"], mine["text"] = name, position, b"\1".join((said, place.encode()))[:TEXT]
+            mine["turn"] += 1
         for other in members:
-            theirs = self.rows["collectives"][other, bucket, slot]
-            if other == rank or not _is_at(theirs, name, position):
+            theirs = None if other == rank else _read(self.rows["collectives"][other, bucket, slot : slot + 1])
+            if theirs is None or theirs["stream"] != name or theirs["position"] != position:
                 continue
             theirs_said, _, their_place = bytes(theirs["text"]).partition(b"\1")
-            if theirs_said != said[:TEXT] and _is_at(theirs, name, position):  # not overwritten while it was read
+            if theirs_said != said[:TEXT]:
                 raise ProgramError(
                     f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
                     f"{their_place.decode(errors='replace')} entered {theirs_said.decode(errors='replace')}; "
@@ -169,7 +174,8 @@ class Board:
                 )
 
 
-def _is_at(entry: Any, name: int, position: int) -> bool:
-    """Whether the entry is that of this collective. In this order: a stream that is there has taken the position away
-    that was there before it, so the position is its own."""
-    return bool(entry["stream"] == name and entry["position"] == position)
+def _read(entry: Any) -> Any | None:
+    """A copy of somebody's entry; None if it was being written meanwhile: whoever writes looks at the others after."""
+    turn = int(entry["turn"][0])
+    copy = entry.copy()[0]
+    return copy if turn % 2 == 0 and turn == int(entry["turn"][0]) else None

@@ -87,7 +87,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
             trace.hear(me.rank, source, lane)
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
-    trace.wall_s = max(ends, default=max((span.end_s for span in trace.spans), default=0.0))
+    # a gradient that was given up may leave its device after the program has ended
+    trace.wall_s = max([*ends, *(span.end_s for span in trace.spans)], default=0.0)
     if trace.weights is None and trace.snapshots:
         trace.weights = trace.snapshots[-1].vector
     if len(ends) == len(job.team):  # a rank that was killed has not said what it added
