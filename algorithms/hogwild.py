@@ -79,7 +79,7 @@ class SharedMemory(Descent):
         found = super().problems(nodes)
         if len(nodes) > 1:
             found.append(
-                f"{self.name} shares memory: found workers on {len(nodes)} nodes, expected one; "
+                f"name: {self.name} shares memory; found workers on {len(nodes)} nodes, expected one; "
                 "put them on one node, or take async-sgd or async-easgd"
             )
         return found

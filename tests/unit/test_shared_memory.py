@@ -40,7 +40,7 @@ def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
     one, two = [[Rank(0), Rank(1)]], [[Rank(0)], [Rank(1)]]
     assert method().problems(one) == []
     (problem,) = method().problems(two)
-    assert problem.startswith(f"{method.name} shares memory: found workers on 2 nodes, expected one; ")
+    assert problem.startswith(f"name: {method.name} shares memory; found workers on 2 nodes, expected one; ")
 
 
 @BOTH
