@@ -25,7 +25,7 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, Routine, program
-from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.server import Stop, dismiss, server_of
 from paceline.algorithms.values import Contribution, Weights
 
 
@@ -54,9 +54,7 @@ def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
         centre = centre + alpha * (exchange.vector - centre)
         version = yield from Applied(Weights(centre, version), [replace(exchange.origin, version=version)])
         state = replace(state, step=step.number + 1, weights=Weights(centre, version))
-    for _ in me.workers:  # each has one exchange under way; it is dropped, and its sender goes home
-        message = yield from Receive()
-        yield from Send(message.source, Stop())
+    yield from dismiss(me)
     return state
 
 

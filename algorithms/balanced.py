@@ -19,7 +19,7 @@ from paceline.algorithms.method import Descent, Me, Notion
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Work
 from paceline.algorithms.options import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.server import Stop, dismiss, server_of
 from paceline.algorithms.values import Contribution, Rank, Samples, Vector, Weights
 
 
@@ -141,9 +141,7 @@ class DbsSgd(Descent):
                 batches = self.shared_out(batches, estimates)
             state = Balance(step.number + 1, Weights(vector, version), memory, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
-        for _ in me.workers:  # each has one push under way; it is dropped, and its sender goes home
-            message = yield from Receive()
-            yield from Send(message.source, Stop())
+        yield from dismiss(me)
         return state
 
     def weight(self, push: Timed) -> float:

@@ -152,10 +152,8 @@ class ParameterServer(Descent):
 
     @program
     def farewell(self, me: Me) -> Program[None]:
-        """Each worker has one push under way; it is dropped, and its sender goes home."""
-        for _ in me.workers:
-            message = yield from Receive()
-            yield from Send(message.source, Stop())
+        """How the server leaves."""
+        yield from dismiss(me)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +259,14 @@ class Softsync(Damped):
 
     def needed(self, workers: int) -> int:
         return workers // self.n
+
+
+@program
+def dismiss(me: Me) -> Program[None]:
+    """A stopped server's goodbye: each worker has one message under way; it is dropped, and its sender goes home."""
+    for _ in me.workers:
+        message = yield from Receive()
+        yield from Send(message.source, Stop())
 
 
 def mean_of(vectors: Sequence[Any]) -> Any:

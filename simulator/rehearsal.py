@@ -41,9 +41,12 @@ class Listening(NoCost):
 
 
 def rehearse(plans: Sequence[Plan]) -> list[Asked]:
-    """The collectives that these plans' runs ask for, each operation, number of members and bytes once."""
+    """The collectives that these plans' runs ask for, each operation, number of members and bytes once.
+
+    Seeds draw other times and numbers and ask for the same, so each algorithm is rehearsed once.
+    """
     heard: dict[Question, None] = {}
-    for plan in plans:
+    for plan in {plan.name: plan for plan in plans}.values():
         network = Listening()
         simulate_job(numberless(plan.job), PlanTiming(plan), network, Schedule(every=math.inf))
         heard |= network.heard
