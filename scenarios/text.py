@@ -8,7 +8,6 @@ Here equal keys, tags and aliases are mistakes, and plain values follow YAML 1.2
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from paceline.algorithms.naming import near_miss
 from paceline.scenarios.problems import Place, Problem, raise_all
 
 SHIPPED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
@@ -168,8 +168,7 @@ def _missing(path: Path, error: OSError | ValueError) -> str:
         beside = [str(other) for other in path.parent.iterdir() if other.suffix in {".yaml", ".yml", ".json"}]
     except OSError:
         beside = []
-    near = difflib.get_close_matches(str(path), [*beside, *SHIPPED], n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    hint = near_miss(path, [*beside, *SHIPPED])
     return f"no such file{hint}; expected the path of a scenario file or one of {', '.join(SHIPPED)}"
 
 

@@ -7,11 +7,11 @@ them.
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import cache
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.catalogue import SPECS, THIS_MACHINE, Spec
 
 Runs = tuple[str, ...]
@@ -71,9 +71,8 @@ def named(name: str) -> Spec:
     group = re.fullmatch(r"(.+)/(\d+)", key)
     if group and group[1] in known:
         return SPECS[known[group[1]]].part(int(group[2]))
-    near = difflib.get_close_matches(key, [*known, THIS_MACHINE], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join([*SPECS, THIS_MACHINE])}"
-    raise InputError(f"unknown device {name!r} ({hint})")
+    hint = near_miss(key, [*known, THIS_MACHINE]) or f" (there are {', '.join([*SPECS, THIS_MACHINE])})"
+    raise InputError(f"unknown device {name!r}{hint}")
 
 
 @cache

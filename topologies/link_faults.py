@@ -10,12 +10,12 @@ Rules of this file:
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.graph import Connection, Graph
 
 Ends = tuple[str, str]
@@ -92,9 +92,10 @@ def mistakes(graph: Graph, between: Ends) -> list[str]:
     names = list(dict.fromkeys([*_planes(graph), *_planes(graph).values()]))
     unknown = [name for name in between if name not in names]
     if unknown:
-        near = [difflib.get_close_matches(name, names, n=1) for name in unknown]
-        hints = [f"did you mean {one[0]}?" if one else f"such as {names[0]}" for one in near]
-        return [f"{graph.name} has no vertex {name!r} ({hint})" for name, hint in zip(unknown, hints, strict=True)]
+        return [
+            f"{graph.name} has no vertex {name!r}{near_miss(name, names) or f' (such as {names[0]})'}"
+            for name in unknown
+        ]
     if _connections(graph, between):
         return []
     here = _members(graph, between[0])

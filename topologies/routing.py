@@ -21,7 +21,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.graph import Connection, Graph
 from paceline.topologies.routing_ways import Ways, Wiring, follow, in_stages, shortest, widest
 
@@ -177,9 +177,8 @@ class Routes:
     def _number(self, name: str) -> int:
         number = self._wiring.number.get(name)
         if number is None:
-            near = difflib.get_close_matches(name, self._wiring.names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"such as {self._wiring.names[0]}"
-            raise InputError(f"{self.graph.name}: has no vertex {name!r} ({hint})")
+            hint = near_miss(name, self._wiring.names) or f" (such as {self._wiring.names[0]})"
+            raise InputError(f"{self.graph.name}: has no vertex {name!r}{hint}")
         return number
 
     def _way(self, source: int, to: int, flow: int) -> list[int]:

@@ -12,9 +12,9 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.links import LINKS, Link, Medium
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
@@ -79,9 +79,8 @@ def link_named(name: str | Link) -> Link:
         return name
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise InputError(f"unknown link {name!r} ({hint})")
+    hint = near_miss(name, known) or f" (there are {', '.join(known)})"
+    raise InputError(f"unknown link {name!r}{hint}")
 
 
 def host_end(link: Link) -> Link:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -10,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Learner
+from paceline.algorithms.naming import near_miss
 from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.timing import TimingOnly
@@ -94,9 +94,7 @@ def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:
     known = list(known)
     if value in known:
         return []
-    near = difflib.get_close_matches(value, known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    return [f"{key}: found {value!r}, expected one of {', '.join(known)}{hint}"]
+    return [f"{key}: found {value!r}, expected one of {', '.join(known)}{near_miss(value, known)}"]
 
 
 def _mismatched(model: str, data: str | None, learning: str) -> list[str]:
@@ -127,7 +125,6 @@ def _option_problem(place: tuple[int | str, ...], kind: str, message: str, value
     name = ".".join(map(str, place))
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         names = list(QuadraticOptions.__dataclass_fields__)
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        return f"options.{name}: there is no such option ({hint})"
+        hint = near_miss(name, names) or f" (there are {', '.join(names)})"
+        return f"options.{name}: there is no such option{hint}"
     return f"options.{name}: found {value!r}; {message.lower()}"

@@ -16,7 +16,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import difflib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any, get_args
 import networkx as nx
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.graph import Graph, Kind
 from paceline.topologies.importing import elements, quantities
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
@@ -134,9 +134,8 @@ def _graph(read: Attributed, where: str, name: str, form: str) -> Graph:
             problems.append(f"{place}: a second vertex of this name")
         kind = data.get("kind", "host")
         if kind not in KINDS:
-            near = difflib.get_close_matches(str(kind), KINDS, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            problems.append(f"{place}: kind: found {kind!r}, expected one of {', '.join(KINDS)}{hint}")
+            expected = f"expected one of {', '.join(KINDS)}{near_miss(kind, KINDS)}"
+            problems.append(f"{place}: kind: found {kind!r}, {expected}")
         kinds[node] = kind
         if isinstance(data.get("host"), str):
             hosts[node] = data["host"]

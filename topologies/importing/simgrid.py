@@ -18,6 +18,7 @@ import dataclasses
 import difflib
 import math
 
+from paceline.algorithms.naming import near_miss
 from paceline.topologies.graph import Graph, Kind
 from paceline.topologies.importing import quantities
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
@@ -231,9 +232,7 @@ def _check_routes(read: Platform) -> None:
         for what, known, names in (("host or router", read.kinds, ends), ("link", read.cables, route.links)):
             for name in names:
                 if name not in known and (what != "link" or _cable(name, read) is None):
-                    near = difflib.get_close_matches(name, list(known), n=1)
-                    hint = f" (did you mean {near[0]}?)" if near else ""
-                    read.problems.append(f"line {line}: route: there is no {what} {name!r}{hint}")
+                    read.problems.append(f"line {line}: route: there is no {what} {name!r}{near_miss(name, known)}")
         links = tuple(name if name in read.cables else _direction(name) for name in route.links)
         read.routes[number] = Listed(ends[0], ends[1], tuple(PREFIX + name for name in links))
 
