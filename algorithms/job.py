@@ -6,8 +6,8 @@ An interpreter adds what is its own (a clock, a network, processes); nothing her
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from paceline.algorithms.method import Me, Method, crew
 from paceline.algorithms.values import Layout, Rank, Samples
@@ -55,13 +55,50 @@ class Learner(Protocol):
         ...
 
 
+Counted = Literal["samples", "epochs", "updates"]
+"""what the number of samples after which a run ends was given as"""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a run ends: after so many samples, and earlier at a loss, an accuracy or a time on the run's own clock."""
+    """When a run ends: after so many samples, or before that at a time on the run's own clock or at an evaluation.
+
+    Args:
+        samples: of all workers together.
+        seconds: on the run's own clock, virtual or real.
+        accuracy: the smoothed one that is to be reached.
+        loss: the smoothed one that is to be reached.
+        divergence: whether a loss that has diverged ends it.
+        counted: what the number of samples was given as.
+    """
 
     samples: int | None = None
     seconds: float | None = None
     accuracy: float | None = None
+    loss: float | None = None
+    divergence: bool = False
+    counted: Counted = "samples"
+
+    @property
+    def scored(self) -> bool:
+        """Whether weights are evaluated while the run lasts, since that may end it."""
+        return self.accuracy is not None or self.loss is not None or self.divergence
+
+    @property
+    def usual_end(self) -> Counted | None:
+        """Why a run ends that nothing ends before; None where it is not limited."""
+        return None if self.samples is None else self.counted
+
+    def measured(self) -> Budget:
+        """What of it ends a real run, and a prediction of one.
+
+        Evaluating takes a processor that is being measured. So divergence ends a real run only where it is evaluated
+        while it lasts anyway.
+
+        >>> Budget(divergence=True).measured().divergence, Budget(loss=0.1, divergence=True).measured().divergence
+        (False, True)
+        """
+        return self if self.accuracy is not None or self.loss is not None else replace(self, divergence=False)
 
     def spent(self, *, samples: int, seconds: float) -> float:
         """The share of it that is spent, 0 … 1, by whichever of samples and seconds is nearer to its end.

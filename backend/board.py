@@ -15,12 +15,13 @@ import threading
 import zlib
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
+from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
 NEVER = np.iinfo(np.int64).max
@@ -59,7 +60,7 @@ class Board:
         )
         self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
         self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
-        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8")])
+        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8"), ("why", "S16")])
         self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
         self.common["stop_at"], self.common["lost"] = NEVER, -1
         self.rows["collectives"]["position"] = -1
@@ -79,16 +80,23 @@ class Board:
             self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
             return True
 
-    def stop(self) -> None:
-        """Ends the run after the last step that any keeper has begun."""
+    def stop(self, why: Reason) -> None:
+        """Ends the run after the last step that any keeper has begun, if it does not end there anyway."""
         with self._lock:
-            self.common["stop_at"] = min(self.common["stop_at"][0], self._granted)
+            if self._granted < min(self._limit, self.common["stop_at"][0]):
+                self.common["stop_at"], self.common["why"] = self._granted, why.encode()
 
     @property
     def _granted(self) -> int:
         """Steps that keepers have begun: the furthest one's, or all of theirs where they count together."""
         granted = self.rows["granted"][self._keepers]
         return int(granted.sum() if self._together else granted.max())
+
+    @property
+    def why(self) -> Reason | None:
+        """Why the run was ended before its limit, if it was."""
+        why = self.common["why"][0].decode()
+        return cast("Reason", why) if why else None
 
     @property
     def stopping(self) -> bool:

@@ -28,7 +28,7 @@ class Keeper:
         self.station.recorder.breathe(now)
         if me.role == self.job.method.keeper:
             if self.job.budget.seconds is not None and now >= self.job.budget.seconds:
-                board.stop()
+                board.stop("seconds")
             if not board.grant(me.rank, state.step):
                 return None
         return Step(state.step, self.job.samples(me, state.step))
@@ -52,5 +52,5 @@ class Keeper:
         """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
         if shot is not None:
             self.station.recorder.add("snapshot", shot)
-            if self.job.budget.accuracy is not None:  # the launcher is waiting to see it
+            if self.job.budget.scored:  # the launcher is waiting to see it
                 self.station.recorder.flush()

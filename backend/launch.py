@@ -3,7 +3,7 @@
 Rules of this file:
 
 * The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of
-  the run, except scores of snapshots where an accuracy is to end it.
+  the run, except scores of snapshots where an accuracy, a loss or divergence is to end it.
 * It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
   moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
 * Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
@@ -35,7 +35,7 @@ from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.recorder import Tail
 from paceline.backend.worker import EXIT_FAILED, Place, work
-from paceline.records.learned import Goal
+from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
@@ -93,6 +93,7 @@ def run_job(launch: Launch) -> Trace:
                 children[pid] = me.rank
         failure = Watch(launch, board, children, folder).run()
         trace = gather(launch.job, folder, start_s=board.start_s)
+        trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
@@ -135,7 +136,7 @@ class Watch:
         self.failure: PacelineError | None = None
         self.deadline = float("inf")
         self.moves, self.moved_s = -1, time.monotonic()
-        self.goal = Goal(launch.job.budget.accuracy)
+        self.goal = Goal(launch.job.budget)
         self.tail = Tail(stream_of(folder, self.keeper))
 
     def run(self) -> PacelineError | None:
@@ -143,7 +144,7 @@ class Watch:
         while self.children:
             self.reap()
             self.look_for_deadlock()
-            self.look_at_accuracy()
+            self.look_at_scores()
             if time.monotonic() > self.deadline:
                 break
             if self.launch.progress is not None and self.board.start_s:
@@ -185,10 +186,10 @@ class Watch:
             self.failure = DeadlockError(f"deadlock: nobody has moved for {self.launch.patience_s:g} s\n{lines}")
             self.deadline = 0.0
 
-    def look_at_accuracy(self) -> None:
-        """Ends the run when the snapshots' accuracy has reached the budget's."""
-        if self.goal.accuracy is None or self.board.stopping:
+    def look_at_scores(self) -> None:
+        """Ends the run when a snapshot has reached what the budget asks for, or has diverged."""
+        if not self.launch.job.budget.scored or self.board.stopping:
             return
         for kind, value in self.tail.read():
-            if kind == "snapshot" and self.goal.reached(self.launch.job.learner.evaluate(value.vector)):
-                self.board.stop()
+            if kind == "snapshot" and (why := self.goal.reached(self.launch.job.learner.evaluate(value.vector))):
+                self.board.stop(why)

@@ -65,7 +65,7 @@ def train(
 
 def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:
     return Launch(
-        job=plan.job,
+        job=plan.measured_job,
         schedule=plan.schedule,
         pace=plan if paced else None,
         threads=plan.scenario.train.threads,
@@ -95,6 +95,7 @@ def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
         name=plan.scenario.name,
         algorithm=plan.name,
         target=plan.target,
+        target_loss=plan.target_loss,
         paced=paced,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
     )

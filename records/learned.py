@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from paceline.algorithms.job import Job, Score
+from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.operations import Applied
-from paceline.records.metrics import smoothed
-from paceline.records.summary import SMOOTHING
 from paceline.records.trace import Schedule, Snapshot
-
-
-class Goal:
-    """The accuracy that ends a run. It is the smoothed one, which the time to accuracy is read from.
-
-    A single evaluation passes earlier than its mean with those before: a run that ended there would never have reached
-    the accuracy for which it ended.
-
-    Args:
-        accuracy: what the mean of the last evaluations has to reach; None if no accuracy ends the run.
-
-    >>> goal = Goal(0.5)
-    >>> [goal.reached(Score(1.0, accuracy)) for accuracy in (0.2, 0.6, 0.6, 0.6)]
-    [False, False, False, True]
-    """
-
-    def __init__(self, accuracy: float | None) -> None:
-        self.accuracy = accuracy
-        self._seen: list[float] = []
-
-    def reached(self, score: Score) -> bool:
-        """Takes note of the next evaluation; answers whether the run is to end."""
-        if self.accuracy is None or score.accuracy is None:
-            return False
-        self._seen.append(score.accuracy)
-        return bool(smoothed(self._seen[-SMOOTHING:], SMOOTHING)[-1] >= self.accuracy)
 
 
 class Learned:
@@ -57,7 +30,9 @@ class Learned:
         """what they are now"""
 
     def applied(self, op: Applied, version: int, rows: Sequence[Update], now_s: float) -> Snapshot | None:
-        """Takes note of the keeper's `Applied`; answers what to evaluate, where that is due now.
+        """Takes note of the keeper's `Applied`; answers what to evaluate, where that is due.
+
+        By a schedule in seconds it is the weights that this update replaces.
 
         Args:
             op: what the keeper applied.
@@ -68,8 +43,16 @@ class Learned:
         self._count(version, rows)
         if not op.advance:
             return None
+        before = self._lasted_until(now_s)
         self.latest = Snapshot(now_s, version, self._samples, op.weights.vector)
-        return self.show() if self._schedule.due(updates=version, samples=self._samples, time_s=now_s) else None
+        return self.show() if self._schedule.due(updates=version, samples=self._samples) else before
+
+    def _lasted_until(self, now_s: float) -> Snapshot | None:
+        """The latest weights at the time when they were due, if they were before now and have not been shown."""
+        tick_s = self._schedule.tick(self.latest.time_s, now_s)
+        if tick_s is None or (shot := self.show()) is None:
+            return None
+        return dataclasses.replace(shot, time_s=tick_s)
 
     def _count(self, version: int, rows: Sequence[Update]) -> None:
         """Counts the samples that are in the weights now.

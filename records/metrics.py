@@ -72,23 +72,3 @@ def smoothed(values: Sequence[float], window: int) -> NDArray[np.float64]:
     return np.array(
         [np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)], dtype=np.float64
     )
-
-
-def time_to(target: float, times_s: Sequence[float], values: Sequence[float]) -> float | None:
-    """When `values` first reach `target`, interpolated linearly between evaluations; None if they never do.
-
-    Args:
-        target: in the unit of `values`.
-        times_s: when each value was seen, rising.
-        values: NaN counts as not reached.
-
-    >>> time_to(0.9, [0.0, 10.0, 20.0], [0.1, 0.8, 1.0])
-    15.0
-    """
-    for i, value in enumerate(values):
-        if value >= target:
-            if i == 0 or not math.isfinite(values[i - 1]):
-                return float(times_s[i])
-            below, since_s = values[i - 1], times_s[i - 1]
-            return float(since_s + (target - below) / (value - below) * (times_s[i] - since_s))
-    return None

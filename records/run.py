@@ -54,6 +54,7 @@ class Run:
         name: str,
         algorithm: str | None = None,
         target: float | None = None,
+        target_loss: float | None = None,
         paced: bool = False,
         emulated_network: bool = False,
         slowed: Slowed | None = None,
@@ -68,6 +69,7 @@ class Run:
             name: the scenario's name.
             algorithm: the name in tables and folders, where it is not the method's.
             target: the accuracy that time to accuracy is measured against.
+            target_loss: the loss that time to loss is measured against.
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
             slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
@@ -81,6 +83,8 @@ class Run:
             workers=job.workers,
             notion=job.method.notion,
             target=target,
+            target_loss=target_loss,
+            ended=trace.ended,
             paced=paced,
             emulated_network=emulated_network,
             slowed=slowed,

@@ -18,17 +18,13 @@ import pandas as pd
 
 from paceline.algorithms.method import Notion
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
-from paceline.records.metrics import Histogram, finite, histogram, smoothed, time_to
+from paceline.records.goals import SMOOTHING, has_diverged
+from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.tables import ACTIVITIES, Tables
-from paceline.records.trace import LostUpdates
+from paceline.records.targets import TargetFigures, axes_of, target_figures
+from paceline.records.trace import LostUpdates, Reason
 
 Kind = Literal["simulated", "measured"]
-
-SMOOTHING = 3
-"""evaluations in the trailing mean that time to accuracy is read from; provenance: ours"""
-
-DIVERGED = 10.0
-"""a final loss of more than so many times the first one counts as diverged; provenance: ours"""
 
 
 class StepTime(TypedDict):
@@ -51,8 +47,8 @@ class Staleness(TypedDict):
     """``[[rank, mean], …]``"""
 
 
-class Summary(TypedDict):
-    """The figures of one run. Times in seconds of the run's own clock, shares without unit."""
+class RunFigures(TypedDict):
+    """What a run did. Times in seconds of the run's own clock, shares without unit."""
 
     kind: Kind
     paced: bool
@@ -71,13 +67,16 @@ class Summary(TypedDict):
     staleness: Staleness
     lost_updates: LostUpdates | None
     """null where nothing was added to shared memory"""
-    target_accuracy: float | None
-    smoothing: int
-    """evaluations in the trailing mean that `time_to_accuracy_s` is read from"""
-    time_to_accuracy_s: float | None
+
+
+class Summary(RunFigures, TargetFigures):
+    """All figures of one run."""
+
     final_loss: float | None
     final_accuracy: float | None
     diverged: bool
+    ended: Reason | None
+    """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
 
@@ -90,6 +89,8 @@ def summarise(
     workers: int,
     notion: Notion,
     target: float | None = None,
+    target_loss: float | None = None,
+    ended: Reason | None = None,
     smoothing: int = SMOOTHING,
     paced: bool = False,
     emulated_network: bool = False,
@@ -106,6 +107,8 @@ def summarise(
         workers: ranks 0 … workers − 1 are workers.
         notion: what the staleness column counts.
         target: the accuracy that time to accuracy is measured against.
+        target_loss: the loss that time to loss is measured against.
+        ended: why the run did.
         smoothing: evaluations in the trailing mean.
         paced: whether a measured run held its steps to device times.
         emulated_network: whether a measured run's messages crossed an emulated network.
@@ -116,14 +119,15 @@ def summarise(
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     starts = step_starts(spans, workers)
     samples = int(updates["samples"].sum())
-    accuracies = smoothed(evaluations["accuracy"].tolist(), smoothing)
+    counted = updates if each_counts else counting(updates, notion)
+    axes = axes_of(evaluations, counted)
     summary = Summary(
         kind=kind,
         paced=paced,
         emulated_network=emulated_network,
         wall_s=wall_s,
         steps=len(starts),
-        updates=len(updates) if each_counts else count_updates(updates, notion),
+        updates=len(counted),
         samples=samples,
         samples_per_s=samples / wall_s if wall_s > 0 else None,
         step_s=step_times(starts),
@@ -131,14 +135,13 @@ def summarise(
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(updates, notion),
         lost_updates=lost_updates,
-        target_accuracy=target,
-        smoothing=smoothing,
-        time_to_accuracy_s=None
-        if target is None
-        else time_to(target, evaluations["time_s"].tolist(), accuracies.tolist()),
+        **target_figures(  # type: ignore[typeddict-item]  # it has no key "faults" for sure
+            evaluations, axes, accuracy=target, loss=target_loss, smoothing=smoothing
+        ),
         final_loss=_last(evaluations["loss"]),
         final_accuracy=_last(evaluations["accuracy"]),
         diverged=has_diverged(evaluations["loss"].tolist()),
+        ended=ended,
     )
     if slowed is not None:
         summary["faults"] = fault_figures(spans, slowed)
@@ -160,13 +163,13 @@ def step_times(starts: pd.DataFrame) -> StepTime:
     return StepTime(mean=float(between.mean()), p50=float(p50), p95=float(p95))
 
 
-def count_updates(updates: pd.DataFrame, notion: Notion) -> int:
-    """Times that the weights being learned took something in; replicas that do so together count once.
+def counting(updates: pd.DataFrame, notion: Notion) -> pd.DataFrame:
+    """The first row of each time that the weights took something in; replicas that do so together count once.
 
     Where versions count averages of everyone, each local step between them is an update of its own.
     """
     columns = ["version_applied", "step"] if notion is Notion.LOCAL_AGE else ["version_applied"]
-    return len(updates[columns].drop_duplicates())
+    return updates.drop_duplicates(columns)
 
 
 def staleness(updates: pd.DataFrame, notion: Notion) -> Staleness:
@@ -219,17 +222,6 @@ def _sweep(mine: pd.DataFrame, wall_s: float) -> dict[str, float]:
         free &= ~covered
     seconds["wait"] += float(lengths[free].sum())
     return seconds
-
-
-def has_diverged(losses: list[float]) -> bool:
-    """Whether a loss that was a number is none any more, or has grown tenfold.
-
-    >>> has_diverged([2.3, 0.1]), has_diverged([2.3, float("nan")]), has_diverged([float("nan")] * 2)
-    (False, True, False)
-    """
-    if not losses or not math.isfinite(losses[0]):
-        return False
-    return not math.isfinite(losses[-1]) or 0 < DIVERGED * losses[0] < losses[-1]
 
 
 def _last(column: Any) -> float | None:

@@ -9,16 +9,21 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
-from paceline.algorithms.job import Score
+from paceline.algorithms.job import Counted, Score
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.values import Rank
 
 Activity = Literal[
     "compute", "load", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
 ]
+
+Reason = Literal[Counted, "seconds", "accuracy", "loss", "divergence", "failure"]
+"""why a run ended: its budget of samples, epochs, updates or seconds was spent, an evaluation reached the accuracy or
+the loss that was to end it, or showed that it had diverged; or, of a real run, it failed"""
 
 Outcome = tuple[int, ...] | bool
 """what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
@@ -75,6 +80,8 @@ class Trace:
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""
+    ended: Reason | None = None
+    """why it did; None where nobody knows"""
     states: dict[Rank, Any] = field(default_factory=dict)
     """each rank's state at its end, for those that got there"""
     weights: Any = None
@@ -109,21 +116,39 @@ Unit = Literal["updates", "samples", "seconds"]
 class Schedule:
     """When the weights being learned are evaluated: every so many updates, samples or seconds, and at start and end.
 
+    By counts, the weights are evaluated that an update made when the count was full. By seconds, it is the weights as
+    they were at k · every: those that the last update up to then had made.
+
     >>> plan = Schedule(every=100, unit="samples")
-    >>> [plan.due(updates=n, samples=32 * n, time_s=0.0) for n in range(1, 8)]
+    >>> [plan.due(updates=n, samples=32 * n) for n in range(1, 8)]
     [False, False, False, True, False, False, True]
+    >>> Schedule(every=0.5, unit="seconds").tick(0.4, 1.7), Schedule(every=0.5, unit="seconds").tick(0.6, 0.9)
+    (0.5, None)
     """
 
     every: float
     unit: Unit = "updates"
     _next: float | None = None
 
-    def due(self, *, updates: int, samples: int, time_s: float) -> bool:
-        """Whether an evaluation is due now; each is due once."""
-        now = {"updates": updates, "samples": samples, "seconds": time_s}[self.unit]
+    def due(self, *, updates: int, samples: int) -> bool:
+        """Whether an evaluation is due by these counts; each is due once."""
+        if self.unit == "seconds":
+            return False
+        now = updates if self.unit == "updates" else samples
         if self._next is None:
             self._next = self.every
         if now < self._next:
             return False
         self._next = (now // self.every + 1) * self.every
         return True
+
+    def tick(self, since_s: float, until_s: float) -> float | None:
+        """The first time k · every, k ≥ 1, from `since_s` on and before `until_s`; None where there is none.
+
+        Weights that lasted so long are evaluated then, once: at the ticks that follow they were the same.
+        """
+        if self.unit != "seconds" or math.isinf(self.every):
+            return None
+        tick_s = max(1, math.ceil(since_s / self.every)) * self.every
+        tick_s += self.every if tick_s < since_s else 0.0  # the quotient was rounded
+        return tick_s if tick_s < until_s else None

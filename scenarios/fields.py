@@ -71,6 +71,13 @@ def _text(words: str, pattern: str) -> tuple[Any, Any]:
     return PlainValidator(check), WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise expected("true or false")
+    return value
+
+
+Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Time = Annotated[float, *_quantity(TIME)]
 Period = Annotated[float, *_quantity(PERIOD)]
 Rate = Annotated[float, *_quantity(RATE)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.job import Budget, Job, Learner
+from paceline.algorithms.job import Budget, Counted, Job, Learner
 from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule
@@ -48,6 +48,16 @@ class Plan:
     def target(self) -> float | None:
         """The accuracy that the time to accuracy is measured to."""
         return self.scenario.target_accuracy
+
+    @property
+    def target_loss(self) -> float | None:
+        """The loss that the time to a loss is measured to."""
+        return self.scenario.target_loss
+
+    @property
+    def measured_job(self) -> Job:
+        """The job as a real run does it, and the prediction of one: see `Budget.measured`."""
+        return replace(self.job, budget=self.job.budget.measured())
 
     def schedule(self) -> Schedule:
         """When the weights are evaluated; a new schedule each time, since it counts along."""
@@ -119,13 +129,17 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
 def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner, seed: int) -> Job:
     stop, batch = scenario.stop, scenario.workload.batch_per_worker
     job = Job.of(method, cluster.placement, learner, batch=batch, budget=Budget(), seed=seed)
-    limits = [
-        None if stop.epochs is None else max(1, round(stop.epochs * learner.population)),
-        stop.samples,
-        None if stop.updates is None else stop.updates * job.samples_per_step,
-    ]
-    samples = min((limit for limit in limits if limit is not None), default=None)
-    return replace(job, budget=Budget(samples=samples, seconds=stop.seconds, accuracy=stop.accuracy))
+    limits: dict[Counted, int | None] = {
+        "epochs": None if stop.epochs is None else max(1, round(stop.epochs * learner.population)),
+        "samples": stop.samples,
+        "updates": None if stop.updates is None else stop.updates * job.samples_per_step,
+    }
+    given = [(samples, counted) for counted, samples in limits.items() if samples is not None]
+    budget = Budget(seconds=stop.seconds, accuracy=stop.accuracy, loss=stop.loss, divergence=stop.divergence)
+    if given:
+        samples, counted = min(given, key=lambda limit: limit[0])
+        budget = replace(budget, samples=samples, counted=counted)
+    return replace(job, budget=budget)
 
 
 def names_of(methods: Sequence[Method]) -> list[str]:

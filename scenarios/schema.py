@@ -69,6 +69,10 @@ class EvaluatePart(Part):
 
 class StopPart(Part):
     accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
+    loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss comes down to this")
+    divergence: fields.Flag = Field(
+        default=True, description="end at an evaluation whose loss is no number or ten times the first one"
+    )
     epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
     updates: fields.Count | None = Field(default=None, description="end after so many steps of the weights' keeper")
     samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")
@@ -79,6 +83,7 @@ class StopPart(Part):
 
 class TargetPart(Part):
     accuracy: fields.Accuracy | None = Field(default=None, description="what the time to accuracy is measured to")
+    loss: fields.Positive | None = Field(default=None, description="what the time to a loss is measured to")
 
 
 class Scenario(Part):
@@ -98,10 +103,10 @@ class Scenario(Part):
     train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
     evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
     stop: StopPart = Field(
-        description="a mapping with epochs, updates, samples or seconds, and accuracy: when a run ends"
+        description="a mapping with epochs, updates, samples or seconds, and accuracy or loss: when a run ends"
     )
     target: TargetPart = Field(
-        default=TargetPart(), description="what the time to accuracy is measured to; else stop.accuracy"
+        default=TargetPart(), description="an accuracy or a loss that the time is measured to; else that of stop"
     )
     seed: fields.Index = Field(default=1, description="of initial weights, samples and spread")
     seeds: fields.Count = Field(default=1, description="how many runs of each algorithm: with seed, seed + 1, …")
@@ -148,7 +153,8 @@ class Scenario(Part):
     @classmethod
     def _ends(cls, stop: StopPart) -> StopPart:
         if all(rule is None for rule in (stop.epochs, stop.updates, stop.samples, stop.seconds)):
-            found = "only accuracy, which may never be reached" if stop.accuracy else "no rule"
+            hopes = [name for name in ("accuracy", "loss") if getattr(stop, name) is not None]
+            found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
             complain([((), wrong(f"found {found}; expected one of epochs, updates, samples or seconds too"), None)])
         return stop
 
@@ -156,6 +162,11 @@ class Scenario(Part):
     def target_accuracy(self) -> float | None:
         """What the time to accuracy is measured to."""
         return self.stop.accuracy if self.target.accuracy is None else self.target.accuracy
+
+    @property
+    def target_loss(self) -> float | None:
+        """What the time to a loss is measured to."""
+        return self.stop.loss if self.target.loss is None else self.target.loss
 
     def dump(self) -> dict[str, Any]:
         """The resolved scenario as plain data; loading it gives an equal scenario."""

@@ -5,7 +5,7 @@ Rules of this file:
 * Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
 * Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far;
   where workers step independently, their steps are counted together, and nobody gets another one.
-* Evaluation costs no virtual time. It happens afterwards, except where an accuracy decides when the run stops.
+* Evaluation costs no virtual time. It happens afterwards, except where it may end the run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import replace
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
-from paceline.records.learned import Goal, Learned
-from paceline.records.trace import Schedule, Snapshot, Trace
+from paceline.records.goals import Goal
+from paceline.records.learned import Learned
+from paceline.records.trace import Reason, Schedule, Snapshot, Trace
 from paceline.simulator.strands import Station, Strand
 
 Progress = Callable[[int, float], None]
@@ -31,9 +32,10 @@ class Keeper:
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
         self.job, self.trace, self.progress = job, trace, progress
         self.learned = Learned(job, schedule)
-        self.goal = Goal(job.budget.accuracy)
+        self.goal = Goal(job.budget)
         self.role, self.rank = job.method.keeper, job.keeper
         self._stop_at: float = math.inf if job.limit is None else job.limit
+        trace.ended = job.budget.usual_end
         self._granted = 0
         """steps that the keeper's role has been let into: the number of the next one, or of all workers' together"""
         self._keep(self.learned.show())
@@ -44,7 +46,7 @@ class Keeper:
         if me.role == self.role:
             seconds = self.job.budget.seconds
             if seconds is not None and now_s >= seconds:
-                self.stop()
+                self.stop("seconds")
             position = self._granted if self.job.method.independent else state.step
             if position >= self._stop_at:
                 return None
@@ -53,9 +55,10 @@ class Keeper:
                 self.progress(self.learned.latest.samples, now_s)
         return Step(state.step, self.job.samples(me, state.step))
 
-    def stop(self) -> None:
-        """Ends the run after the last step that anybody has been let into."""
-        self._stop_at = min(self._stop_at, self._granted)
+    def stop(self, why: Reason) -> None:
+        """Ends the run after the last step that anybody has been let into, if it does not end there anyway."""
+        if self._granted < self._stop_at:
+            self._stop_at, self.trace.ended = self._granted, why
 
     def applied(self, station: Station, op: Applied, now_s: float) -> int:
         """Books an update; answers the version that the weights now have."""
@@ -73,9 +76,9 @@ class Keeper:
     def _keep(self, shot: Snapshot | None) -> None:
         if shot is None:
             return
-        if self.goal.accuracy is not None:
+        if self.job.budget.scored:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
-            if self.goal.reached(score):
-                self.stop()
+            if (why := self.goal.reached(score)) is not None:
+                self.stop(why)
         self.trace.snapshots.append(shot)

@@ -112,7 +112,7 @@ def simulate(
             collected_seldom(),
             torch_threads(scenario.train.threads),
         ):  # as in the real run, whose bits are to be the same
-            trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
+            trace = simulate_job(plan.measured_job if measured else plan.job, timing, wires, plan.schedule(), told)
             if isinstance(wires, ClusterNetwork):
                 trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
             run = Run.of(
@@ -123,6 +123,7 @@ def simulate(
                 name=scenario.name,
                 algorithm=plan.name,
                 target=plan.target,
+                target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
         runs.append(keep(run))

@@ -106,7 +106,7 @@ def job_of(
     nodes: Sequence[Sequence[int]] | None = None,
     learner: Any = None,
     seed: int = 0,
-    **budget: float,
+    **budget: Any,
 ) -> Job:
     """A job of `method` in which the keeper's role takes `steps` steps; one worker a node unless `nodes` says else."""
     placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]

@@ -23,7 +23,8 @@ from paceline.algorithms.method import Method, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
 from paceline.records.store import describe
-from paceline.records.summary import SMOOTHING, Staleness, Summary
+from paceline.records.goals import SMOOTHING
+from paceline.records.summary import Staleness, Summary
 from paceline.records.tables import SCHEMAS, assemble
 from paceline.records.trace import Schedule
 from paceline.scenarios import load

@@ -20,7 +20,7 @@ from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.server import AsyncSgd
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
-from paceline.records.summary import SMOOTHING
+from paceline.records.goals import SMOOTHING
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.fields import COLLECTIVES

@@ -10,7 +10,8 @@ from paceline.algorithms.job import Score
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.method import Notion
 from paceline.algorithms.values import Rank
-from paceline.records.metrics import time_to, total_variation
+from paceline.records.goals import crossing
+from paceline.records.metrics import total_variation
 from paceline.records.summary import Summary, summarise
 from paceline.records.tables import assemble
 from paceline.records.trace import Activity, Snapshot, Span, Trace
@@ -149,7 +150,8 @@ def test_time_to_accuracy(target: float, smoothing: int, expected: float | None)
 
 
 def test_a_gap_in_the_values_is_not_interpolated_over() -> None:
-    assert time_to(0.5, [0.0, 1.0, 2.0], [0.1, float("nan"), 0.9]) == 2.0
+    found = crossing(0.5, [0.1, float("nan"), 0.9])
+    assert found is not None and found.at([0.0, 1.0, 2.0]) == 2.0
 
 
 @pytest.mark.parametrize(

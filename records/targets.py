@@ -1,0 +1,94 @@
+"""When a run reaches its targets: in time, in samples and in updates, and how finely that can be told.
+
+Rules of this file: the rules of `records.goals` are applied to each curve as it is stored; a figure of a target that is
+not reached, or not set, is None. Samples and updates to a target tell a method's statistical efficiency apart from the
+speed of its cluster, which the time to it has both of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+import pandas as pd
+
+from paceline.records.goals import Crossing, crossing, reading
+from paceline.records.metrics import smoothed
+
+
+class TargetFigures(TypedDict):
+    """The targets, and what it took to reach them."""
+
+    target_accuracy: float | None
+    target_loss: float | None
+    smoothing: int
+    """evaluations in the trailing mean that figures at a target are read from"""
+    reading: str
+    """how they are read, in words"""
+    time_to_accuracy_s: float | None
+    time_to_accuracy_resolution_s: float | None
+    """how far the evaluations around it lie apart"""
+    samples_to_accuracy: float | None
+    updates_to_accuracy: float | None
+    time_to_loss_s: float | None
+    time_to_loss_resolution_s: float | None
+    samples_to_loss: float | None
+    updates_to_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Where each evaluation of a run lies in time, in samples and in updates."""
+
+    times_s: Sequence[float]
+    samples: Sequence[float]
+    updates: Sequence[float]
+
+
+def axes_of(evaluations: pd.DataFrame, updates: pd.DataFrame) -> Axes:
+    """The axes of a run.
+
+    Args:
+        evaluations: the table.
+        updates: a row for each update that counts; an evaluation comes after all of them up to its time.
+    """
+    times_s = evaluations["time_s"].to_numpy()
+    done = np.searchsorted(np.sort(updates["time_s"].to_numpy()), times_s, side="right")
+    return Axes(times_s.tolist(), evaluations["samples"].tolist(), done.tolist())
+
+
+def target_figures(
+    evaluations: pd.DataFrame, axes: Axes, *, accuracy: float | None, loss: float | None, smoothing: int
+) -> TargetFigures:
+    """The figures at a target accuracy and a target loss.
+
+    Args:
+        evaluations: the table.
+        axes: of its rows.
+        accuracy: what is to be reached from below; None without such a target.
+        loss: what is to be reached from above.
+        smoothing: evaluations in the trailing mean.
+    """
+    curves = {name: smoothed(evaluations[name].tolist(), smoothing).tolist() for name in ("accuracy", "loss")}
+    up = None if accuracy is None else crossing(accuracy, curves["accuracy"])
+    down = None if loss is None else crossing(loss, curves["loss"], falling=True)
+    return TargetFigures(
+        target_accuracy=accuracy,
+        target_loss=loss,
+        smoothing=smoothing,
+        reading=reading(smoothing),
+        time_to_accuracy_s=_at(up, axes.times_s),
+        time_to_accuracy_resolution_s=None if up is None else up.resolution(axes.times_s),
+        samples_to_accuracy=_at(up, axes.samples),
+        updates_to_accuracy=_at(up, axes.updates),
+        time_to_loss_s=_at(down, axes.times_s),
+        time_to_loss_resolution_s=None if down is None else down.resolution(axes.times_s),
+        samples_to_loss=_at(down, axes.samples),
+        updates_to_loss=_at(down, axes.updates),
+    )
+
+
+def _at(found: Crossing | None, positions: Sequence[float]) -> float | None:
+    return None if found is None else found.at(positions)
