@@ -13,7 +13,8 @@ from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
 from paceline.reports.conclusion import conclusion, say_load
-from paceline.reports.table import comparison_tables, runs_table
+from paceline.reports.seeds import by_algorithm, figures, soonest
+from paceline.reports.table import comparison_tables, runs_table, seeds_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,18 @@ def _say_kept(failure: RunsFailed, output: Output) -> None:
 
 
 def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
-    output.answer({"scenario": name, "runs": [describe(run) for run in runs]}, [runs_table(runs)])
+    seeds = by_algorithm(runs)
+    answer = {
+        "scenario": name,
+        "runs": [describe(run) for run in runs],
+        "figures": [
+            {"algorithm": name, **figures([dict(run.summary) for run in mine])} for name, mine in seeds.items()
+        ],
+    }
+    one_each = len(seeds) == len(runs)
+    tables = [runs_table(runs)] if one_each or output.verbose else []
+    tables += [] if one_each else [seeds_table(runs)]
+    output.answer(answer, [*tables, *filter(None, [soonest(runs)])])
     if not output.as_json:
         _say_where(runs, ask, output)
 

@@ -29,9 +29,9 @@ def reading(smoothing: int = SMOOTHING) -> str:
     """How figures at a target are read, in words.
 
     >>> reading()
-    'linear between evaluations, on the mean of the last 3'
+    'interpolated linearly between evaluations, on the mean of the last 3'
     """
-    return f"linear between evaluations, on the mean of the last {smoothing}"
+    return f"interpolated linearly between evaluations, on the mean of the last {smoothing}"
 
 
 def has_diverged(losses: Sequence[float]) -> bool:

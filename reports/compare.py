@@ -18,6 +18,7 @@ from typing import Any, Literal
 from paceline.algorithms.errors import InputError
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
+from paceline.reports.aims import Aim, aim_of
 from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
 from paceline.scenarios import Scenario, load
@@ -73,6 +74,11 @@ class Comparison:
         """The accuracy that time to accuracy is measured against."""
         target: float | None = self.lines[0].measured["target_accuracy"]
         return target
+
+    @property
+    def aim(self) -> Aim | None:
+        """What the algorithms are judged by: the target accuracy or the target loss."""
+        return aim_of(self.lines[0].measured)
 
     @property
     def has_accuracy(self) -> bool:

@@ -19,12 +19,12 @@ def conclusion(comparison: Comparison) -> str:
 
 
 def _soonest(comparison: Comparison) -> str:
-    target = comparison.target
-    if target is None:
+    aim = comparison.aim
+    if aim is None:
         return ""
-    goal = f"{100 * target:g} % accuracy"
-    predicted = _times({line.name: line.simulated for line in comparison.lines})
-    measured = _times({line.name: line.measured for line in comparison.lines})
+    goal = aim.words
+    predicted = _times({line.name: line.simulated for line in comparison.lines}, aim.path)
+    measured = _times({line.name: line.measured for line in comparison.lines}, aim.path)
     if not predicted or not measured:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
@@ -39,9 +39,9 @@ def _soonest(comparison: Comparison) -> str:
     )
 
 
-def _times(summaries: Mapping[str, Tree]) -> dict[str, float]:
+def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, float]:
     """Seconds to the target of those that reached it."""
-    times_s = {name: number(summary["time_to_accuracy_s"]) for name, summary in summaries.items()}
+    times_s = {name: number(summary[path]) for name, summary in summaries.items()}
     return {name: time_s for name, time_s in times_s.items() if time_s is not None}
 
 

@@ -27,6 +27,9 @@ Tree = dict[str, Any]
 
 CONFIDENCE = 0.95
 
+AIMS = ("accuracy", "loss")
+"""what targets are of"""
+
 FIGURES = (
     "wall_s",
     "steps",
@@ -41,10 +44,13 @@ FIGURES = (
     "staleness.mean",
     "staleness.mean_of_ranks",
     "staleness.max",
-    "time_to_accuracy_s",
+    *(f"{axis}_to_{aim}{unit}" for aim in AIMS for axis, unit in (("time", "_s"), ("samples", ""), ("updates", ""))),
     "final_loss",
 )
 """figures of a summary that have a relative error, by their paths"""
+
+OTHERS = ("final_accuracy", *(f"time_to_{aim}_resolution_s" for aim in AIMS))
+"""figures that have none: a share already, and how finely another figure can be told"""
 
 
 def relative(simulated: float | None, measured: float | None) -> float | None:
@@ -94,15 +100,20 @@ def number(value: Any) -> float | None:
 
 
 def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
-    """The summary of several seeds: figures with their intervals, histograms added up; that of one seed is itself."""
+    """The summary of several seeds: figures with their intervals, histograms added up; that of one seed is itself.
+
+    It `diverged` if one of them did, and `ended` as all of them did, or else for None.
+    """
     made: Tree = copy.deepcopy(dict(summaries[0]))
     if len(summaries) == 1:
         return made
-    for path in (*FIGURES, "final_accuracy"):
+    for path in (*FIGURES, *OTHERS):
         _put(made, path, figure([figure_at(summary, path) for summary in summaries]))
-    for name in made.get("faults", ()):
-        made["faults"][name] = figure([summary["faults"][name] for summary in summaries])
+    for part in ("faults", "lost_updates"):
+        for name in made.get(part) or ():
+            made[part][name] = figure([(summary[part] or {}).get(name) for summary in summaries])
     made["diverged"] = any(summary["diverged"] for summary in summaries)
+    made["ended"] = made["ended"] if len({summary["ended"] for summary in summaries}) == 1 else None
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
     per_rank = [dict(summary["staleness"]["by_rank"]) for summary in summaries]
     made["staleness"]["by_rank"] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -10,7 +10,7 @@ from rich.table import Table as Shown
 
 from paceline.reports.sweep_table import Table, brief, highest, label, lowest, short_names
 from paceline.reports.table import plain_table
-from paceline.reports.words import MISSING, milli, per_cent, plain, seconds
+from paceline.reports.words import MISSING, listed, milli, per_cent, plain, seconds
 
 HALF = 0.5
 """efficiency under which every second worker is for nothing"""
@@ -121,12 +121,8 @@ def _halves(rows: Rows) -> Iterator[str]:
     if not fallen:
         yield "Efficiency stays above 50 %."
         return
-    words = ", ".join(f"at {workers} workers for {_and(names)}" for workers, names in sorted(fallen.items()))
-    yield f"Efficiency falls under 50 % {words}" + (f"; never for {_and(never)}." if never else ".")
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    words = ", ".join(f"at {workers} workers for {listed(names)}" for workers, names in sorted(fallen.items()))
+    yield f"Efficiency falls under 50 % {words}" + (f"; never for {listed(never)}." if never else ".")
 
 
 def _peaks(rows: Rows) -> Iterator[str]:
@@ -197,6 +193,6 @@ def _short(table: Table) -> Iterator[str]:
     frame = table.frame
     short = frame[frame["steps"] < SHORT * frame["workers"]]
     if len(short):
-        names = _and([name for name, _ in _by_algorithm(short)])
+        names = listed([name for name, _ in _by_algorithm(short)])
         yield f"Take care: {len(short)} of {len(frame)} runs ({names}) had fewer than {SHORT} steps a worker, so that"
         yield "their start weighs much; a later `stop` tells more."

@@ -17,8 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.records import Run
+from paceline.reports.aims import aim_of
 from paceline.reports.compare import WRONG_MODELS, Comparison
 from paceline.reports.errors import figure_at, number
+from paceline.reports.seeds import by_algorithm, figures
 from paceline.reports.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
 
 WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
@@ -31,8 +33,8 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     Times to a target and accuracies have a table only where the scenario has a target and its problem an accuracy.
     """
     tables = [step_table(comparison), staleness_table(comparison)]
-    if comparison.target is not None:
-        tables.append(time_table(comparison))
+    if (aim := comparison.aim) is not None:
+        tables.append(_both_sides(comparison, f"Time to {aim.words}", "s", seconds, aim.path))
     if comparison.has_accuracy:
         tables.append(accuracy_table(comparison))
     return tables
@@ -41,12 +43,6 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 def step_table(comparison: Comparison) -> Table:
     """Mean time between a worker's successive gradients."""
     return _both_sides(comparison, f"Step time ({comparison.measured_kind})", "ms", milli, "step_s.mean")
-
-
-def time_table(comparison: Comparison) -> Table:
-    """Time to the target accuracy."""
-    title = f"Time to {100 * (comparison.target or 0):g} % accuracy"
-    return _both_sides(comparison, title, "s", seconds, "time_to_accuracy_s")
 
 
 def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[[float], str], path: str) -> Table:
@@ -103,39 +99,68 @@ def staleness_table(comparison: Comparison) -> Table:
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row per run, for commands that only simulate or only train: what was learned, or where time went."""
-    table = plain_table("Runs: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
-    outcome, headers = (
-        (_learned, ("target\ns", "accuracy\n%", "loss"))
-        if any(run.summary["final_loss"] is not None for run in runs)
-        else (_spent, ("samples\n/s", "comm.\n%", "wait\n%"))
-    )
-    for header in ("seed", "wall\ns", "updates", "step\nms", "stale-\nness", *headers):
-        table.add_column(header, justify="right")
+    table, outcome = _runs_table(runs, "Runs", "seed")
     for run in runs:
-        summary = run.summary
-        table.add_row(
-            run.algorithm,
-            str(run.seed),
-            shown(summary["wall_s"], seconds),
-            str(summary["updates"]),
-            shown(summary["step_s"]["mean"], milli),
-            shown(summary["staleness"]["mean"], plain),
-            *outcome(summary),
-        )
+        table.add_row(run.algorithm, str(run.seed), *_ran(run.summary), *outcome(run.summary))
     return table
 
 
-def _learned(summary: Mapping[str, Any]) -> list[str]:
+def seeds_table(runs: Sequence[Run]) -> Table:
+    """One row per algorithm: each figure's mean over seeds and, below it, half its 95 % interval."""
+    table, outcome = _runs_table(runs, "Means over seeds", "seeds")
+    for name, mine in by_algorithm(runs).items():
+        found = figures([dict(run.summary) for run in mine])
+        cells = [*_ran(found["summary"]), *outcome(found["summary"])]
+        aim = aim_of(found["summary"])
+        if outcome is _learned and aim is not None and found["reached"][aim.kind] < len(mine):
+            cells[TARGET] = f"{found['reached'][aim.kind]} of {len(mine)}"
+        table.add_row(name, str(len(mine)), *cells)
+    return table
+
+
+def _runs_table(runs: Sequence[Run], title: str, each: str) -> tuple[Table, Callable[[Mapping[str, Any]], list[str]]]:
+    """The table without its rows, and what its last columns hold of a summary."""
+    table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
+    outcome, headers = (
+        (_learned, ("target\ns", "accuracy\n%", "loss"))
+        if any(run.summary["final_loss"] is not None or run.summary["diverged"] for run in runs)
+        else (_spent, ("samples\n/s", "comm.\n%", "wait\n%"))
+    )
+    for header in (each, "wall\ns", "updates", "step\nms", "stale-\nness", *headers):
+        table.add_column(header, justify="right")
+    return table, outcome
+
+
+TARGET = 4
+"""where the time to the target stands in a row, after algorithm and seed"""
+
+
+def _ran(summary: Mapping[str, Any]) -> list[str]:
     return [
-        shown(summary["time_to_accuracy_s"], seconds),
-        shown(summary["final_accuracy"], per_cent),
-        "diverged" if summary["diverged"] else shown(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+        _cell(summary["wall_s"], seconds),
+        _cell(summary["updates"], lambda count: f"{count:.0f}"),
+        _cell(summary["step_s"]["mean"], milli),
+        _cell(summary["staleness"]["mean"], plain),
+    ]
+
+
+def _learned(summary: Mapping[str, Any]) -> list[str]:
+    aim = aim_of(summary)
+    return [
+        _cell(None if aim is None else summary[aim.path], seconds),
+        _cell(summary["final_accuracy"], per_cent),
+        "diverged" if summary["diverged"] else _cell(summary["final_loss"], lambda loss: f"{loss:.4g}"),
     ]
 
 
 def _spent(summary: Mapping[str, Any]) -> list[str]:
-    shares = (shown(summary["share"][activity], per_cent) for activity in ("communication", "wait"))
-    return [shown(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
+    shares = (_cell(summary["share"][activity], per_cent) for activity in ("communication", "wait"))
+    return [_cell(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
+
+
+def _cell(figure: Any, unit: Callable[[float], str]) -> str:
+    """A figure with half its interval below it, so that many fit beside each other."""
+    return shown(figure, unit, between="\n")
 
 
 def plain_table(title: str, *, first: str = "algorithm") -> Table:

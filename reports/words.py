@@ -24,8 +24,8 @@ def kind_of(summary: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def shown(figure: Any, unit: Callable[[float], str]) -> str:
-    """A figure in a unit, with half its interval where it has one.
+def shown(figure: Any, unit: Callable[[float], str], between: str = " ") -> str:
+    """A figure in a unit, with half its interval where it has one, and what stands between the two.
 
     >>> shown({"mean": 0.02, "low": 0.019, "high": 0.021}, milli), shown(None, milli)
     ('20.0 ±1.0', '–')
@@ -33,11 +33,17 @@ def shown(figure: Any, unit: Callable[[float], str]) -> str:
     value = number(figure)
     if value is None:
         return MISSING
-    return (
-        unit(value)
-        if not isinstance(figure, Mapping)
-        else f"{unit(value)} ±{unit((figure['high'] - figure['low']) / 2)}"
-    )
+    half = f"{between}±{unit((figure['high'] - figure['low']) / 2)}" if isinstance(figure, Mapping) else ""
+    return unit(value) + half
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> listed(["agd"]), listed(["agd", "easgd", "ssp"])
+    ('agd', 'agd, easgd and ssp')
+    """
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def milli(value_s: float) -> str:
