@@ -14,6 +14,7 @@ from paceline.records.trace import Trace
 from paceline.scenarios.hardships import refuse_crashes
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
+from paceline.scenarios.ranges import outside
 from paceline.scenarios.schema import Scenario
 
 Progress = Callable[[str, float], None]
@@ -87,6 +88,7 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
 
 
 def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
+    trace.notes["warnings"] = outside(plan, timed=paced)
     return Run.of(
         trace,
         job=plan.job,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,19 @@ def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> No
     tables = [runs_table(runs)] if one_each or output.verbose else []
     tables += [] if one_each else [seeds_table(runs)]
     output.answer(answer, [*tables, *filter(None, [soonest(runs)])])
+    say_warnings(chain.from_iterable(map(_warnings, runs)), output)
     if not output.as_json:
         _say_where(runs, ask, output)
+
+
+def say_warnings(warnings: Iterable[str], output: Output) -> None:
+    """Where runs lay outside what their models were fitted on; each once, whoever it is true of."""
+    for text in dict.fromkeys(warnings):
+        output.note(f"note: {text}")
+
+
+def _warnings(run: Run) -> list[str]:
+    return list(run.machine.get("warnings", ()))
 
 
 def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
@@ -146,6 +158,7 @@ def describe(run: Run) -> dict[str, Any]:
         "kind": run.kind,
         "summary": run.summary,
         "path": str(run.path),
+        "warnings": _warnings(run),
     }
 
 
@@ -170,6 +183,7 @@ def compare(ask: Ask, output: Output) -> None:
         if comparison.has_accuracy:
             save_figure(comparison, building / "accuracy.png")
     output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
+    say_warnings(chain.from_iterable(map(_warnings, kept)), output)
     if not output.as_json:
         output.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         _say_where(kept, ask, output)

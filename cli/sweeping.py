@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.algorithms.errors import RunFailed
-from paceline.cli.actions import Ask
+from paceline.cli.actions import Ask, say_warnings
 from paceline.cli.output import Output
 from paceline.records import store
 
@@ -39,6 +39,7 @@ def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep
         table = tabulate(swept)
         said = _keep(swept, table, folder.building)
     _answer(swept, table, output)
+    say_warnings((text for entry in swept.entries for text in entry.warnings), output)
     output.note(f"{said} stored in {folder.path}/")
     if swept.failed:
         raise RunFailed(_failures(swept, output))

@@ -30,6 +30,11 @@ CONFIDENCE = 0.95
 AIMS = ("accuracy", "loss")
 """what targets are of"""
 
+AT_TARGETS = tuple(
+    f"{axis}_to_{aim}{unit}" for aim in AIMS for axis, unit in (("time", "_s"), ("samples", ""), ("updates", ""))
+)
+"""figures of a summary that say what it took to reach a target"""
+
 FIGURES = (
     "wall_s",
     "steps",
@@ -44,7 +49,7 @@ FIGURES = (
     "staleness.mean",
     "staleness.mean_of_ranks",
     "staleness.max",
-    *(f"{axis}_to_{aim}{unit}" for aim in AIMS for axis, unit in (("time", "_s"), ("samples", ""), ("updates", ""))),
+    *AT_TARGETS,
     "final_loss",
 )
 """figures of a summary that have a relative error, by their paths"""

@@ -10,12 +10,14 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paceline.records.store import slug, write_run
+from paceline.reports.seeds import figures
 from paceline.reports.sweep_processes import Done, Failure, cores, each
 from paceline.scenarios import Scenario
 from paceline.scenarios.plan import names_of
@@ -35,6 +37,8 @@ class Entry:
     seed: int
     workers: int
     summary: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    """where it lay outside what its models were fitted on"""
     error: str = ""
     trace: str = ""
     path: str | None = None
@@ -43,7 +47,9 @@ class Entry:
     def answer(self) -> dict[str, Any]:
         """As it stands in a JSON answer."""
         head = {"vary": dict(self.vary), "algorithm": self.algorithm, "seed": self.seed}
-        return {**head, "error": self.error} if self.error else {**head, "summary": dict(self.summary)}
+        if self.error:
+            return {**head, "error": self.error}
+        return {**head, "summary": dict(self.summary), "warnings": list(self.warnings)}
 
     def __str__(self) -> str:
         values = ", ".join(f"{path}={value}" for path, value in self.vary.items())
@@ -63,10 +69,20 @@ class Sweep:
 
     def answer(self) -> dict[str, Any]:
         """The JSON answer of ``paceline sweep``."""
-        document: dict[str, Any] = {"points": [entry.answer() for entry in self.entries]}
+        document: dict[str, Any] = {"points": [entry.answer() for entry in self.entries], "figures": self._figures()}
         if self.failed:
             document["failed"] = [entry.answer() for entry in self.failed]
         return document
+
+    def _figures(self) -> list[dict[str, Any]]:
+        """Each algorithm's figures at each point, over the seeds that were run."""
+        found: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            found.setdefault(json.dumps([dict(entry.vary), entry.algorithm]), []).append(entry)
+        return [
+            {"vary": dict(mine[0].vary), "algorithm": mine[0].algorithm, **figures([one.summary for one in mine])}
+            for mine in found.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +170,22 @@ def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Sc
     ]
 
 
-def _ended(entry: Entry, came: Done[dict[str, Any]] | Failure) -> Entry:
+def _ended(entry: Entry, came: Done[Outcome] | Failure) -> Entry:
     if isinstance(came, Failure):
         return dataclasses.replace(entry, error=came.message, trace=came.trace, path=None)
-    return dataclasses.replace(entry, summary=came.result)
+    summary, warnings = came.result
+    return dataclasses.replace(entry, summary=summary, warnings=warnings)
 
 
-def _simulated(piece: _Piece) -> dict[str, Any]:
-    """The summary of one run; its record is stored here, where its tables are."""
+Outcome = tuple[dict[str, Any], list[str]]
+"""a run's summary and its warnings"""
+
+
+def _simulated(piece: _Piece) -> Outcome:
+    """What is answered of one run; its record is stored here, where its tables are."""
     from paceline.simulator.run import simulate
 
     (made,) = simulate(piece.scenario)
     if piece.folder is not None:
         write_run(piece.folder, dataclasses.replace(made, algorithm=piece.algorithm))
-    return dict(made.summary)
+    return dict(made.summary), list(made.machine.get("warnings", ()))

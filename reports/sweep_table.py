@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import stats
 
 from paceline.records.tables import ACTIVITIES
-from paceline.reports.errors import figure_at
+from paceline.reports.errors import AT_TARGETS, CONFIDENCE, figure_at
 from paceline.reports.sweep import Sweep
 
 KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64"}
@@ -41,16 +43,20 @@ FIGURES = {
     "bytes_sent": ("bytes_sent", "Int64"),
     "staleness_mean": ("staleness.mean", "Float64"),
     "staleness_max": ("staleness.max", "Int64"),
-    "time_to_accuracy_s": ("time_to_accuracy_s", "Float64"),
+    **{name: (name, "Float64") for name in AT_TARGETS},
     "final_loss": ("final_loss", "Float64"),
     "final_accuracy": ("final_accuracy", "Float64"),
     "diverged": ("diverged", "boolean"),
+    "ended": ("ended", "string"),
 }
 """columns: where each stands in a summary, and its type"""
 
 DERIVED = {"base_workers": "Int64", "speed_up": "Float64", "efficiency": "Float64", "speed_up_to_accuracy": "Float64"}
 """columns that follow from two rows: workers of the row compared with; samples per second over its; speed-up over
 workers / base_workers; its time to accuracy over this row's"""
+
+NUMBERS = ("Int64", "Float64")
+HALF_WIDTH = "_half"
 
 ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "boolean": pa.bool_()}
 
@@ -90,11 +96,17 @@ class Table:
         return len(rows[list(self.others)].drop_duplicates()) if self.others else 1
 
     def means(self) -> pd.DataFrame:
-        """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing."""
-        names = [name for name in (*FIGURES, *DERIVED) if name != "diverged"]
+        """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing.
+
+        Beside each figure stands, as ``<figure>_half``, half of its 95 % interval: that of `errors.interval`.
+        """
+        names = [name for name, (_, dtype) in FIGURES.items() if dtype in NUMBERS] + list(DERIVED)
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
-        figures = groups[names]
-        means = figures.mean().where(figures.count().eq(groups.size(), axis=0))
+        figures, count = groups[names], groups.size()
+        halves = figures.std().mul(half_widths(count) / np.sqrt(count), axis=0)
+        means = pd.concat([figures.mean(), halves.add_suffix(HALF_WIDTH)], axis=1)
+        whole = figures.count().eq(count, axis=0)
+        means = means.where(pd.concat([whole, whole.add_suffix(HALF_WIDTH)], axis=1))
         means.insert(0, "workers", groups["workers"].first())
         means["diverged"] = groups["diverged"].any()
         return means.reset_index()
@@ -106,6 +118,11 @@ class Table:
         table = pa.Table.from_pandas(self.frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
         with (folder / "sweep.parquet").open("wb") as file:
             pq.write_table(table, file)
+
+
+def half_widths(count: pd.Series[Any]) -> Any:
+    """Half of the 95 % interval of means of so many values, in standard errors; missing for a single one."""
+    return pd.Series(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1), index=count.index)
 
 
 def tabulate(sweep: Sweep) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table as Shown
 
-from paceline.reports.sweep_table import Table, brief, highest, label, lowest, short_names
+from paceline.reports.sweep_table import HALF_WIDTH, Table, brief, highest, label, lowest, short_names
 from paceline.reports.table import plain_table
 from paceline.reports.words import MISSING, listed, milli, per_cent, plain, seconds
 
@@ -45,6 +45,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("share_wait", "wait\n%", per_cent),
     ("staleness_mean", "stale-\nness", plain),
     ("time_to_accuracy_s", "target\ns", seconds),
+    ("time_to_loss_s", "to loss\ns", seconds),
 )
 """columns of the table, their headers and units"""
 
@@ -65,9 +66,17 @@ def sweep_table(table: Table) -> Shown:
         shown.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
     for _, line in means.groupby([*table.others, "algorithm"], sort=False, dropna=False):
         for row in line.to_dict("records"):
-            figures = [MISSING if pd.isna(row[name]) else unit(float(row[name])) for name, _, unit in columns]
+            figures = [_figure(row, name, unit) for name, _, unit in columns]
             shown.add_row(str(row["algorithm"]), *(brief(row[path]) for path in table.paths), *figures)
     return shown
+
+
+def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
+    """A mean and, where there are several seeds, half of its interval below it."""
+    if pd.isna(row[name]):
+        return MISSING
+    half = row.get(f"{name}{HALF_WIDTH}")
+    return unit(float(row[name])) + ("" if pd.isna(half) else f"\n±{unit(float(half))}")
 
 
 def sweep_words(table: Table) -> str:

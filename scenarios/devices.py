@@ -58,8 +58,13 @@ class DevicePart(Part):
             assert self.per_sample is not None
             return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
         line = roofline.fitted([(point.batch, point.time) for point in self.profile])
-        words = f"fitted to {len(self.profile)} measured steps given in the scenario"
-        return Device(name=self.name, overhead_s=line.overhead_s, per_sample_s=line.per_sample_s, provenance=words)
+        return Device(
+            name=self.name,
+            overhead_s=line.overhead_s,
+            per_sample_s=line.per_sample_s,
+            provenance=f"fitted to {len(self.profile)} measured steps given in the scenario",
+            batches=tuple(sorted(point.batch for point in self.profile)),
+        )
 
 
 def any_device(value: object, _: object) -> object:

@@ -43,6 +43,9 @@ class LinkPart(Part):
     send: fields.Time = Field(default=0.0, description="of the latency, the sender's own work, one message at a time")
     receive: fields.Time = Field(default=0.0, description="of the latency, the receiver's, one message at a time")
     pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
+    fitted_up_to: fields.Size | None = Field(
+        default=None, description="the largest message that these values were fitted to, if they were"
+    )
 
     def build(self) -> Link:
         """The link."""
@@ -55,6 +58,7 @@ class LinkPart(Part):
             send_s=self.send,
             receive_s=self.receive,
             pieces=tuple(Piece(piece.up_to, piece.latency, piece.bandwidth) for piece in self.pieces),
+            fitted_bytes=self.fitted_up_to,
         )
 
 
@@ -70,6 +74,7 @@ def known_link(name: str) -> LinkPart:
         latency=link.latency_s,
         bandwidth=link.bytes_per_s,
         provenance=link.provenance,
+        fitted_up_to=link.fitted_bytes,
         medium=link.medium,
         send=link.send_s,
         receive=link.receive_s,

@@ -70,14 +70,14 @@ class EvaluatePart(Part):
 class StopPart(Part):
     accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
     loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss comes down to this")
-    divergence: fields.Flag = Field(
-        default=True, description="end at an evaluation whose loss is no number or ten times the first one"
-    )
     epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
     updates: fields.Count | None = Field(default=None, description="end after so many steps of the weights' keeper")
     samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")
     seconds: fields.Period | None = Field(
         default=None, description="end after this time, with its unit, on the run's own clock"
+    )
+    divergence: fields.Flag = Field(
+        default=True, description="end at an evaluation whose loss is no number or ten times the first one"
     )
 
 

@@ -59,6 +59,11 @@ class Pattern:
         """How many there are in all."""
         return sum(len(one.sources) * one.times for part in self.parts for one in part)
 
+    @property
+    def largest(self) -> float:
+        """Bytes of the largest message."""
+        return max((float(one.nbytes.max(initial=0.0)) for part in self.parts for one in part), default=0.0)
+
 
 def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = False, blocking: bool = False) -> Round:
     """A round of equal messages."""

@@ -20,13 +20,15 @@ from paceline.algorithms.values import Rank
 from paceline.records import Run
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
+from paceline.scenarios.ranges import outside
 from paceline.simulator.cells import PASSES
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
-from paceline.topologies.profile import Profile
+from paceline.topologies.profile import Consulted, Profile
 from paceline.workloads.threads import torch_threads
 
 Report = Callable[[str, float], None]
@@ -105,9 +107,10 @@ def simulate(
     runs = []
     for index, plan in enumerate(plans):
         plan = plan if spread else dataclasses.replace(plan, cluster=plan.cluster.without_spread())
+        machine = Consulted(network) if isinstance(network, Profile) else None
         timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
-        wires = _network(plan, network) if message_cost else NoCost()
+        wires = _network(plan, machine or network) if message_cost else NoCost()
         with (
             collected_seldom(),
             torch_threads(scenario.train.threads),
@@ -115,6 +118,7 @@ def simulate(
             trace = simulate_job(plan.measured_job if measured else plan.job, timing, wires, plan.schedule(), told)
             if isinstance(wires, ClusterNetwork):
                 trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+            trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, machine)]
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -130,8 +134,8 @@ def simulate(
     return runs
 
 
-def _network(plan: Plan, network: Network | Profile | None) -> Network:
-    if isinstance(network, Profile):
+def _network(plan: Plan, network: Network | Profile | Consulted | None) -> Network:
+    if isinstance(network, Profile | Consulted):
         return MeasuredNetwork(network.collective_s, network.message_s)
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)

@@ -127,6 +127,11 @@ class Tuner:
             self._plays[key] = self._picked(kind, group, float(nbytes), root)
         return self._plays[key]
 
+    @property
+    def largest_message(self) -> float:
+        """Bytes of the largest message in what it has picked."""
+        return max((play.pattern.largest for play in self._plays.values()), default=0.0)
+
     def forget(self) -> None:
         """Links have changed: choices are made anew."""
         self._plays.clear()

@@ -19,6 +19,8 @@ class Device:
     Args:
         forward_shares, backward_shares: of each layer that has parameters, in the time of a gradient, first layer
             first; together they make 1. Empty where they are not known.
+        batches: those that its time was fitted at, smallest first. Empty where it was not fitted.
+        inferred: whether its time follows from other chips or other families of models than what it computes.
 
     >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
     >>> round(slow.compute_s(32), 9)
@@ -31,6 +33,8 @@ class Device:
     provenance: str = "given in the scenario"
     forward_shares: tuple[float, ...] = ()
     backward_shares: tuple[float, ...] = ()
+    batches: tuple[int, ...] = ()
+    inferred: bool = False
     reduce_s_per_byte: float = 0.0
     """γ: what adding a byte that has come to one's own takes"""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
 from statistics import fmean, median
@@ -33,11 +33,18 @@ NOTHING = {"gpu": 0.5, "manycore": 0.3, "cpu": 0.27}
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What part of the peak arithmetic reaches, what a kernel costs, and where both are from."""
+    """What part of the peak arithmetic reaches, what a kernel costs, and where both are from.
+
+    Args:
+        batches: those at which the throughput was published that it follows from, smallest first.
+        inferred: whether that is of other chips or other families of models.
+    """
 
     value: float
     launch_s: float
     provenance: str
+    batches: tuple[int, ...] = ()
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Row:
     Args:
         launch_s: of a kernel; None where only one batch was published.
         typical: may it speak for other devices?
+        batches: at which the throughput was published.
     """
 
     device: str
@@ -59,6 +67,7 @@ class Row:
     efficiency: float
     launch_s: float | None
     typical: bool
+    batches: tuple[int, ...] = ()
 
 
 def is_tensor(spec: Spec, precision: str) -> bool:
@@ -92,6 +101,7 @@ def _row(line: dict[str, str]) -> Row:
         efficiency=float(line["efficiency"]),
         launch_s=float(line["launch_us"]) * 1e-6 if line["launch_us"] else None,
         typical=line["typical"] == "yes",
+        batches=tuple(map(int, line["batches"].split())),
     )
 
 
@@ -112,14 +122,15 @@ def efficiency_of(
         chip = SPECS[spec.part_of]
         whole = efficiency_of(chip, model, family, precision, known=known)
         words = f"{whole.provenance}, and what {spec.cores} cores lose less to each other than {chip.cores}"
-        return Efficiency(scaling_of(chip, whole).efficiency(spec.cores or 1), whole.launch_s, words)
+        return replace(whole, value=scaling_of(chip, whole).efficiency(spec.cores or 1), provenance=words)
     precision, tensor = precision_named(precision), is_tensor(spec, precision)
     alike = [row for row in (rows() if known is None else known) if (row.kind, row.tensor) == (spec.kind, tensor)]
     own = [row for row in alike if row.device in _same_chip(spec)]
     for exact, what in _closest(own, model, family, precision):
         times = [row.launch_s for row in exact if row.launch_s is not None]
         where = f"efficiency DERIVED from published throughput of {what} on {exact[0].device}"
-        return Efficiency(_mean(exact), median(times) if times else spec.launch_s, where)
+        batches = tuple(sorted({batch for row in exact for batch in row.batches}))
+        return Efficiency(_mean(exact), median(times) if times else spec.launch_s, where, batches)
     measured = [row.launch_s for row in own if row.launch_s is not None]
     launch_s = median(measured) if measured else spec.launch_s
     general = [row for row in alike if row.typical]
@@ -131,7 +142,7 @@ def efficiency_of(
     words = f"efficiency INFERENCE: mean over {over} on {len(devices)} devices of kind {spec.kind}"
     if own:
         words += f", times what {spec.name} is above it in {len(own)} rows"
-    return Efficiency(exp(base + (fmean(above) if above else 0.0)), launch_s, words)
+    return Efficiency(exp(base + (fmean(above) if above else 0.0)), launch_s, words, inferred=True)
 
 
 def _closest(own: Sequence[Row], model: str, family: str, precision: str) -> Iterator[tuple[list[Row], str]]:

@@ -38,6 +38,7 @@ class Link:
         provenance: where the values come from.
         medium: what it goes through.
         pieces: where α and β change with the size, smallest first; what is larger than all has the link's own.
+        fitted_bytes: the largest message that its values were fitted to; None where they were not, or nobody said.
         send_s: of the latency, what the sender's processor does for one message at a time.
         receive_s: of the latency, what the receiver's processor does for one message at a time.
 
@@ -53,6 +54,7 @@ class Link:
     provenance: str
     medium: Medium = "network"
     pieces: tuple[Piece, ...] = ()
+    fitted_bytes: float | None = None
     send_s: float = 0.0
     receive_s: float = 0.0
 
@@ -89,6 +91,9 @@ GKE = tuple(
     Piece(up_to, latency_us * 1e-6, gb * 1e9) for up_to, latency_us, gb in ((1024, 19.3, 0.6), (32768, 38.4, 5.5))
 )
 
+GKE_BYTES = 4 * 2**20
+"""the largest message of that curve: FOUND, as the pieces"""
+
 
 LINKS: dict[str, Link] = {
     link.name: link
@@ -120,6 +125,7 @@ LINKS: dict[str, Link] = {
         dataclasses.replace(
             _link("gke-tcp", 87.0, 6.47, "Open MPI over gVNIC; pieces DERIVED from FOUND osu_latency (1.5 % off)"),
             pieces=GKE,
+            fitted_bytes=GKE_BYTES,
         ),
         _link("loopback", 60.0, 4.0, "gloo over TCP; both measured on two cores, which it is bound by"),
     )

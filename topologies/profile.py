@@ -5,10 +5,12 @@ Nothing in a profile is fitted to a run that it is to predict. Times are medians
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MESSAGE = "message"
 Points = tuple[tuple[int, float], ...]
 """(bytes, seconds) as measured, smallest first"""
 
@@ -80,3 +82,48 @@ class Profile:
     def message_s(self, nbytes: int) -> float:
         """Seconds of one message, one way."""
         return seconds_at(self.messages, nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """A profile, and what has been asked of it."""
+
+    profile: Profile
+    asked: dict[tuple[str, int, int], None] = field(default_factory=dict)
+    """operation, members and bytes, each once"""
+
+    def collective_s(self, operation: str, members: int, nbytes: int) -> float:
+        self.asked[operation, members, nbytes] = None
+        return self.profile.collective_s(operation, members, nbytes)
+
+    def message_s(self, nbytes: int) -> float:
+        self.asked[MESSAGE, 2, nbytes] = None
+        return self.profile.message_s(nbytes)
+
+    def outside(self) -> list[str]:
+        """What was asked that lies outside what was measured, in words; one line for each kind of question.
+
+        >>> consulted = Consulted(Profile(messages=((8, 1e-4), (1000, 2e-4))))
+        >>> [consulted.message_s(nbytes) for nbytes in (500, 4000)][1]
+        0.0002
+        >>> consulted.outside()
+        ['network: found messages of 4000 bytes; measured were 8 to 1000 bytes']
+        """
+        found: dict[str, None] = {}
+        for operation, members, nbytes in self.asked:
+            points = self.profile.messages if operation == MESSAGE else self._points(operation, members)
+            what = "messages" if operation == MESSAGE else f"{operation} of {members} ranks"
+            if points is None:
+                found[f"network: found {what}; measured was {operation} of {self._members(operation)} ranks"] = None
+            elif not points[0][0] <= nbytes <= points[-1][0]:
+                measured = " to ".join(f"{size}" for size in sorted({points[0][0], points[-1][0]}))
+                found[f"network: found {what} of {nbytes} bytes; measured were {measured} bytes"] = None
+        return list(found)
+
+    def _points(self, operation: str, members: int) -> Points | None:
+        if members < 2:
+            return ((0, 0.0), (sys.maxsize, 0.0))  # nothing crosses anything
+        return self.profile.collectives.get((operation, members))
+
+    def _members(self, operation: str) -> str:
+        return ", ".join(str(count) for name, count in sorted(self.profile.collectives) if name == operation)

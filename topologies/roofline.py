@@ -128,9 +128,10 @@ def device(
     total = sum(forward) + sum(backward)
     both = [line for _, *ways in rows for line in ways]
     line = Line(sum(line.overhead_s for line in both), sum(line.per_sample_s for line in both))
-    words = f"roofline of {spec.title}: {chosen.provenance}"
+    words, batches, inferred = f"roofline of {spec.title}: {chosen.provenance}", chosen.batches, chosen.inferred
     if profile is not None:
         line, words = fitted(profile), f"fitted to {len(profile)} measured batches; layers by the roofline"
+        batches, inferred = tuple(sorted(int(batch) for batch, _ in profile)), False
     return Device(
         name=spec.name,
         overhead_s=line.overhead_s,
@@ -138,6 +139,8 @@ def device(
         provenance=words,
         forward_shares=tuple(seconds / total for seconds in forward),
         backward_shares=tuple(seconds / total for seconds in backward),
+        batches=batches,
+        inferred=inferred,
         reduce_s_per_byte=3 / spec.sustained_bytes_per_s,  # two bytes are read and one is written
     )
 

@@ -69,7 +69,7 @@ def test_simulate_answers_one_document(engines: Engines, tmp_path: Path) -> None
     result = call("simulate", "quickstart", "--algorithms", "agd,sync-sgd", "--seeds", 2, "--json", "--out", tmp_path)
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert answer.keys() == {"scenario", "runs"}
+    assert answer.keys() == {"scenario", "runs", "figures"}
     assert [(one["algorithm"], one["seed"]) for one in answer["runs"]] == [
         ("agd", 1),
         ("agd", 2),
@@ -77,7 +77,7 @@ def test_simulate_answers_one_document(engines: Engines, tmp_path: Path) -> None
         ("sync-sgd", 2),
     ]
     for one in answer["runs"]:
-        assert one.keys() == {"algorithm", "seed", "kind", "summary", "path"}
+        assert one.keys() == {"algorithm", "seed", "kind", "summary", "path", "warnings"}
         assert json.loads((Path(one["path"]) / "run.json").read_text())["summary"] == one["summary"]
 
 

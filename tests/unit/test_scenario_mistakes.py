@@ -161,7 +161,8 @@ def test_numbers_that_are_not_finite(value: str) -> None:
 
 def test_overrides_of_paths_that_are_not_there() -> None:
     assert changed("stop.epoch=3") == [
-        "stop.epoch: unknown key (did you mean epochs?); there are accuracy, epochs, updates, samples, seconds"
+        "stop.epoch: unknown key (did you mean epochs?); there are accuracy, loss, epochs, updates, samples, seconds, "
+        "divergence"
     ]
     assert changed("cluster.nodes[2].count=3") == [
         "--set cluster.nodes[2].count: found no 2 in cluster.nodes, expected a position below 2 or a name"

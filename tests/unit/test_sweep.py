@@ -39,7 +39,9 @@ COUNT = "cluster.nodes[0].count"
 COLUMNS = [
     "algorithm", "seed", "workers", "wall_s", "steps", "updates", "samples", "samples_per_s", "step_s_mean",
     "step_s_p50", "step_s_p95", "share_compute", "share_load", "share_update", "share_communication", "share_wait",
-    "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "final_loss", "final_accuracy", "diverged",
+    "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
+    "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
+    "diverged", "ended",
     "base_workers", "speed_up", "efficiency", "speed_up_to_accuracy",
 ]  # fmt: skip
 
@@ -71,7 +73,7 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
     result = call(scenario, "--vary", f"{COUNT}=1..4x2", "--seeds", 2, "--json", "--out", tmp_path / "runs")
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert answer.keys() == {"points"}
+    assert answer.keys() == {"points", "figures"}
     assert [(point["vary"][COUNT], point["algorithm"], point["seed"]) for point in answer["points"]] == [
         (count, name, seed) for count in (1, 2, 4) for name in ("sync-sgd", "async-sgd") for seed in (3, 4)
     ]
