@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -107,32 +108,35 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def seeds_table(runs: Sequence[Run]) -> Table:
     """One row per algorithm: each figure's mean over seeds and, below it, half its 95 % interval."""
-    table, outcome = _runs_table(runs, "Means over seeds", "seeds")
-    for name, mine in by_algorithm(runs).items():
+    named = by_algorithm(runs)
+    table, outcome = _runs_table(runs, f"Means over {max(map(len, named.values()))} seeds")
+    for name, mine in named.items():
         found = figures([dict(run.summary) for run in mine])
         cells = [*_ran(found["summary"]), *outcome(found["summary"])]
         aim = aim_of(found["summary"])
         if outcome is _learned and aim is not None and found["reached"][aim.kind] < len(mine):
             cells[TARGET] = f"{found['reached'][aim.kind]} of {len(mine)}"
-        table.add_row(name, str(len(mine)), *cells)
+        table.add_row(textwrap.fill(name, NAME), *cells)
     return table
 
 
-def _runs_table(runs: Sequence[Run], title: str, each: str) -> tuple[Table, Callable[[Mapping[str, Any]], list[str]]]:
+def _runs_table(runs: Sequence[Run], title: str, *first: str) -> tuple[Table, Callable[[Mapping[str, Any]], list[str]]]:
     """The table without its rows, and what its last columns hold of a summary."""
     table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
     outcome, headers = (
-        (_learned, ("target\ns", "accuracy\n%", "loss"))
+        (_learned, ("target\ns", "accu-\nracy %", "loss"))
         if any(run.summary["final_loss"] is not None or run.summary["diverged"] for run in runs)
         else (_spent, ("samples\n/s", "comm.\n%", "wait\n%"))
     )
-    for header in (each, "wall\ns", "updates", "step\nms", "stale-\nness", *headers):
-        table.add_column(header, justify="right")
+    for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *headers):
+        table.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
     return table, outcome
 
 
+NAME = 20
+"""letters of a name on a line, where figures have two"""
 TARGET = 4
-"""where the time to the target stands in a row, after algorithm and seed"""
+"""where the time to the target stands in a row, after its names"""
 
 
 def _ran(summary: Mapping[str, Any]) -> list[str]:

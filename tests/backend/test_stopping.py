@@ -13,9 +13,12 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Method
-from paceline.records.trace import Trace
+from paceline.records.goals import Goal
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
 from tests.backend.jobs import run_for_real
-from tests.support import TWO_BY_TWO, built, job_of, nodes_for
+from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
 
 pytestmark = pytest.mark.backend
 
@@ -88,6 +91,29 @@ def test_a_budget_of_seconds_that_is_spent_already_trains_nothing() -> None:
     trace = run_for_real(endless(METHODS["sync-sgd"](), seconds=0.0))
     assert trace.updates == []
     assert len(trace.snapshots) == 1
+
+
+def test_a_loss_and_a_divergence_end_a_run_by_the_rules_of_a_simulated_one() -> None:
+    """Weights of sync-sgd are the same in both; the launcher hears of an evaluation a moment after it was due."""
+    cases: list[tuple[Any, Any, str]] = [
+        ({"rate": 0.05}, {"loss": 6.0}, "loss"),
+        ({"rate": 2.5}, {"divergence": True}, "divergence"),
+    ]
+    for rate, budget, why in cases:
+        job = endless(replace(METHODS_BUILT["sync-sgd"], **rate), **budget)
+        real, simulated = run_for_real(job), simulate_job(job, FixedTiming(), NoCost(), Schedule(1))
+        assert real.ended == simulated.ended == why
+        check_whole(job, real)
+        shots = simulated.snapshots
+        assert 2 < len(shots) <= len(real.snapshots) < ENDLESS
+        for one, other in zip(shots, real.snapshots, strict=False):
+            np.testing.assert_allclose(one.vector, other.vector, rtol=1e-12)
+        assert Goal(job.budget).reached(job.learner.evaluate(real.snapshots[0].vector)) is None
+
+
+def test_a_run_says_that_its_budget_was_spent() -> None:
+    assert run_for_real(job_of(METHODS["async-sgd"](), steps=12, divergence=True)).ended == "samples"
+    assert run_for_real(endless(METHODS["async-sgd"](), **BY_SECONDS)).ended == "seconds"
 
 
 def test_an_accuracy_that_is_never_reached_does_not_end_the_run() -> None:

@@ -22,8 +22,8 @@ from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Method, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
-from paceline.records.store import describe
 from paceline.records.goals import SMOOTHING
+from paceline.records.store import describe
 from paceline.records.summary import Staleness, Summary
 from paceline.records.tables import SCHEMAS, assemble
 from paceline.records.trace import Schedule

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.delayed import Agd
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.server import AsyncSgd
+from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
-from paceline.records.goals import SMOOTHING
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.fields import COLLECTIVES
@@ -82,6 +83,76 @@ def test_a_run_that_ends_for_its_accuracy_has_a_time_to_it() -> None:
     (run,) = simulate(load("quickstart", changes, algorithms=["sync-sgd"]))
     assert run.tables.evaluations["epoch"].iloc[-1] < 2  # of 14: it did end for its accuracy
     assert run.summary["time_to_accuracy_s"] is not None
+
+
+@pytest.mark.parametrize(
+    ("budget", "why", "steps"),
+    [
+        pytest.param({"steps": 5}, "samples", 5, id="the samples are spent"),
+        pytest.param({"steps": 5, "counted": "epochs"}, "epochs", 5, id="which were given as epochs"),
+        pytest.param({"steps": 5, "seconds": 2.5}, "seconds", 3, id="before that, the time is up"),
+        pytest.param({"steps": 5, "seconds": 5.0}, "samples", 5, id="the time is up with the samples"),
+        pytest.param({"steps": None, "loss": 12.0}, "loss", 7, id="the loss is there"),
+        pytest.param({"steps": None, "accuracy": 0.08}, "accuracy", 8, id="the accuracy is there"),
+    ],
+)
+def test_a_run_says_why_it_ended(budget: dict[str, Any], why: str, steps: int) -> None:
+    """One worker's weights go 2 % of the way, then 2 % of the rest …, from a loss of 15 to none."""
+    job = job_of(SyncSgd(rate=0.02), 1, **budget)
+    trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(1))
+    assert (trace.ended, steps_by_rank(trace)[0]) == (why, steps)
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "async-sgd", "layerwise-sgd", "gossip"])
+def test_divergence_ends_a_run_at_the_first_evaluation_that_shows_it(name: str) -> None:
+    fast = {"rate": 2.5}
+    method = dataclasses.replace(METHODS[name](), **fast)
+    job = job_of(method, nodes=nodes_for(method), steps=100, divergence=True)
+    trace = simulate_job(job, UNLIKE, NoCost(), Schedule(1))
+    losses = [job.learner.evaluate(shot.vector).loss for shot in trace.snapshots]
+    first = next(number for number in range(len(losses)) if has_diverged(losses[: number + 1]))
+    assert trace.ended == "divergence"
+    assert trace.snapshots[first].score is not None and losses[first] > 10 * losses[0]
+    assert len(losses) - first <= 3, "what was under way ends"
+    budget = dataclasses.replace(job.budget, divergence=False)
+    on = simulate_job(dataclasses.replace(job, budget=budget), UNLIKE, NoCost(), Schedule(1))
+    assert on.ended == "samples" and all(shot.score is None for shot in on.snapshots)
+    assert len(trace.updates) < len(on.updates) / 2
+
+
+def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
+    changes = ["algorithms.agd.rate=40", "evaluate.every=32 samples"]
+    (run,) = simulate(load("quickstart", changes, algorithms=["agd"]))
+    assert (run.summary["ended"], run.summary["diverged"]) == ("divergence", True)
+    (on,) = simulate(load("quickstart", [*changes, "stop.divergence=false", "stop.epochs=1"], algorithms=["agd"]))
+    assert on.summary["ended"] == "epochs" and on.summary["updates"] > run.summary["updates"]
+
+
+def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
+    """Which is scored while it lasts only where that is to end it."""
+    ends = ["algorithms.agd.rate=40", "evaluate.every=32 samples", "stop.epochs=1"]
+    machine = Profile(collectives={("AllReduce", 4): ((0, 1e-4), (10**6, 1e-3))}, messages=((0, 1e-4), (10**6, 1e-3)))
+    (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), network=machine)
+    (watched,) = simulate(load("quickstart", [*ends, "stop.loss=0.01"], algorithms=["agd"]), network=machine)
+    assert (free.summary["ended"], watched.summary["ended"]) == ("epochs", "divergence")
+
+
+def test_a_quadratic_has_a_time_to_a_loss() -> None:
+    quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 8}"
+    changes = [quadratic, "target={loss: 0.5}", "hyperparameters.rate=0.2", "stop.epochs=2", "evaluate.every=8 samples"]
+    (run,) = simulate(load("quickstart", changes, algorithms=["async-sgd"]))
+    found, table = run.summary, run.tables.evaluations
+    curve = smoothed(table["loss"].tolist(), SMOOTHING)
+    after = int(np.argmax(curve <= 0.5))
+    assert found["time_to_accuracy_s"] is None and found["time_to_loss_s"] is not None
+    for name, column in (("time_to_loss_s", "time_s"), ("samples_to_loss", "samples")):
+        share = (0.5 - curve[after - 1]) / (curve[after] - curve[after - 1])
+        low, high = table[column].iloc[after - 1], table[column].iloc[after]
+        assert found[name] == pytest.approx(low + share * (high - low))  # type: ignore[literal-required]
+    samples = found["samples_to_loss"]
+    assert samples is not None and found["updates_to_loss"] == pytest.approx(samples / 8)  # a gradient each
+    gap = table["time_s"].iloc[after] - table["time_s"].iloc[after - 1]
+    assert found["time_to_loss_resolution_s"] == pytest.approx(gap)
 
 
 def test_a_server_counts_single_gradients_and_says_goodbye_to_all() -> None:

@@ -1,0 +1,145 @@
+"""Notes on runs that lie outside what their models were fitted on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+from paceline.scenarios import load
+from paceline.scenarios.ranges import outside
+from paceline.simulator.run import simulate
+from paceline.topologies.efficiencies import rows
+from paceline.topologies.links import LINKS
+from paceline.topologies.profile import Profile
+
+TIMED = """
+name: timed
+algorithms: [async-sgd]
+workload: {model: resnet50, batch_per_worker: 48, learning: none}
+cluster:
+  nodes: [{device: p100, count: 2}]
+  network: {link: ib-fdr}
+stop: {updates: 2}
+"""
+
+
+def notes(*changes: str, text: Any = TIMED, timed: bool = True) -> list[str]:
+    (plan,) = load(text, list(changes)).plans()
+    return outside(plan, timed=timed)
+
+
+def test_the_shipped_scenarios() -> None:
+    """Published are AlexNet on that GPU at 512 alone, GoogLeNet on KNL at 32, and nothing on P100s behind PCIe."""
+    found = {name: outside(load(name).plans()[0]) for name in ("quickstart", "dgx1-p100", "cori-knl", "fat-tree-1024")}
+    assert found["quickstart"] == []
+    assert [len(found[name]) for name in ("dgx1-p100", "cori-knl", "fat-tree-1024")] == [1, 1, 1]
+    assert found["dgx1-p100"][0].startswith(
+        "workload.batch_per_worker: found 128; the time of p100-sxm2 was fitted at 512 (roofline"
+    )
+    assert found["cori-knl"][0].startswith(
+        "workload.batch_per_worker: found 64; the time of knl-7250 was fitted at 32 ("
+    )
+    assert found["fat-tree-1024"][0].startswith("cluster: found p100-pcie for resnet50 in fp32, of which no throughput")
+    assert "INFERENCE: mean over resnet on" in found["fat-tree-1024"][0]
+
+
+@pytest.mark.parametrize(("batch", "count"), [(31, 1), (32, 0), (48, 0), (64, 0), (65, 1)])
+def test_batches_are_held_against_those_published(batch: int, count: int) -> None:
+    published = [row.batches for row in rows() if (row.device, row.model) == ("p100-sxm2", "resnet50")]
+    assert published == [(32, 64)]
+    found = notes(f"workload.batch_per_worker={batch}")
+    assert len(found) == count
+    assert all("was fitted at 32 to 64 (roofline of" in note and "DERIVED" in note for note in found)
+
+
+def test_without_pace_devices_do_not_matter() -> None:
+    assert notes("workload.batch_per_worker=128") and not notes("workload.batch_per_worker=128", timed=False)
+
+
+def test_a_measured_profile_has_the_batches_in_it() -> None:
+    profile = "[{batch: 64, time: 292.2 ms}, {batch: 32, time: 164.1 ms}]"
+    device = f"cluster.nodes[0].device={{name: mine, profile: {profile}}}"
+    assert notes(device) == []
+    (note,) = notes(device, "workload.batch_per_worker=16")
+    assert note == (
+        "workload.batch_per_worker: found 16; the time of mine was fitted at 32 to 64 "
+        "(fitted to 2 measured steps given in the scenario)"
+    )
+
+
+def test_a_device_given_by_two_numbers_has_no_range() -> None:
+    device = "cluster.nodes[0].device={name: mine, overhead: 1 ms, per_sample: 1 ms}"
+    assert notes(device, "workload.batch_per_worker=4096") == []
+
+
+@pytest.mark.parametrize(("link", "model", "noted"), [("gke-tcp", "resnet50", True), ("gke-tcp", "lenet", False),
+                                                      ("ib-fdr", "resnet50", False)])  # fmt: skip
+def test_messages_are_held_against_the_curve_that_a_link_was_fitted_to(link: str, model: str, noted: bool) -> None:
+    """LeNet has 1.7 MB of weights, ResNet-50 102 MB; the curve ends with 4 MiB."""
+    device = "cluster.nodes[0].device={name: mine, overhead: 1 ms, per_sample: 1 ms}"
+    (run,) = simulate(load(TIMED, [f"cluster.network.link={link}", f"workload.model={model}", device]))
+    found = [note for note in run.machine["warnings"] if note.startswith("cluster.network: ")]
+    assert len(found) == noted
+    if noted:
+        sent = int(re.findall(r"messages of up to (\d+) bytes", found[0])[0])
+        assert sent == run.tables.spans["bytes"].max() > LINKS[link].fitted_bytes == 4 * 2**20
+        assert str(4 * 2**20) in found[0] and "osu_latency" in found[0]
+
+
+def test_a_collective_is_held_against_it_by_its_largest_message() -> None:
+    """A ring of 32 cuts 102 MB into 3.2 MB, which the curve has; of 4, into 25.5 MB, which it has not."""
+    device = "cluster.nodes[0].device={name: mine, overhead: 1 ms, per_sample: 1 ms}"
+    changes = ["cluster.network={link: gke-tcp, collective: ring}", device, "workload.batch_per_worker=4"]
+    for count, noted in ((4, True), (32, False)):
+        (run,) = simulate(load(TIMED, [*changes, f"cluster.nodes[0].count={count}"], algorithms=["sync-sgd"]))
+        assert bool(run.machine["warnings"]) is noted
+
+
+def test_a_link_of_ones_own_may_say_what_it_was_fitted_to() -> None:
+    link = "cluster.network.link={latency: 2 us, bandwidth: 40 Gbit/s, fitted_up_to: 1 MB}"
+    device = "cluster.nodes[0].device={name: mine, overhead: 1 ms, per_sample: 1 ms}"
+    (run,) = simulate(load(TIMED, [link, device]))
+    assert "had up to 1000000 bytes" in run.machine["warnings"][0]
+    (again,) = simulate(dict(run.scenario))
+    assert again.machine["warnings"] == run.machine["warnings"]
+
+
+def test_a_measured_machine_is_held_against_what_was_measured() -> None:
+    small = Profile(collectives={("AllReduce", 2): ((1000, 1e-4), (10_000, 2e-4))}, messages=((0, 1e-4), (100, 1e-3)))
+    (sync,) = simulate(load("quickstart", ["stop.epochs=0.1"], algorithms=["sync-sgd"]), network=small)
+    assert sync.machine["warnings"] == [
+        "evaluate.every: found 256 samples, so about 1 after the start; targets are read from the mean of 3",
+        "network: found AllReduce of 4 ranks; measured was AllReduce of 2 ranks",
+    ]
+    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=small)
+    size = server.tables.spans["bytes"].max()
+    assert server.machine["warnings"] == [f"network: found messages of {size} bytes; measured were 0 to 100 bytes"]
+
+
+def test_a_quadratic_is_told_that_it_has_no_accuracy() -> None:
+    quadratic = "workload={model: quadratic, learning: quadratic}"
+    plan = load("quickstart", [quadratic], algorithms=["sync-sgd"]).plans()[0]
+    (note,) = outside(plan)
+    assert note.startswith("target.accuracy: found 0.93; the noisy quadratic has a loss and no accuracy")
+    assert outside(load("quickstart", [quadratic, "target={loss: 0.1}"], algorithms=["sync-sgd"]).plans()[0]) == []
+
+
+def test_a_note_is_said_once_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "timed.yaml"
+    path.write_text(TIMED)
+    words = ["simulate", str(path), "--set", "workload.batch_per_worker=128", "--seeds", "2", "--out", str(tmp_path)]
+    shown = CliRunner().invoke(app, words)
+    assert (shown.exit_code, shown.stderr.count("note: workload.batch_per_worker: found 128")) == (0, 1)
+    assert "note:" not in shown.stdout and CliRunner().invoke(app, [*words, "--quiet"]).stderr == ""
+    answer = CliRunner().invoke(app, [*words, "--json"])
+    (warning,) = json.loads(answer.stdout)["runs"][0]["warnings"]
+    record = json.loads((Path(json.loads(answer.stdout)["runs"][0]["path"]) / "run.json").read_text())
+    assert record["machine"]["warnings"] == [warning]
+    swept = CliRunner().invoke(app, ["sweep", *words[1:], "--vary", "cluster.nodes[0].count=1,2", "--jobs", "1"])
+    assert swept.stderr.count("note: workload.batch_per_worker") == 1

@@ -1,0 +1,138 @@
+"""Several seeds: intervals, who reached the target, and what seeds tell apart."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+from paceline.records import Run
+from paceline.reports.errors import FIGURES, figure_at, interval
+from paceline.reports.seeds import figures, soonest, told_apart
+from paceline.reports.table import seeds_table
+from tests.made_up import run
+
+SEVERAL = st.lists(st.integers(-(10**6), 10**6).map(lambda value: value / 1000), min_size=2, max_size=12)
+
+
+@given(values=SEVERAL)
+def test_an_interval_is_scipys(values: list[float]) -> None:
+    found = interval(values)
+    if len(set(values)) > 1:  # else scipy has none
+        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+        assert (found["low"], found["high"]) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
+    assert found["low"] <= found["mean"] <= found["high"]
+
+
+@given(pairs=st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=8))
+def test_seeds_tell_apart_what_a_paired_t_test_does(pairs: list[tuple[float, float]]) -> None:
+    one, other = map(list, zip(*pairs, strict=True))
+    differences = np.subtract(other, one)
+    if np.ptp(differences) < 1e-6:
+        return  # the test statistic is not defined
+    p = stats.ttest_rel(one, other).pvalue
+    if abs(p - 0.05) > 1e-9:
+        assert told_apart(one, other) is bool(p < 0.05)
+
+
+def at(name: str, *steps_s: float | None) -> list[Run]:
+    """A run per seed whose smoothed accuracy passes 0.9 so many seconds after 2 s; None never gets there."""
+    return [
+        run(name, seed=seed, accuracies=(0.1, 0.2, 0.3, 0.5) if after is None else (0.1, 0.2, 0.5, 0.5 + 0.4 / after))
+        for seed, after in enumerate(steps_s, start=1)
+    ]
+
+
+def test_figures_of_several_seeds() -> None:
+    runs = at("agd", 0.5, None, 0.8)
+    found = figures([dict(one.summary) for one in runs])
+    assert (found["seeds"], found["reached"]) == (3, {"accuracy": 2, "loss": None})
+    assert found["summary"]["time_to_accuracy_s"] is None
+    for path in FIGURES:
+        values = [figure_at(one.summary, path) for one in runs]
+        mine = figure_at(found["summary"], path)
+        assert (mine is None) if None in values else mine == interval(values)
+
+
+def test_a_constant_figure_has_an_interval_without_width() -> None:
+    found = figures([dict(one.summary) for one in at("agd", 0.5, 0.5)])["summary"]
+    assert found["wall_s"] == {"mean": 4.0, "low": 4.0, "high": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        pytest.param(at("agd", 0.5), "agd reaches 90 % accuracy, in 2.50 s. Times are interpolated", id="one run"),
+        pytest.param(
+            [*at("agd", 0.5), *at("ssp", 0.8)],
+            "agd reaches 90 % accuracy soonest, in 2.50 s; one seed does not say how much of that is chance.",
+            id="one seed",
+        ),
+        pytest.param(
+            [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.8, 0.91)],
+            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds tell it apart from the others",
+            id="told apart by pairs, though the intervals overlap",
+        ),
+        pytest.param(
+            [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
+            "soonest, in 2.60 ±0.25 s; it is not told apart from ssp and easgd by 3 seeds",
+            id="not told apart",
+        ),
+        pytest.param(
+            [*at("agd", 0.5, 0.6), *at("ssp", 0.4, None), *at("easgd", None, None)],
+            "±0.64 s. ssp reached it with 1 of 2 seeds. easgd did not reach it. Times are",
+            id="some seeds missed",
+        ),
+        pytest.param(
+            [*at("ssp", 0.4, None), *at("easgd", None, None)],
+            "90 % accuracy was reached with every seed by no algorithm. ssp reached it with 1 of 2 seeds.",
+            id="nobody with every seed",
+        ),
+        pytest.param(at("easgd", None), "90 % accuracy was reached by no algorithm.", id="nobody"),
+        pytest.param([run("agd", target=None)], "", id="no target"),
+    ],
+)
+def test_who_is_soonest(runs: list[Run], words: str) -> None:
+    said = soonest(runs)
+    assert words in said and bool(words) == bool(said)
+
+
+def test_how_finely_a_time_is_told() -> None:
+    assert soonest(at("agd", 0.5)).endswith("on the mean of the last 1; around the target these lie up to 1 s apart.")
+
+
+def test_the_table_has_a_line_for_each_algorithm_and_fits() -> None:
+    runs = [*at("agd", 0.5, 0.6, 0.7), *at("layerwise-sgd-next-forward", 0.7, None, 0.9)]
+    console = Console(file=io.StringIO(), width=80, no_color=True)
+    console.print(seeds_table(runs))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    lines = [line.split() for line in text.splitlines()]
+    assert ["agd", "4.00", "4", "1000.0", "0.50", "2.60"] in [line[:6] for line in lines]
+    assert any("±0.25" in line for line in lines)
+    assert any(line[:1] == ["layerwise-sgd-next-"] and "2 of 3" in " ".join(line) for line in lines)
+    assert "…" not in text
+
+
+def test_the_command_answers_with_figures(tmp_path: Path) -> None:
+    words = ["simulate", "quickstart", "--algorithms", "sync-sgd,async-sgd", "--set", "stop.epochs=3", "--seeds", "2"]
+    shown = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert "Means over 2 seeds" in shown.stdout and "Runs:" not in shown.stdout and "±" in shown.stdout
+    assert "Runs:" in CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--verbose"]).stdout
+    answer: Any = json.loads(CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--json"]).stdout)
+    assert [(one["algorithm"], one["seeds"]) for one in answer["figures"]] == [("sync-sgd", 2), ("async-sgd", 2)]
+    for one in answer["figures"]:
+        walls = [mine["summary"]["wall_s"] for mine in answer["runs"] if mine["algorithm"] == one["algorithm"]]
+        assert one["summary"]["wall_s"] == pytest.approx(interval(walls))
+        assert one["ended"] == {"epochs": 2} and math.isclose(one["summary"]["wall_s"]["mean"], sum(walls) / 2)
