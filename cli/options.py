@@ -36,9 +36,7 @@ Algorithms = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
 Seeds = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="So many seeds, counted up from the first; `compare` then gives figures with 95 % intervals."
-    ),
+    typer.Option(min=1, help="So many seeds, counted up from the first; figures then have 95 % intervals."),
 ]
 Out = Annotated[
     Path,

@@ -103,6 +103,8 @@ class Consulted:
     def outside(self) -> list[str]:
         """What was asked that lies outside what was measured, in words; one line for each kind of question.
 
+        A message without a vector is small change, which costs about as much as any that fits into a packet.
+
         >>> consulted = Consulted(Profile(messages=((8, 1e-4), (1000, 2e-4))))
         >>> [consulted.message_s(nbytes) for nbytes in (500, 4000)][1]
         0.0002
@@ -111,6 +113,8 @@ class Consulted:
         """
         found: dict[str, None] = {}
         for operation, members, nbytes in self.asked:
+            if operation == MESSAGE and not nbytes:
+                continue
             points = self.profile.messages if operation == MESSAGE else self._points(operation, members)
             what = "messages" if operation == MESSAGE else f"{operation} of {members} ranks"
             if points is None:

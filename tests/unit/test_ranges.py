@@ -120,6 +120,9 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=small)
     size = server.tables.spans["bytes"].max()
     assert server.machine["warnings"] == [f"network: found messages of {size} bytes; measured were 0 to 100 bytes"]
+    wide = Profile(messages=((size, 1e-3),))
+    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=wide)
+    assert server.machine["warnings"] == []  # the server's goodbyes carry no vector
 
 
 def test_a_quadratic_is_told_that_it_has_no_accuracy() -> None:

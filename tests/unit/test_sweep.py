@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,13 +16,17 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import paceline
 from paceline.cli.app import app
 from paceline.records.store import read_run
 from paceline.reports import sweep as sweeps
+from paceline.reports.errors import interval
 from paceline.reports.sweep_processes import Done, Failure
+from paceline.reports.sweep_table import tabulate
+from paceline.reports.sweep_words import rate, sweep_table
 from paceline.scenarios import load
 
 SCENARIO = """
@@ -80,6 +85,24 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
     assert answer == json.loads((tmp_path / "runs/tiny-sweep-1/sweep.json").read_text())
     (run,) = paceline.simulate(load(scenario, [f"{COUNT}=4", "seed=4"], algorithms=["async-sgd"]))
     assert answer["points"][-1]["summary"] == json.loads(json.dumps(run.summary))
+
+
+def test_several_seeds_have_intervals(scenario: Path) -> None:
+    swept = sweeps.sweep(scenario, [f"{COUNT}=1,2"], overrides=["seeds=3"], algorithms=["async-sgd"], jobs=1)
+    means, answer = tabulate(swept).means(), swept.answer()["figures"]
+    assert [(one["vary"][COUNT], one["seeds"], one["ended"]) for one in answer] == [
+        (count, 3, {"samples": 3}) for count in (1, 2)
+    ]
+    for row, one in zip(means.to_dict("records"), answer, strict=True):
+        values = [entry.summary["wall_s"] for entry in swept.entries if entry.vary == one["vary"]]
+        found = interval(values)
+        assert one["summary"]["wall_s"] == found and found["low"] < found["high"]
+        assert (row["wall_s"], row["wall_s_half"]) == pytest.approx((found["mean"], (found["high"] - found["low"]) / 2))
+    console = Console(file=io.StringIO(), width=80, no_color=True)
+    console.print(sweep_table(tabulate(swept)))
+    assert isinstance(console.file, io.StringIO)
+    half = means["samples_per_s_half"].iloc[0]
+    assert f"±{rate(half)}" in console.file.getvalue()
 
 
 def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path) -> None:
