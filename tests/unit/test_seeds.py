@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records import Run
+from paceline.reports.aims import aim_of
 from paceline.reports.errors import FIGURES, figure_at, interval
 from paceline.reports.seeds import figures, soonest, told_apart
 from paceline.reports.table import seeds_table
@@ -136,3 +137,15 @@ def test_the_command_answers_with_figures(tmp_path: Path) -> None:
         walls = [mine["summary"]["wall_s"] for mine in answer["runs"] if mine["algorithm"] == one["algorithm"]]
         assert one["summary"]["wall_s"] == pytest.approx(interval(walls))
         assert one["ended"] == {"epochs": 2} and math.isclose(one["summary"]["wall_s"]["mean"], sum(walls) / 2)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "loss", "final_accuracy", "kind"),
+    [(0.9, None, 0.5, "accuracy"), (0.9, 0.1, 0.5, "accuracy"), (0.9, 0.1, None, "loss"), (None, 0.1, 0.5, "loss"),
+     (0.9, None, None, "accuracy"), (None, None, 0.5, None)],
+)  # fmt: skip
+def test_what_runs_are_judged_by(
+    accuracy: float | None, loss: float | None, final_accuracy: float | None, kind: str | None
+) -> None:
+    aim = aim_of({"target_accuracy": accuracy, "target_loss": loss, "final_accuracy": final_accuracy})
+    assert (None if aim is None else aim.kind) == kind
