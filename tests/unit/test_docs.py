@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -22,11 +22,11 @@ from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Method, Notion
 from paceline.algorithms.operations import OPERATIONS
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
-from paceline.records.goals import SMOOTHING
+from paceline.records.goals import DIVERGED, SMOOTHING, reading
 from paceline.records.store import describe
 from paceline.records.summary import Staleness, Summary
 from paceline.records.tables import SCHEMAS, assemble
-from paceline.records.trace import Schedule
+from paceline.records.trace import Reason, Schedule
 from paceline.scenarios import load
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
@@ -306,3 +306,13 @@ def test_quoted_make_targets_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for words in re.findall(r"(?:`|^    )make ([a-z ]+?)(?:`|  +#)", text, re.MULTILINE):
         assert set(words.split()) <= targets
+
+
+def test_the_page_on_evaluation_has_every_reason_and_a_scenario_that_loads() -> None:
+    page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
+    ended = {name for row in table(page, "`stop` | ends a run | `ended`") for name in re.findall(r"\w+", row[-1])}
+    assert ended == set(get_args(Reason))
+    (shown,) = blocks(page, "yaml")
+    assert load(shown).target_loss == 0.5
+    assert reading().split(", ")[1] == f"on the mean of the last {SMOOTHING}" and f"the last {SMOOTHING} " in page
+    assert f"more than {DIVERGED:g} times the first" in page
