@@ -134,7 +134,8 @@ def slope(probes: pd.DataFrame) -> Interval | None:
 
 def _changes(probes: pd.DataFrame) -> pd.DataFrame:
     change = probes["loss_after"] - probes["loss_before"]
-    return probes.assign(change=change)[np.isfinite(change.to_numpy())]
+    found: pd.DataFrame = probes.assign(change=change)[np.isfinite(change.to_numpy())]
+    return found
 
 
 def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
