@@ -259,7 +259,7 @@ def _of_ranks(found: Staleness) -> Iterator[str]:
         return
     times = found.step_s[most] / found.step_s[least]
     pace = f", {times:.2g} times as slow as rank {least}," if times > 1.1 else ""
-    yield f"Rank {most}{pace} sees {means[most]:.3g} on average, rank {least} {means[least]:.3g}."
+    yield f"Rank {most}{pace} sees {means[most]:.3g} on average; rank {least} sees {means[least]:.3g}."
 
 
 def _of_clocks(found: Staleness) -> Iterator[str]:
