@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from paceline.algorithms.values import may_diverge
 from paceline.records.metrics import finite
 
 CONFIDENCE = 0.95
@@ -85,13 +86,17 @@ class AtStaleness(TypedDict):
     """What the probed updates of one staleness did to the loss."""
 
     staleness: int
-    """mean staleness of an update's inputs, rounded"""
+    """mean staleness of an update's inputs, rounded; the least of them where several are put together"""
     count: int
     loss_change: Interval
 
 
-def by_staleness(probes: pd.DataFrame) -> list[AtStaleness]:
+def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
     """Change of the loss held out by one update, mean and interval for each staleness; what is no number is left out.
+
+    Args:
+        probes: the table.
+        width: successive values of staleness that are put together.
 
     >>> rows = {"staleness": [0.0, 0.0, 3.0], "loss_before": [2.0, 2.0, 1.0], "loss_after": [1.5, 1.7, 1.25]}
     >>> for one in by_staleness(pd.DataFrame(rows)):
@@ -100,19 +105,24 @@ def by_staleness(probes: pd.DataFrame) -> list[AtStaleness]:
     3 1 0.25
     """
     found = _changes(probes)
+    values = found["staleness"].round().astype(int) // width * width
     return [
         AtStaleness(staleness=int(str(lag)), count=len(part), loss_change=_interval(part.to_numpy()))
-        for lag, part in found["change"].groupby(found["staleness"].round().astype(int))
+        for lag, part in found["change"].groupby(values)
     ]
 
 
+@may_diverge
 def slope(probes: pd.DataFrame) -> Interval | None:
     """By how much more an update changes the loss for each unit of staleness; None where probes do not tell.
 
     slope = Σ s' c' / Σ s'², least squares of change c on staleness s, both less their block's mean
+    its variance = n / (n − blocks − 1) · Σ s'² e² / (Σ s'²)², with what is left, e, which early updates have more of
 
     Args:
         probes: the table; a staleness with fewer than `LEAST` probes is left out.
+
+    Source of the variance: White, Econometrica 48 (1980), with the correction for degrees of freedom.
 
     >>> rows = {"staleness": [0.0, 1.0] * 5, "loss_before": [2.0] * 10, "loss_after": [1.0, 1.5] * 5}
     >>> slope(pd.DataFrame(rows))["mean"]
@@ -127,20 +137,23 @@ def slope(probes: pd.DataFrame) -> Interval | None:
     if spread == 0 or free < 1:
         return None
     mean = float((within["staleness"] * within["change"]).sum() / spread)
-    rest = float(((within["change"] - mean * within["staleness"]) ** 2).sum())
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, free)) * np.sqrt(rest / free / spread)
-    return Interval(mean=mean, low=mean - half, high=mean + half)
+    left = within["change"] - mean * within["staleness"]
+    error = float(np.sqrt(len(found) / free * ((within["staleness"] * left) ** 2).sum())) / spread
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, free)) * error
+    return Interval(mean=mean, low=finite(mean - half), high=finite(mean + half)) if np.isfinite(mean) else None
 
 
+@may_diverge
 def _changes(probes: pd.DataFrame) -> pd.DataFrame:
     change = probes["loss_after"] - probes["loss_before"]
     found: pd.DataFrame = probes.assign(change=change)[np.isfinite(change.to_numpy())]
     return found
 
 
+@may_diverge
 def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
     mean = float(values.mean())
     if len(values) < 2:
         return Interval(mean=mean, low=None, high=None)
     half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return Interval(mean=mean, low=float(mean - half), high=float(mean + half))
+    return Interval(mean=mean, low=finite(mean - half), high=finite(mean + half))

@@ -182,10 +182,11 @@ def why_tables(found: Staleness) -> Iterator[Table]:
     yield table
     if len(tables.probes):
         table = _table("by update: change of the loss held out", found.own, ("updates", "mean", "low", "high"))
-        for probed in by_staleness(tables.probes):
-            change = probed["loss_change"]
+        width = -(-(int(tables.probes["staleness"].max()) + 1) // WINDOWS)
+        for probed in by_staleness(tables.probes, width):
+            change, lag = probed["loss_change"], probed["staleness"]
             bounds = (shown(bound, _change) for bound in (change["mean"], change["low"], change["high"]))
-            table.add_row(str(probed["staleness"]), str(probed["count"]), *bounds)
+            table.add_row(str(lag) if width == 1 else f"{lag}–{lag + width - 1}", str(probed["count"]), *bounds)
         yield table
     if len(tables.drift):
         table = _table("drift: distance from the mean of all workers", found.own, ("counted", "mean", "largest"))
@@ -280,6 +281,9 @@ def _of_probes(found: Staleness) -> Iterator[str]:
     line = slope(found.run.tables.probes)
     if line is None or line["low"] is None or line["high"] is None:
         return
+    probed = by_staleness(found.run.tables.probes)
+    count = sum(one["count"] for one in probed)
+    change = sum(one["count"] * one["loss_change"]["mean"] for one in probed) / count
     interval = f"{_change(line['mean'])} ({_change(line['low'])} to {_change(line['high'])})"
-    yield f"By {len(found.run.tables.probes)} probes, each unit of staleness changes what an update does to the loss by"
-    yield f"{interval}" + (", which may be nothing." if line["low"] <= 0 <= line["high"] else ".")
+    yield f"By {count} probes, an update changes the loss by {_change(change)} on average, and each unit of"
+    yield f"staleness adds {interval}" + (", which may be nothing." if line["low"] <= 0 <= line["high"] else ".")

@@ -157,11 +157,14 @@ def test_a_phase_of_the_run_is_not_taken_for_staleness() -> None:
     assert with_cost is not None and with_cost["mean"] == pytest.approx(0.5)
 
 
-def test_the_interval_of_a_slope_covers_the_truth_as_often_as_it_says() -> None:
+@pytest.mark.parametrize("fading", [0.0, 3.0])
+def test_the_interval_of_a_slope_covers_the_truth_as_often_as_it_says(fading: float) -> None:
+    """Also where late updates vary e³ times less than early ones."""
     chance, covered = np.random.default_rng(5), 0
+    spread = np.exp(-fading * np.linspace(0, 1, 200))
     for _ in range(400):
-        staleness = chance.integers(0, 4, 60)
-        found = slope(probes(staleness, 0.3 * staleness + chance.normal(0.0, 1.0, 60)))
+        staleness = chance.integers(0, 4, 200)
+        found = slope(probes(staleness, 0.3 * staleness + spread * chance.normal(0.0, 1.0, 200)))
         assert found is not None and found["low"] is not None and found["high"] is not None
         covered += found["low"] <= 0.3 <= found["high"]
     assert 366 <= covered <= 394, "95 % of 400 are 380; 3.2 standard deviations are 14"
@@ -287,6 +290,19 @@ def test_what_is_shown_is_what_was_asked_for(runs: dict[str, Path], tmp_path: Pa
     assert "async-sgd applies whole gradients" in long.stdout
     assert "Every update has the same iteration delay, 1." in " ".join(long.stdout.split())
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_diverges_has_an_answer_too(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO)
+    words = ["--algorithms", "async-sgd,k-avg", "--set", "hyperparameters.rate=1e9", "--set", "stop.updates=60"]
+    asked = ["--set", "record.loss_change=1", "--set", "record.drift=1", "--out", str(tmp_path)]
+    made = simulated(path, *words, *asked)
+    assert all(run["summary"]["diverged"] for run in made)
+    answer = call("staleness", *[run["path"] for run in made], "--json")
+    server, periodic = json.loads(answer.stdout)["runs"]
+    assert 0 < sum(one["count"] for one in server["loss"]["by_staleness"]) < 60
+    assert periodic["drift"] and call("staleness", *[run["path"] for run in made], "--why").exit_code == 0
 
 
 def test_mistakes_are_told(runs: dict[str, Path], tmp_path: Path) -> None:
