@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.job import Score
+from paceline.algorithms.job import OneByOne, Score
 from paceline.algorithms.values import Layout, Samples, may_diverge
 from paceline.workloads.models import LayerInfo, layout_of
 from paceline.workloads.noise import Noise
@@ -95,7 +95,7 @@ class QuadraticOptions:
         return np.repeat(np.asarray(self.curvatures, dtype=np.float64), [len(share) for share in shares])
 
 
-class Quadratic:
+class Quadratic(OneByOne):
     """The noisy quadratic model as a learner; see the head of this file for the theory.
 
     >>> problem = Quadratic(seed=1, options=QuadraticOptions(dimensions=4, layers=1, noise=0.0))
