@@ -49,8 +49,8 @@ class Noise:
 
     def mean(self, first: int, count: int) -> Array:
         """The mean over samples `first` to `first + count − 1`; a new array."""
-        total: Array = sum(2**level * self._row(level, number) for level, number in _pieces(first, count))  # type: ignore[assignment]
-        return total / count
+        total = sum(2**level * self._row(level, number) for level, number in _pieces(first, count))
+        return np.asarray(total) / count
 
     def _row(self, level: int, number: int) -> Array:
         """The mean over 2^level samples, counting in such pieces."""
@@ -63,11 +63,13 @@ class Noise:
         counter = np.array([0, 0, block, level], dtype=np.uint64)
         generator = np.random.Generator(np.random.Philox(key=self.seed, counter=counter))
         if level == TOP:
-            return generator.standard_normal((self._height, self.dimensions)) * 2.0 ** (-TOP / 2)
+            top: Array = generator.standard_normal((self._height, self.dimensions)) * 2.0 ** (-TOP / 2)
+            return top
         half = self._height // 2
         above = self._block(level + 1, block // 2)[half * (block % 2) :][:half]
         detail = generator.standard_normal((half, self.dimensions)) * 2.0 ** (-(level + 1) / 2)
-        return np.stack([above + detail, above - detail], axis=1).reshape(self._height, self.dimensions)
+        halves: Array = np.stack([above + detail, above - detail], axis=1)
+        return halves.reshape(self._height, self.dimensions)
 
 
 def _pieces(first: int, count: int) -> Iterator[tuple[int, int]]:

@@ -98,6 +98,9 @@ class QuadraticOptions:
 class Quadratic(OneByOne):
     """The noisy quadratic model as a learner; see the head of this file for the theory.
 
+    Gradients are computed one by one: stacked up, 64 of them in 64 dimensions took 4.4 µs each instead of 6.3, and in
+    1000 dimensions 30 instead of 9, of the some hundred that an update takes.
+
     >>> problem = Quadratic(seed=1, options=QuadraticOptions(dimensions=4, layers=1, noise=0.0))
     >>> start = problem.initial()
     >>> round(problem.evaluate(start).loss, 6) == round((1 + 1 / 2 + 1 / 3 + 1 / 4) / 2, 6)

@@ -95,4 +95,3 @@ def test_the_noise_of_a_batch_is_the_mean_of_its_samples_however_it_is_cut(
         expected = np.mean(alone[start : start + count], axis=0)
         np.testing.assert_allclose(noise.mean(first + int(start), count), expected, rtol=0, atol=1e-14)
     assert np.isfinite(alone).all() and len(np.unique(alone)) == np.size(alone)
-
