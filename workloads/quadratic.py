@@ -78,7 +78,7 @@ class QuadraticOptions:
         """What is wrong with the options that need not be given."""
         found = []
         if len(self.curvatures) > self.dimensions > 0:
-            found.append(f"curvatures: found {len(self.curvatures)}, expected no more than the dimensions")
+            found.append(f"curvatures: found {len(self.curvatures)}, expected no more than the {self.dimensions} dimensions")
         if bad := [one for one in self.curvatures if not 0 <= one < np.inf]:
             found.append(f"curvatures: found {bad[0]}, expected 0 or more")
         if self.variance is not None and not 0 <= self.variance < np.inf:
