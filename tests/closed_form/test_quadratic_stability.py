@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import pi, sin
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +70,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (q6, q7, q8, q11)
 def test_runs_show_what_is_exact(experiment: Experiment) -> None:
     for finding in experiment():
         assert finding.holds, finding
+
+
+@pytest.mark.parametrize(("pushed", "momentum"), [(AsyncSgd, 0.0), (AsyncMsgd, 0.5)])
+def test_equal_workers_in_turn_are_a_delay_bit_for_bit(pushed: type[AsyncSgd], momentum: float) -> None:
+    """Q11 with noise and all: worker r's gradient number i is the sequence's number M i + r, M − 1 updates old."""
+    run: dict[str, Any] = {"copies": 50, "batch": 4, "variance": 1.0}
+    in_turn = play(pushed(rate=0.1, momentum=momentum), [1.0, 0.5], workers=4, updates=40, **run)
+    delayed = play(Agd(rate=0.1, momentum=momentum, delay=3), [1.0, 0.5], updates=43, **run)
+    assert [row.staleness for row in in_turn.trace.updates][3:] == [3] * 37
+    np.testing.assert_array_equal(in_turn.path[:41], delayed.path[3:44])

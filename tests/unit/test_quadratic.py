@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,8 @@ from paceline.workloads.noise import FEWEST_BLOCKS, KEPT_BYTES, TOP, Noise
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from tests.quadratic import play
 from tests.support import FixedTiming, built, job_of, nodes_for
+
+ROOT = Path(__file__).parents[2]
 
 
 def quadratic(**options: Any) -> Quadratic:
@@ -159,3 +165,11 @@ def test_a_scenario_of_it_has_a_time_to_accuracy_by_the_link() -> None:
         table = run.tables.evaluations
         np.testing.assert_allclose(table["accuracy"], 50 / (50 + table["loss"]), rtol=1e-12)
         assert run.summary["time_to_accuracy_s"] is not None
+
+
+@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")
+def test_the_command_prints_what_runs_show() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/quadratic.py"), "q12", "--json"]
+    rows = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    assert [row["oracle"] for row in rows] == ["Q12 mean", "Q12 variance"]
+    assert all(row["holds"] and row["measured"] != row["expected"] for row in rows)
