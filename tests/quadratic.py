@@ -94,8 +94,10 @@ def play(
 
 def named(method: Descent, *more: str) -> str:
     """The method with its main numbers."""
-    named = {field.name: getattr(method, field.name) for field in fields(method)}
-    own = [f"{name} {named[name]:g}" for name in ("delay", "k", "rate", "momentum") if named.get(name)]
+    numbers = {field.name: getattr(method, field.name) for field in fields(method)}
+    own = [f"{name} {numbers[name]:g}" for name in ("delay", "k", "rate") if name in numbers]
+    if method.momentum:
+        own.append(f"momentum {method.momentum:g}")
     return f"{method.name} ({', '.join([*own, *more])})"
 
 

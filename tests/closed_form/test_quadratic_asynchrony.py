@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import sqrt
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -34,10 +35,10 @@ def q9() -> Iterator[Finding]:
         paths = spread_over_runs(workers, [g], updates=40, runs=GROUPS * 10)[:, :, 0]
         run = f"async-sgd ({workers} workers, exponential times, g {g}), mean of {len(paths)} runs"
         yield from followed(run, workers, g, [part.mean(axis=0) for part in np.array_split(paths, GROUPS)])
-    for workers, g in ((8, 0.2), (16, 0.3)):
-        path = stationary_path([g], copies=500, updates=6_000, workers=workers)[:, 0]
-        parts = [covariances(part, lags=4 * workers) for part in np.array_split(path, GROUPS)]
-        yield from followed(f"async-sgd ({workers} workers, exponential times, g {g}), covariance", workers, g, parts)
+    workers, g = 16, 0.3
+    path = stationary_path([g], copies=500, updates=12_000, workers=workers)[:, 0]
+    parts = [covariances(part, lags=4 * workers) for part in np.array_split(path, GROUPS)]
+    yield from followed(f"async-sgd ({workers} workers, exponential times, g {g}), covariance", workers, g, parts)
 
 
 def stationary_path(gs: Sequence[float], *, copies: int, updates: int, workers: int) -> Array:
@@ -55,10 +56,7 @@ def covariances(path: Array, *, lags: int) -> Array:
 
 def followed(run: str, workers: int, g: float, parts: Sequence[Array]) -> Iterator[Finding]:
     """Momentum and rate of the recursion that the mean of these sequences follows, by the jackknife over them."""
-    together = np.sum(parts, axis=0)
-    whole = fitted(together / GROUPS)
-    without = np.array([fitted((together - part) / (GROUPS - 1)) for part in parts])
-    errors = np.sqrt((GROUPS - 1) * without.var(axis=0))
+    whole, errors = jackknife(fitted, parts)
     for name, expected, one, error in zip(
         ("momentum", "rate"), (1 - 1 / workers, g / workers), whole, errors, strict=True
     ):
@@ -79,25 +77,65 @@ def fitted(values: Array) -> Array:
 
 
 def q10() -> Iterator[Finding]:
-    """Mean-square stable iff g < (1 + √(1 + 8M)) / (2M); E w² after 20 and 40 updates, and with noise for ever."""
-    workers, edge = 4, (1 + sqrt(33)) / 8
-    runs, shares = 400, [0.8, 0.93, 1.07, 1.2]
-    squares = spread_over_runs(workers, [share * edge for share in shares], updates=40, runs=runs) ** 2
-    for index, share in enumerate(shares):
-        for updates in (10, 40):
-            expected = np.linalg.matrix_power(moments(share * edge, workers), updates).sum(axis=1)[0]
-            found = squares[:, updates, index]
-            run = f"async-sgd ({workers} workers, exponential times, {share:g} of the limit, {updates} updates)"
-            yield Finding("Q10 E w²", run, float(expected), float(found.mean()), 4 * float(found.std()) / sqrt(runs))
-    shares = [0.3, 0.5, 0.7]
-    path = stationary_path([share * edge for share in shares], copies=100, updates=10_000, workers=workers)
-    parts = np.array([(part**2).mean(axis=(0, 2)) for part in np.array_split(path, GROUPS)])
-    for index, share in enumerate(shares):
-        matrix, source = moments(share * edge, workers), np.array([1, 1 / workers, 1 / workers, 0])
-        expected = np.linalg.solve(np.eye(4) - matrix, source)[0]
-        found = parts[:, index]
-        run = f"async-sgd ({workers} workers, exponential times, {share:g} of the limit, noise)"
-        yield Finding("Q10 variance", run, float(expected), float(found.mean()), 4 * float(found.std()) / sqrt(GROUPS))
+    """E w² is stable iff g < (1 + √(1 + 8M)) / (2M): what it is, how it grows, and where it stays under noise."""
+    yield from growths_of_the_mean_square()
+    workers, shares = 4, (0.3, 0.5, 0.7)
+    gs = [share * mean_square_limit(workers) for share in shares]
+    path = stationary_path(gs, copies=100, updates=10_000, workers=workers)
+    whole, errors = jackknife(lambda mean: mean, [(part**2).mean(axis=(0, 2)) for part in np.array_split(path, GROUPS)])
+    for g, share, found, error in zip(gs, shares, whole, errors, strict=True):
+        run = f"async-sgd ({workers} workers, exponential times, g {share:g} of the limit), one run with noise"
+        expected = stationary_mean_square(g, workers)
+        yield Finding("Q10 stationary E w²", run, expected, float(found), 4 * float(error))
+
+
+@cache
+def growths_of_the_mean_square() -> tuple[Finding, ...]:
+    """On both sides of the limit: E w² after some updates, and how fast its logarithm grows from there."""
+    workers, early, late, shares = 4, 10, 50, (0.8, 0.9, 1.1, 1.2)
+    gs = [share * mean_square_limit(workers) for share in shares]
+    squares = spread_over_runs(workers, gs, updates=late, runs=GROUPS * 20) ** 2
+    findings = []
+    for index, (g, share) in enumerate(zip(gs, shares, strict=True)):
+        run = f"async-sgd ({workers} workers, exponential times, g {share:g} of the limit), {len(squares)} runs"
+        first, last = (mean_square(g, workers, updates) for updates in (early, late))
+        found = squares[:, early, index]
+        within = 4 * float(found.std()) / sqrt(len(found))
+        findings.append(Finding(f"Q10 E w², {early} updates", run, first, float(found.mean()), within))
+        parts = [part[:, :, index].mean(axis=0) for part in np.array_split(squares, GROUPS)]
+        growth, error = jackknife(lambda mean: np.log(mean[late] / mean[early]) / (late - early), parts)
+        expected = log(last / first) / (late - early)
+        findings.append(Finding("Q10 growth of E w²", run, expected, float(growth), 4 * float(error)))
+    return tuple(findings)
+
+
+def jackknife(estimate: Callable[[Array], Array], parts: Sequence[Array]) -> tuple[Array, Array]:
+    """What is estimated from the mean of equal parts, and its standard error."""
+    total, count = np.sum(parts, axis=0), len(parts)
+    without = np.array([estimate((total - part) / (count - 1)) for part in parts])
+    return estimate(total / count), np.sqrt((count - 1) * without.var(axis=0))
+
+
+def mean_square_limit(workers: int) -> float:
+    """The g from which on E w² grows without noise (Q10)."""
+    return (1 + sqrt(1 + 8 * workers)) / (2 * workers)
+
+
+def mean_square(g: float, workers: int, updates: int) -> float:
+    """E w² after so many updates from w = 1 everywhere."""
+    return float(np.linalg.matrix_power(moments(g, workers), updates).sum(axis=1)[0])
+
+
+def stationary_mean_square(g: float, workers: int) -> float:
+    """E w² after many updates with noise of variance 1 in each; w is what its worker has next."""
+    source = np.array([1, 1 / workers, 1 / workers, 0])
+    return float(np.linalg.solve(np.eye(4) - moments(g, workers), source)[0])
+
+
+def test_beyond_the_limit_the_mean_square_grows_and_the_mean_does_not() -> None:
+    """On both sides of Q10's limit, by more than four standard errors; g is far below the mean's limit, 4M − 2."""
+    growths = [finding for finding in q10() if finding.oracle == "Q10 growth of E w²"]
+    assert growths[0].measured + growths[0].within < 0 < growths[-1].measured - growths[-1].within
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (q9, q10)
@@ -107,3 +145,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (q9, q10)
 def test_runs_show_what_is_exact(experiment: Experiment) -> None:
     for finding in experiment():
         assert finding.holds, finding
+
+
+def test_beyond_the_limit_the_mean_square_grows() -> None:
+    """Q10, by more than four standard errors on both sides."""
+    growths = [finding for finding in growths_of_the_mean_square() if finding.oracle == "Q10 growth of E w²"]
+    assert growths[0].measured + growths[0].within < 0 < growths[-1].measured - growths[-1].within

@@ -25,7 +25,13 @@ def variance_after(
     """The variance of w over copies with curvature 1 and c = 1, beside its closed form."""
     played = play(method, [1.0], updates=updates, every=updates, copies=copies, distance=0.0, variance=1.0, **run)
     within = 4 * expected * sqrt(2 / copies)
-    return Finding(oracle, named(method), expected, float((played.path[-1] ** 2).mean()), within)
+    return Finding(
+        oracle,
+        named(method, *(f"{name} {number}" for name, number in run.items())),
+        expected,
+        float((played.path[-1] ** 2).mean()),
+        within,
+    )
 
 
 def q1() -> Iterator[Finding]:

@@ -31,7 +31,13 @@ def limit_of(oracle: str, method: Descent, expected: float, *, workers: int = 1,
     # What has overflowed has grown; what has died out is left with rounding errors, which may do anything.
     beyond = int(np.argmax(~(growth < 0) & ~(last < 1e-9)))
     measured = np.interp(0.0, growth[beyond - 1 : beyond + 1], curvatures[beyond - 1 : beyond + 1])
-    return Finding(oracle, named(method, f"{workers} workers"), expected, float(measured), 1e-3 * expected)
+    return Finding(
+        oracle,
+        named(method, *([f"{workers} workers"] if workers > 1 else [])),
+        expected,
+        float(measured),
+        1e-3 * expected,
+    )
 
 
 def q6() -> Iterator[Finding]:
