@@ -36,7 +36,7 @@ def variance_after(
 
 def q1() -> Iterator[Finding]:
     """m' = (1 − g) m, V' = (1 − g)² V + η² c / B, risk = Σ λ (m² + V) / 2: 100 directions λ = c = 1/i, 200 steps."""
-    curvature, copies, rate = 1 / np.arange(1, 101), 100, 0.5
+    curvature, copies, rate = 1 / np.arange(1, 101), 400, 0.5
     for method, workers, batch in ((SequentialSgd(rate=rate), 1, 1), (SyncSgd(rate=rate), 4, 2)):
         played = play(method, list(curvature), updates=200, every=20, copies=copies, workers=workers, batch=batch)
         mean, variance, means, variances = np.ones(100), np.zeros(100), [], []
@@ -92,7 +92,7 @@ def q5() -> Iterator[Finding]:
 
 def q12() -> Iterator[Finding]:
     """One curvature: the mean of local steps has the mean and variance of sync-sgd with batch N b."""
-    workers, batch, rate, k, rounds = 4, 2, 0.3, 5, 3
+    workers, batch, rate, k, rounds = 4, 2, 0.3, 3, 2
     method = KAvg(k=k, rate=rate)
     played = play(method, [1.0], updates=k * rounds, copies=COPIES, workers=workers, batch=batch, variance=1.0)
     steps, shrink = k * rounds, 1 - rate

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
@@ -173,3 +176,16 @@ def test_the_command_prints_what_runs_show() -> None:
     rows = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
     assert [row["oracle"] for row in rows] == ["Q12 mean", "Q12 variance"]
     assert all(row["holds"] and row["measured"] != row["expected"] for row in rows)
+
+
+def test_the_page_has_every_option_with_its_default_and_a_scenario_that_loads() -> None:
+    page = (ROOT / "docs/quadratic.md").read_text(encoding="utf-8")
+    section = page.partition("## Options")[2].partition("\n## ")[0]
+    said = {
+        name: yaml.safe_load(default)
+        for name, default in re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE)
+    }
+    known = {field.name: field.default for field in fields(QuadraticOptions)}
+    assert said == known | {"curvatures": []}
+    (scenario,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert load(yaml.safe_load(scenario)).plans()[0].job.workers == 1024
