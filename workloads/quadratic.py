@@ -78,7 +78,8 @@ class QuadraticOptions:
         """What is wrong with the options that need not be given."""
         found = []
         if len(self.curvatures) > self.dimensions > 0:
-            found.append(f"curvatures: found {len(self.curvatures)}, expected no more than the {self.dimensions} dimensions")
+            count = len(self.curvatures)
+            found.append(f"curvatures: found {count}, expected no more than the {self.dimensions} dimensions")
         if bad := [one for one in self.curvatures if not 0 <= one < np.inf]:
             found.append(f"curvatures: found {bad[0]}, expected 0 or more")
         if self.variance is not None and not 0 <= self.variance < np.inf:
