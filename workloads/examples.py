@@ -24,6 +24,10 @@ class Batch(NamedTuple):
         """The examples at these places; of a tensor of places, in its shape."""
         return Batch(self.inputs[places], self.labels[places])
 
+    def rounded(self, dtype: torch.dtype) -> Batch:
+        """The same, with numbers in this precision; bytes and whole numbers stay."""
+        return Batch(*(part.to(dtype) if part.is_floating_point() else part for part in self))
+
 
 def as_they_are(inputs: Tensor, _: torch.dtype) -> Tensor:
     """Inputs that are kept as a model takes them."""
@@ -67,7 +71,7 @@ class Standardised:
         """By the mean and deviation of these: samples × channels × height × width. What never changes becomes 0."""
         values = torch.arange(256, dtype=torch.float64)
         counts = torch.stack([channel.reshape(-1).bincount(minlength=256) for channel in pictures.unbind(1)])
-        shares = counts / counts.sum(dim=1, keepdim=True)  # of each value: exact, whatever the number of pictures
+        shares = counts.double() / counts.sum(dim=1, keepdim=True)  # of each value
         mean = shares @ values
         deviation = (shares @ values**2 - mean**2).clamp(min=0.0).sqrt()
         deviation[counts.count_nonzero(dim=1) == 1] = 1.0
@@ -95,13 +99,13 @@ class Examples:
     prepare: Callable[[Tensor, torch.dtype], Tensor] = as_they_are
 
     def rounded(self, dtype: torch.dtype) -> Examples:
-        """The same examples, with numbers in this precision; bytes and whole numbers stay."""
-        return replace(self, train=_rounded(self.train, dtype), test=_rounded(self.test, dtype))
+        """The same examples, rounded."""
+        return replace(self, train=self.train.rounded(dtype), test=self.test.rounded(dtype))
+
+    def first(self, count: int) -> Batch:
+        """The first few to learn from, as a model takes them in single precision."""
+        return self.shaped(self.train.at(slice(0, count)).rounded(torch.float32), torch.float32)
 
     def shaped(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as a model takes it."""
         return Batch(self.prepare(batch.inputs, dtype), batch.labels)
-
-
-def _rounded(batch: Batch, dtype: torch.dtype) -> Batch:
-    return Batch(*(part.to(dtype) if part.is_floating_point() else part for part in batch))

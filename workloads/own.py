@@ -99,7 +99,7 @@ def unpacked(answer: Any) -> Own:
     if isinstance(given, Sequence) and all(isinstance(size, int) for size in given):
         return Own(module, torch.empty(*given), None, loss)
     examples = given if isinstance(given, Examples) else examples_of(given)
-    return Own(module, examples.shaped(examples.train.at(slice(0, 1)), torch.float32).inputs[0], examples, loss)
+    return Own(module, examples.first(1).inputs[0], examples, loss)
 
 
 def examples_of(data: Any) -> Examples:
@@ -138,6 +138,9 @@ def _numbers(inputs: Tensor, dtype: torch.dtype) -> Tensor:
 
 def squared(outputs: Tensor, labels: Tensor) -> Tensor:
     """The mean squared error; what the module answers may have a dimension of 1 more than the labels."""
+    if outputs.numel() != labels.numel():
+        sizes = [" × ".join(map(str, part.shape)) for part in (outputs, labels)]
+        raise ValueError(f"found answers of {sizes[0]} for labels of {sizes[1]}, expected as many numbers")
     return F.mse_loss(outputs.reshape(labels.shape), labels)
 
 

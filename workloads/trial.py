@@ -44,19 +44,17 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
     if said := [*_unfit(module)]:
         raise InputError("; ".join(said))
     module = prepared(copy.deepcopy(module)).float()
-    batch = examples.rounded(torch.float32).shaped(examples.train.at(slice(0, TRIED)), torch.float32)
+    batch, classes = examples.first(TRIED), examples.classes or 0
     try:
-        trial = _try(module, batch, loss)
+        trial = _try(module, batch, loss, classes)
+    except InputError:
+        raise
     except Exception as error:  # the user's own code: anything may happen
         size = " × ".join(map(str, batch.inputs.shape[1:])) or "one number"
         raise InputError(f"it fails on a batch of {len(batch.labels)} samples of {size}: {told(error)}") from error
     if said := [*trial.changes(module, batch.inputs)]:
         raise InputError("; ".join(said) + "; expected a function of weights and samples alone")
-    scores = trial.answers.shape[1] if trial.answers.dim() == 2 else 0
-    classes = examples.classes or 0
-    if scores < classes and loss is F.cross_entropy:
-        raise InputError(f"it answers with {scores} scores a sample, expected one for each of {classes} classes")
-    return examples if scores >= classes else replace(examples, classes=None)
+    return examples if _scores(trial.answers) >= classes else replace(examples, classes=None)
 
 
 def _unfit(module: nn.Module) -> Iterator[str]:
@@ -82,7 +80,7 @@ class _Trial:
     answers: Tensor
     again: Tensor
     inputs: Tensor
-    """before"""
+    """afterwards"""
     buffers: Mapping[str, Tensor]
     """before"""
     slopes: Mapping[str, Tensor | None]
@@ -101,15 +99,23 @@ class _Trial:
                 yield f"its loss does not depend on its parameter {name}"
 
 
-def _try(module: nn.Module, batch: Batch, loss: Loss) -> _Trial:
+def _scores(answers: Tensor) -> int:
+    """How many classes the module can tell apart; 0 where its answers are something else."""
+    return answers.shape[1] if answers.dim() == 2 else 0
+
+
+def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
     buffers = copy.deepcopy(dict(module.named_buffers()))
     parameters = dict(module.named_parameters())
     inputs = batch.inputs.clone()
     with torch.random.fork_rng(devices=[]):  # other random numbers each time, and none of the caller's used up
         torch.manual_seed(1)
-        answers = module(batch.inputs)
+        answers = module(inputs)
         torch.manual_seed(2)
-        again = module(batch.inputs)
+        again = module(batch.inputs.clone())
+    if loss is F.cross_entropy and _scores(answers) < classes:
+        found = f"it answers with {_scores(answers)} scores a sample"
+        raise InputError(f"{found}, expected one for each of {classes} classes")
     value = loss(answers, batch.labels)
     if value.dim():
         raise ValueError(f"the loss is a tensor of {' × '.join(map(str, value.shape))}, expected one number")
