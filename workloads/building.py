@@ -145,7 +145,7 @@ def _mismatched(model: str, data: str | None, learning: str, directory: str | No
     if name is None:
         return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none"]
     found = misfit(model, name, known.shape, known.classes)
-    folder = [] if found else unreadable(name, directory, known.shape)
+    folder = [] if found else unreadable(name, directory, known.shape, known.classes or 0)
     return [*found, *(f"{line}; or learning: none, where only time matters" for line in folder)]
 
 

@@ -87,7 +87,7 @@ def own_problems(model: str, data: str | None, directory: str | None) -> list[st
         found = [f"data: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"]
     else:
         shape = _shape(mine, data)
-        found = sets.misfit(model, data, shape, MANY) or sets.unreadable(data, directory, shape)
+        found = sets.misfit(model, data, shape, MANY) or sets.unreadable(data, directory, shape, MANY)
     if found:
         return found
     try:

@@ -128,7 +128,7 @@ def test_the_variable_names_the_parent(tmp_path: Path, monkeypatch: pytest.Monke
     datasets.mnist(tmp_path / "mnist", train=30, test=10)
     monkeypatch.setenv("PACELINE_DATA", str(tmp_path))
     assert len(read("mnist", None, ()).train.labels) == 30
-    with pytest.raises(InputError, match="found no folder .*fashion-mnist; expected in it train-images-idx3-ubyte"):
+    with pytest.raises(InputError, match=r"found no folder .*fashion-mnist; expected in it train-images-idx3-ubyte"):
         read("fashion-mnist", None, ())
 
 

@@ -3,7 +3,7 @@
 Nothing here imports torch: a scenario's files are read and checked before it is known whether anything will be trained.
 """
 
-from paceline.workloads.data.catalogue import DATA, DataSet, misfit, read, unreadable
+from paceline.workloads.data.catalogue import DATA, DataSet, fitting, misfit, read, unreadable
 from paceline.workloads.data.files import Half, Loaded
 
-__all__ = ["DATA", "DataSet", "Half", "Loaded", "misfit", "read", "unreadable"]
+__all__ = ["DATA", "DataSet", "Half", "Loaded", "fitting", "misfit", "read", "unreadable"]

@@ -61,9 +61,11 @@ class DataSet:
         return tuple(shape) in (self.shape, (math.prod(self.shape),))
 
     @property
-    def sample(self) -> str:
-        """What a sample is, in words."""
-        return "pictures of the model's size" if self.shape is None else " × ".join(map(str, self.shape))
+    def words(self) -> str:
+        """What a sample is, and how many classes there are."""
+        if self.shape is None:
+            return "pictures brought to the model's size, a class for each folder"
+        return f"{' × '.join(map(str, self.shape))}, {self.classes} classes"
 
 
 def _gathered(*sets: DataSet) -> dict[str, DataSet]:
@@ -73,7 +75,7 @@ def _gathered(*sets: DataSet) -> dict[str, DataSet]:
 _IDX = ", ".join(idx.NAMES) + ", each as it is or as .gz"
 DATA = _gathered(
     DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360,
-        source="bundled with scikit-learn: UCI's optical recognition of handwritten digits, CC BY 4.0"),
+        source="scikit-learn, which brings it along: UCI's optical recognition of handwritten digits, CC BY 4.0"),
     DataSet(name="mnist", shape=(1, 28, 28), classes=10, train=60_000, test=10_000, holds=_IDX,
         read=lambda folder, _: idx.read(within(folder, "MNIST/raw")),
         source="LeCun, Cortes and Burges's MNIST page and its mirrors"),
@@ -94,6 +96,11 @@ DATA = _gathered(
 )  # fmt: skip
 
 
+def fitting(shape: Sequence[int], classes: int | None) -> list[str]:
+    """The data sets that a model of these can learn; see `DataSet.fits`."""
+    return [name for name, one in DATA.items() if one.fits(shape, classes)]
+
+
 def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> list[str]:
     """Why a model cannot learn the data set of this name, as ``data: found …, expected …``; empty if it can.
 
@@ -106,27 +113,31 @@ def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> 
     >>> misfit("lenet", "digits", (1, 28, 28), 10)  # doctest: +ELLIPSIS
     ["data: found 'digits' (1 × 8 × 8, 10 classes) for lenet, which takes 1 × 28 × 28 ...expected mnist, ..."]
     """
-    fits = [other for other, one in DATA.items() if one.fits(shape, classes)]
+    fits = fitting(shape, classes)
     right = f"expected {', '.join(fits) or 'none: no data set has what the model takes'}"
     if name not in DATA:
         return [f"data: found {name!r}, {right}{near_miss(name, DATA)}"]
     if name in fits:
         return []
-    known = DATA[name]
-    has = known.sample + ("" if known.classes is None else f", {known.classes} classes")
     takes = f"takes {' × '.join(map(str, shape))} and tells {classes or 'no'} classes apart"
-    return [f"data: found {name!r} ({has}) for {model}, which {takes}; {right}"]
+    return [f"data: found {name!r} ({DATA[name].words}) for {model}, which {takes}; {right}"]
 
 
-def unreadable(name: str, directory: str | None, shape: Sequence[int]) -> list[str]:
-    """What is wrong with a data set's folder, as ``directory: found …, expected …``; arguments as of `read`."""
+def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: int) -> list[str]:
+    """What is wrong with a data set's folder, as ``directory: found …, expected …``.
+
+    Args:
+        name, directory, shape: as of `read`.
+        classes: that the model tells apart at most.
+    """
     if DATA[name].read is None:
         return [] if directory is None else [f"directory: found {directory!r}, expected none: {name} is bundled"]
     try:
-        read(name, directory, shape)
+        there = read(name, directory, shape).classes
     except InputError as error:
         return [f"directory: {error}"]
-    return []
+    few = f"directory: found {there} classes in it, expected at most the {classes} that the model tells apart"
+    return [few] if there > classes else []
 
 
 def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded:
