@@ -391,7 +391,7 @@ def test_the_forward_pass_of_a_layer_waits_for_its_own_weights() -> None:
     last, last_s, first, first_s = answer(trace)
     # forward: layer 1 from 1 to 2, layer 2 from 5 to 6; backward: 2 each
     assert (last_s, first_s) == (8.0, 10.0)
-    assert (last.vector.tolist(), first.vector.tolist(), last.version) == ([1.0, 1.0], [2.0, 2.0], 2)
+    assert (last.vector.tolist(), first.vector.tolist(), last.version) == ([-1.0, -2.0], [2.0, 1.0], 2)
     computing = [(span.layer, span.start_s, span.end_s) for span in trace.spans if span.activity == "compute"]
     assert computing == [("first", 1.0, 2.0), ("second", 5.0, 6.0), ("second", 6.0, 8.0), ("first", 8.0, 10.0)]
 
