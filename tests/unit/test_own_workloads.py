@@ -277,7 +277,7 @@ def test_learning_starts_where_the_module_was_made(mine: Callable[[str], str]) -
     torch.manual_seed(5)
     layers = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)]
     wanted = torch.cat([parameter.detach().reshape(-1) for layer in layers for parameter in layer.parameters()])
-    single, double = (build(mine("classes"), seed=5, precision=size) for size in ("float32", "float64"))  # type: ignore[arg-type]
+    single, double = (build(mine("classes"), seed=5, precision=size) for size in ("float32", "float64"))
     assert torch.equal(single.initial(), wanted)
     assert torch.equal(double.initial(), wanted.double())
     assert not torch.equal(build(mine("classes"), seed=6).initial(), wanted)
@@ -313,7 +313,7 @@ def test_a_module_may_take_a_data_set_by_name(mine: Callable[[str], str]) -> Non
     assert flat.population == pictures.population == 1437
     assert torch.equal(flat.load(first()).inputs, known.load(first()).inputs)
     assert pictures.load(first()).inputs.shape == (8, 1, 8, 8)
-    assert pictures.evaluate(descended(pictures)).accuracy > 0.5
+    assert (pictures.evaluate(descended(pictures)).accuracy or 0.0) > 0.5
     assert population(mine("digits_net"), data="digits", directory=None, learning="none") == 1437
 
 

@@ -46,7 +46,8 @@ def read(folder: Path, shape: Sequence[int]) -> Loaded:
         pictures = each(listed, lambda one: _picture(one[0], shape))
         return Half(np.array(pictures), np.array([label for _, label in listed], np.int64))
 
-    return Loaded(*each((train, test), half), len(classes))
+    first, second = each((train, test), half)
+    return Loaded(first, second, len(classes))
 
 
 def _listed(folder: Path) -> tuple[Listed, Listed, list[str]]:
