@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import imported, told
 from paceline.workloads.examples import Batch, Examples, as_they_are
+from paceline.workloads.threads import torch_threads
 from paceline.workloads.torch_learner import Loss
 
 FORM = (
@@ -74,9 +75,9 @@ def called(function: Callable[..., Any], seed: int) -> Any:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Whatever is drawn follows from the seed; afterwards all is as before."""
+    """Whatever is drawn follows from the seed, and torch computes with one thread; afterwards all is as before."""
     before, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # the old generator, which users still draw from
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch_threads(1):  # ranks forked later must not inherit a pool of threads
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
         torch.manual_seed(seed)

@@ -21,6 +21,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import told
 from paceline.algorithms.values import Samples
 from paceline.workloads.examples import Batch, Examples
+from paceline.workloads.threads import torch_threads
 from paceline.workloads.torch_learner import Loss, TorchLearner
 
 TRIED = 32
@@ -46,7 +47,8 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
     module = prepared(copy.deepcopy(module)).float()
     batch, classes = examples.first(TRIED), examples.classes or 0
     try:
-        trial = _try(module, batch, loss, classes)
+        with torch_threads(1):  # ranks forked later must not inherit a pool of threads
+            trial = _try(module, batch, loss, classes)
     except InputError:
         raise
     except Exception as error:  # the user's own code: anything may happen
@@ -127,7 +129,8 @@ def joint(learner: TorchLearner) -> bool:
     """Whether `torch.func.vmap` can take the module, so that gradients can be computed together."""
     pair = [Samples(worker=worker, workers=2, index=0, count=1) for worker in (0, 1)]
     try:
-        learner.gradients([learner.initial()] * 2, pair)
-    except (RuntimeError, ValueError, NotImplementedError):
+        with torch_threads(1):
+            learner.gradients([learner.initial()] * 2, pair)
+    except (RuntimeError, ValueError, InputError):  # the last: there is one sample
         return False
     return True

@@ -41,10 +41,11 @@ class Cifar:
         archive = folder / self.archive
         inside = within(folder, self.folder)
         if archive.is_file() and not any((inside / name).is_file() for name in names):
-            batches = {f"{archive}:{name}": data for name, data in _unpacked(archive, names).items()}
+            packed = _unpacked(archive, names)
+            *train, test = each(names, lambda name: self._half(packed[name], f"{archive}:{name}"))
         else:
-            batches = {str(path): content(path) for path in found(inside, names, ending="").values()}
-        *train, test = each(batches, lambda where: self._half(batches[where], where))
+            paths = found(inside, names, ending="")
+            *train, test = each(names, lambda name: self._half(content(paths[name]), str(paths[name])))
         return Loaded(Half(*(np.concatenate(part) for part in zip(*train, strict=True))), test, self.classes)
 
     def _half(self, data: bytes, where: str) -> Half:
