@@ -90,10 +90,10 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def unpacked(answer: Any) -> Own:
     """The parts of what a function returned; raises `InputError` where they are something else."""
-    module, *rest = answer if isinstance(answer, tuple) else (answer,)
-    given, loss = [*rest, None, None][:2]
-    if not isinstance(module, nn.Module) or len(rest) > 2 or not (loss is None or callable(loss)):
-        kinds = ", ".join(type(part).__name__ for part in (module, *rest))
+    parts: tuple[Any, ...] = answer if isinstance(answer, tuple) else (answer,)
+    module, given, loss, *_ = *parts, None, None, None
+    if not isinstance(module, nn.Module) or len(parts) > 3 or not (loss is None or callable(loss)):
+        kinds = ", ".join(type(part).__name__ for part in parts)
         raise InputError(f"it returns {kinds}; expected {FORM}")
     if given is None or isinstance(given, Tensor):
         return Own(module, given, None, loss)

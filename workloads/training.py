@@ -28,9 +28,16 @@ MANY = 1 << 30
 
 
 def trained(model: str, *, data: str | None, directory: str | None, seed: int, dtype: torch.dtype) -> TorchLearner:
-    """The learner of a workload that has no problems (`building.problems`)."""
+    """The learner of a workload that has no problems (`building.problems`).
+
+    Raises:
+        InputError: the user's function fails with this seed, though not with another.
+    """
     if ":" in model:
-        return _own(model, data, directory, seed, dtype)
+        try:
+            return _own(model, data, directory, seed, dtype)
+        except InputError as error:
+            raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
     known = ZOO[model]
     module = trial.prepared(known.make())
     examples = named(data or str(known.data), directory, known.shape)

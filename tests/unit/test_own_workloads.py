@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import paceline
+from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, find_model, population, problems
@@ -184,6 +185,12 @@ def mean_of_none():
 
 def odd_labels():
     return net(3), halves(heights)
+
+
+def fails_with_two(seed):
+    if seed == 2:
+        raise KeyError("two")
+    return net(), halves(kinds)
 
 
 def fails():
@@ -372,6 +379,13 @@ def test_what_cannot_be_trained_is_told(mine: Callable[[str], str], name: str, w
     (line,) = problems(f"{tmp_path}/wrong.py:{name}", data=None, learning="train")
     assert line.startswith("model: ")
     assert words in line
+
+
+def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_path: Path) -> None:
+    name = f"{tmp_path}/wrong.py:fails_with_two"
+    assert problems(name, data=None, learning="train") == []
+    with pytest.raises(InputError, match="cannot be trained with seed 2: it fails with KeyError: 'two'"):
+        build(name, seed=2)
 
 
 @pytest.mark.parametrize(
