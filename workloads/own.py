@@ -91,7 +91,8 @@ def _seeded(seed: int) -> Iterator[None]:
 def unpacked(answer: Any) -> Own:
     """The parts of what a function returned; raises `InputError` where they are something else."""
     parts: tuple[Any, ...] = answer if isinstance(answer, tuple) else (answer,)
-    module, given, loss, *_ = *parts, None, None, None
+    padded: list[Any] = [*parts, None, None, None]
+    module, given, loss = padded[:3]
     if not isinstance(module, nn.Module) or len(parts) > 3 or not (loss is None or callable(loss)):
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise InputError(f"it returns {kinds}; expected {FORM}")
