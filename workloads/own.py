@@ -93,7 +93,8 @@ def unpacked(answer: Any) -> Own:
     parts: tuple[Any, ...] = answer if isinstance(answer, tuple) else (answer,)
     padded: list[Any] = [*parts, None, None, None]
     module, given, loss = padded[:3]
-    if not isinstance(module, nn.Module) or len(parts) > 3 or not (loss is None or callable(loss)):
+    right = isinstance(module, nn.Module) and len(parts) <= 3 and (loss is None or callable(loss))
+    if not right:
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise InputError(f"it returns {kinds}; expected {FORM}")
     if given is None or isinstance(given, Tensor):
