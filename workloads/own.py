@@ -88,13 +88,20 @@ def _seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numbers)  # noqa: NPY002
 
 
+def _as_expected(parts: Sequence[Any]) -> bool:
+    return (
+        len(parts) in (1, 2, 3)
+        and isinstance(parts[0], nn.Module)
+        and all(loss is None or callable(loss) for loss in parts[2:])
+    )
+
+
 def unpacked(answer: Any) -> Own:
     """The parts of what a function returned; raises `InputError` where they are something else."""
     parts: tuple[Any, ...] = answer if isinstance(answer, tuple) else (answer,)
     padded: list[Any] = [*parts, None, None, None]
     module, given, loss = padded[:3]
-    right = isinstance(module, nn.Module) and len(parts) <= 3 and (loss is None or callable(loss))
-    if not right:
+    if not _as_expected(parts):
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise InputError(f"it returns {kinds}; expected {FORM}")
     if given is None or isinstance(given, Tensor):
