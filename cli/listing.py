@@ -1,4 +1,4 @@
-"""What there is: algorithms, devices, topologies, models, scenarios."""
+"""What there is: algorithms, devices, topologies, models, data sets, scenarios."""
 
 from __future__ import annotations
 
@@ -75,13 +75,18 @@ def unusable() -> Iterable[str]:
 
 
 def models() -> Iterable[Item]:
-    """Every model with its layers."""
+    """Every model with its layers, and the data sets that it can learn."""
     from paceline.workloads import MODELS
+    from paceline.workloads.data import fitting
+    from paceline.workloads.zoo import ZOO
 
     for name, model in MODELS.items():
+        learns = fitting(ZOO[name].shape, ZOO[name].classes) if name in ZOO else []
+        words = _asked_for(model.parameters, len(model.layers), model.forward_flops)
         yield {
             "name": name,
-            "description": _asked_for(model.parameters, len(model.layers), model.forward_flops),
+            "description": f"{words}; learns {', '.join(learns)}" if learns else words,
+            "data": learns,
             "parameters": model.parameters,
             "forward_flops": model.forward_flops,
             "training_flops": model.training_flops,
@@ -94,6 +99,24 @@ def models() -> Iterable[Item]:
 def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
     size = f"{parameters:,} parameters in {layers} layers".replace(",", " ")
     return f"{size}, {forward_flops / 1e9:.3g} GFLOP forward a sample" if forward_flops else size
+
+
+def data() -> Iterable[Item]:
+    """Every data set: what a sample is, how many there are, what its folder holds."""
+    from paceline.workloads.data import DATA
+
+    for name, one in DATA.items():
+        words = one.words if one.train is None else f"{one.train} + {one.test} of {one.words}"
+        yield {
+            "name": name,
+            "description": "\n".join([words, *([f"folder: {one.holds}"] if one.holds else []), f"from: {one.source}"]),
+            "shape": one.shape,
+            "classes": one.classes,
+            "train": one.train,
+            "test": one.test,
+            "holds": one.holds,
+            "source": one.source,
+        }
 
 
 def scenarios() -> Iterable[Item]:
@@ -162,6 +185,7 @@ LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "devices": devices,
     "topologies": topologies,
     "models": models,
+    "data": data,
     "scenarios": scenarios,
 }
 

@@ -1,0 +1,55 @@
+"""What docs/workloads.md says is what the code says: the data sets, and the example of one's own."""
+
+from __future__ import annotations
+
+import doctest
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.scenarios.schema import WorkloadPart
+from paceline.workloads.data import DATA
+from paceline.workloads.data.catalogue import HOME
+from paceline.workloads.trial import TRIED
+from tests.unit.test_docs import ROOT, blocks, table
+
+PAGE = (ROOT / "docs/workloads.md").read_text(encoding="utf-8")
+
+
+def test_the_data_sets_are_those_known() -> None:
+    rows = {row[0]: row[1:] for row in table(PAGE, "name | sample")}
+    assert list(rows) == list(DATA)
+    for name, (sample, classes, counts, holds) in rows.items():
+        known = DATA[name]
+        if known.shape is not None:
+            assert sample == " × ".join(map(str, known.shape))
+            assert classes == str(known.classes)
+            assert counts == f"{known.train} + {known.test}"
+        assert ("nothing" in holds) is (known.read is None)
+    for name in (
+        "train-images-idx3-ubyte",
+        "cifar-10-python.tar.gz",
+        "cifar-100-python.tar.gz",
+        f"${HOME}",
+        f"first {TRIED}",
+    ):
+        assert name in PAGE
+
+
+def test_the_keys_are_the_sections() -> None:
+    keys = [row[0] for row in table(PAGE, "key | means")]
+    assert set(keys) == set(WorkloadPart.model_fields) - {"options", "arithmetic"}
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for language, file in (("python", "spirals.py"), ("yaml", "spirals.yaml")):
+        (source,) = (block for block in blocks(PAGE, language) if block.startswith(f"# {file}\n"))
+        (tmp_path / file).write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "spirals", raising=False)
+    (text,) = blocks(PAGE, "pycon")
+    session = doctest.DocTestParser().get_doctest(text, {}, "workloads", "docs/workloads.md", 0)
+    result = doctest.DocTestRunner().run(session)
+    assert result.attempted > 5
+    assert result.failed == 0
