@@ -22,11 +22,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call
 
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Samples
 from paceline.workloads.examples import Batch, Examples
+from paceline.workloads.joint import Joint, block_size
 from paceline.workloads.models import LayerInfo, layout_of
 from paceline.workloads.sampling import positions
 
@@ -35,8 +36,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 SMALL = 100_000
 """parameters up to which gradients are computed together"""
-TOGETHER = 64
+TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
+FEWEST = 5
+"""gradients that are computed together at least"""
 AT_ONCE = 1024
 """examples that are evaluated at once"""
 
@@ -82,7 +85,7 @@ class TorchLearner:
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
         self.together = (TOGETHER if self.layout.size <= SMALL else 1) if together is None else together
-        self._joint = vmap(grad_and_value(self._loss_at))
+        self._joint = Joint(self._loss_at)
 
     @property
     def population(self) -> int:
@@ -118,13 +121,14 @@ class TorchLearner:
         return answers
 
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
-        """Gradients of batches of one size: together, unless there is only one."""
-        if len(vectors) == 1:
-            return [self.gradient(vectors[0], self.load(samples[0]))]
+        """Gradients of batches of one size: together, unless there are too few."""
+        if len(vectors) < FEWEST or self.together == 1:
+            return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
         chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]
-        batch = self.examples.shaped(self.examples.train.at(torch.from_numpy(np.stack(chosen))), self.dtype)
-        gradients, losses = self._joint(torch.stack(list(vectors)), batch.inputs, batch.labels)
-        return list(zip(gradients.unbind(), losses.tolist(), strict=True))
+        missing = block_size(len(vectors), self.together) - len(vectors)
+        places = torch.from_numpy(np.stack([*chosen, *[chosen[-1]] * missing]))
+        batch = self.examples.shaped(self.examples.train.at(places), self.dtype)
+        return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, vector: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
         parts = {piece.name: vector[piece.part].view(piece.shape) for piece in self._pieces}
