@@ -43,6 +43,7 @@ from paceline.workloads.starts import uniform
 from paceline.workloads.timing import TimingOnly
 from paceline.workloads.torch_learner import TorchLearner
 
+clock = time.perf_counter
 BATCH = 32
 POPULATION = 65_536
 ALGORITHMS = ("async-sgd", "sync-sgd")
@@ -130,10 +131,10 @@ def simulated_us(algorithm: str, workers: int, learner: Learner, gradients: int)
     """Wall time of a simulated run, for each of its gradients."""
     plan = plan_of(algorithm, workers, learner, gradients)
     network, timing, schedule = ClusterNetwork(plan.cluster), PlanTiming(plan), plan.schedule()
-    start_s = time.perf_counter()
+    start_s = clock()
     with collected_seldom():
         trace = simulate_job(plan.job, timing, network, schedule)
-    wall_s = time.perf_counter() - start_s
+    wall_s = clock() - start_s
     return wall_s / sum(span.activity == "compute" for span in trace.spans) * 1e6
 
 
@@ -142,14 +143,14 @@ def bare_us(case: Case, workers: int) -> float:
     train = case.examples().train
     modules = [case.module() for _ in range(workers)]
     order = torch.randperm(POPULATION, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
-    start_s = time.perf_counter()
+    start_s = clock()
     for number in range(case.gradients):
         module, places = modules[number % workers], order[number % len(order)]
         module.zero_grad()
         loss = F.cross_entropy(module(train.inputs[places]), train.labels[places])
         loss.backward()
         loss.item()
-    return (time.perf_counter() - start_s) / case.gradients * 1e6
+    return (clock() - start_s) / case.gradients * 1e6
 
 
 def measured(case: Case, algorithm: str, workers: int, repeats: int) -> Row:
