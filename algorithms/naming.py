@@ -62,7 +62,7 @@ def imported(reference: str) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # the user's own code: anything may happen
-        raise InputError(f"{place} cannot be imported: {type(error).__name__}: {error}{_line(error)}") from error
+        raise InputError(f"{place} cannot be imported: {told(error)}") from error
     if not hasattr(module, name):
         public = [other for other in vars(module) if not other.startswith("_")]
         raise InputError(f"found no {name or 'name'} in {place}{near_miss(name, public)}")
@@ -113,6 +113,11 @@ def _looking_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(folder))
+
+
+def told(error: BaseException) -> str:
+    """An error of the user's own code in a line: its kind, what it says, and where it happened."""
+    return f"{type(error).__name__}: {error}{_line(error)}"
 
 
 def _line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What a scenario takes from files: graphs, and methods and models of one's own.
+"""What a scenario takes from files: graphs, data sets, and methods and models of one's own.
 
 Rules of this file: a path in a scenario is seen from the scenario's own folder, and one that is given on the command
 line or in a mapping from where the program runs. A scenario that has been read holds whole paths, so that what is
@@ -73,11 +73,16 @@ def anchor(data: Any, folder: Path) -> None:
     ['agd', '/home/mine.py:Lazy', {'name': '/home/mine.py:Lazy', 'every': 4}]
     """
     _anchor_names(_mapping(data), folder)
+    _anchor_path(_mapping(_mapping(data).get("workload")), "directory", folder)
     cluster = _mapping(_mapping(data).get("cluster"))
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
-        if isinstance(part.get("file"), str) and part["file"].strip():
-            part["file"] = str(folder / part["file"])
+        _anchor_path(part, "file", folder)
+
+
+def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:
+    if isinstance(part.get(key), str) and part[key].strip():
+        part[key] = str(folder / part[key])
 
 
 def _anchor_names(data: dict[str, Any], folder: Path) -> None:

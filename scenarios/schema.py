@@ -21,7 +21,7 @@ from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
-from paceline.workloads import MODELS, OWN, build, find_model, problems
+from paceline.workloads import MODELS, OWN, build, population, problems
 
 if TYPE_CHECKING:
     from paceline.algorithms.job import Learner
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class WorkloadPart(Part):
     model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
     data: str | None = Field(default=None, description="the data set; the model's own if not given")
+    directory: str | None = Field(
+        default=None, description="the folder with the data set's files; else the one of its name in $PACELINE_DATA"
+    )
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
     precision: str = Field(default="float32", description="of weights and gradients: float32 or float64")
@@ -44,6 +47,7 @@ class WorkloadPart(Part):
         return build(
             self.model,
             data=self.data,
+            directory=self.directory,
             learning=self.learning,  # type: ignore[arg-type]  # checked by problems
             seed=seed,
             precision=self.precision,  # type: ignore[arg-type]
@@ -53,7 +57,9 @@ class WorkloadPart(Part):
     @property
     def population(self) -> int:
         """Samples in one epoch."""
-        return self.learner(0).population if self.learning == "quadratic" else find_model(self.model).population
+        if self.learning == "quadratic":
+            return self.learner(0).population
+        return population(self.model, data=self.data, directory=self.directory, learning=self.learning)
 
 
 class TrainPart(Part):

@@ -1,11 +1,11 @@
-"""What is trained: models, data and learning problems. Read `sampling` first, then `quadratic`, then `digits`.
+"""What is trained: models, data and learning problems. Read `sampling` first, then `quadratic`, then `data`.
 
 A learner answers four questions for every interpreter alike: the initial weights, the samples of a step, the gradient
 at given weights, and how good given weights are. The seed fixes all four. torch is imported only when a model that
 needs it is built.
 """
 
-from paceline.workloads.building import OWN, build, problems
+from paceline.workloads.building import OWN, build, population, problems
 from paceline.workloads.models import MODELS, ModelInfo, find_model
 
-__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "problems"]
+__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems"]

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Learner
 from paceline.algorithms.naming import near_miss
+from paceline.workloads.data import DATA, misfit, read, unreadable
 from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.timing import TimingOnly
@@ -19,12 +20,16 @@ Learning = Literal["train", "quadratic", "none"]
 Precision = Literal["float32", "float64"]
 
 OWN = "module:function of your own"
-DATA = {"digits-mlp": "digits"}
-"""the data that a model is trained on"""
 
 
 def problems(
-    model: str, *, data: str | None, learning: str, precision: str = "float32", options: Mapping[str, Any] | None = None
+    model: str,
+    *,
+    data: str | None,
+    learning: str,
+    precision: str = "float32",
+    directory: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
 
@@ -32,17 +37,18 @@ def problems(
     ["model: found 'digits-mpl', expected ... (did you mean digits-mlp?)"]
     """
     found = [
-        *_unknown_model(model),
+        *_unknown_model(model, learning),
         *_unknown("learning", learning, get_args(Learning)),
         *_unknown("precision", precision, get_args(Precision)),
     ]
-    return found or [*_mismatched(model, data, learning), *_option_problems(learning, options or {})]
+    return found or [*_mismatched(model, data, learning, directory), *_option_problems(learning, options or {})]
 
 
 def build(
     model: str,
     *,
     data: str | None = None,
+    directory: str | None = None,
     learning: Learning = "train",
     seed: int,
     precision: Precision = "float32",
@@ -52,7 +58,8 @@ def build(
 
     Args:
         model: a name in `MODELS`, or ``module:function`` of a model of one's own (see `find_model`).
-        data: the data set, or None for the model's own.
+        data: the data set, in `DATA`, or None for the model's own.
+        directory: of the data set; None: bundled, or where the environment says (see `data.read`).
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
         seed: of initial weights, order of samples and noise.
         precision: of weights and gradients.
@@ -64,34 +71,46 @@ def build(
     >>> build("lenet", learning="none", seed=1).initial().nbytes
     1724320
     """
-    wrong = problems(model, data=data, learning=learning, precision=precision, options=options)
+    wrong = problems(model, data=data, directory=directory, learning=learning, precision=precision, options=options)
     if wrong:
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            info = find_model(model)
-            return TimingOnly(info.layout(), info.population, item_bytes=4 if precision == "float32" else 8)
+            count = population(model, data=data, directory=directory, learning=learning)
+            return TimingOnly(find_model(model).layout(), count, item_bytes=4 if precision == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=QuadraticOptions(**options))
         case "train":
-            return _trained(model, seed, precision)
+            import torch  # here, because it takes a second that the other learners need not pay
+
+            from paceline.workloads.training import trained
+
+            dtype = torch.float32 if precision == "float32" else torch.float64
+            return trained(model, data=data, directory=directory, seed=seed, dtype=dtype)
 
 
-def _trained(model: str, seed: int, precision: Precision) -> Learner:
-    import torch  # here, because it takes a second that the other learners need not pay
+def population(model: str, *, data: str | None, directory: str | None, learning: str) -> int:
+    """Samples in one epoch of a workload without problems; of one that is not trained, those of the complete set.
 
-    from paceline.workloads.digits import digits
-    from paceline.workloads.starts import uniform
-    from paceline.workloads.torch_learner import TorchLearner
+    >>> population("lenet", data=None, directory=None, learning="none")
+    60000
+    """
+    if learning == "train" and ":" in model:
+        from paceline.workloads.training import own_population
 
-    module = ZOO[model].make()
-    dtype = torch.float32 if precision == "float32" else torch.float64
-    return TorchLearner(module, digits(), uniform(module, seed), seed=seed, dtype=dtype)
+        return own_population(model, data, directory)
+    name = data or (ZOO[model].data if model in ZOO else None)
+    known = None if name is None else DATA[name]
+    if learning == "train" and known is not None and known.read is not None:
+        return len(read(known.name, directory, ZOO[model].shape).train.labels)
+    return (known and known.train) or find_model(model).population
 
 
-def _unknown_model(model: str) -> list[str]:
+def _unknown_model(model: str, learning: str) -> list[str]:
     if ":" not in model:
         return _unknown("model", model, [*MODELS, OWN])
+    if learning == "train":
+        return []  # it is made, and tried, with its data
     try:
         find_model(model)
     except InputError as error:
@@ -106,16 +125,28 @@ def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:
     return [f"{key}: found {value!r}, expected one of {', '.join(known)}{near_miss(value, known)}"]
 
 
-def _mismatched(model: str, data: str | None, learning: str) -> list[str]:
-    if learning == "train" and model not in DATA:
-        trainable = ", ".join(DATA)
-        return [f"learning: found 'train', but {model} cannot be trained yet; expected {trainable}, or learning: none"]
+def _mismatched(model: str, data: str | None, learning: str, directory: str | None) -> list[str]:
     if (learning == "quadratic") != (model == "quadratic") and learning != "none":
         return [f"learning: found {learning!r} for {model}; expected the model quadratic with learning: quadratic"]
-    if data is not None and data != DATA.get(model):
-        right = f"expected {DATA[model]}" if model in DATA else "expected none: the model has no data"
-        return [f"data: found {data!r} for {model}, {right}"]
-    return []
+    if model == "quadratic":
+        given = {"data": data, "directory": directory}
+        words = "expected none: the model has no data"
+        return [f"{key}: found {value!r} for {model}, {words}" for key, value in given.items() if value is not None]
+    if ":" in model and learning == "train":
+        from paceline.workloads.training import own_problems
+
+        return own_problems(model, data, directory)
+    if ":" in model:
+        return [] if data is None else _unknown("data", data, DATA)
+    known = ZOO[model]
+    name = data or known.data
+    if learning == "none":
+        return [] if data is None else misfit(model, data, known.shape, known.classes)
+    if name is None:
+        return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none"]
+    found = misfit(model, name, known.shape, known.classes)
+    folder = [] if found else unreadable(name, directory, known.shape)
+    return [*found, *(f"{line}; or learning: none, where only time matters" for line in folder)]
 
 
 def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:

@@ -24,10 +24,62 @@ class Batch(NamedTuple):
         """The examples at these places; of a tensor of places, in its shape."""
         return Batch(self.inputs[places], self.labels[places])
 
+    def rounded(self, dtype: torch.dtype) -> Batch:
+        """The same, with numbers in this precision; bytes and whole numbers stay."""
+        return Batch(*(part.to(dtype) if part.is_floating_point() else part for part in self))
+
 
 def as_they_are(inputs: Tensor, _: torch.dtype) -> Tensor:
     """Inputs that are kept as a model takes them."""
     return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """Makes samples, kept flat, into the model's shape.
+
+    >>> Shaped((1, 2, 2))(torch.zeros(5, 4), torch.float32).shape
+    torch.Size([5, 1, 2, 2])
+    """
+
+    shape: tuple[int, ...]
+
+    def __call__(self, inputs: Tensor, _: torch.dtype) -> Tensor:
+        return inputs.reshape(*inputs.shape[:-1], *self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Standardised:
+    """Makes bytes of pictures into numbers of mean 0 and deviation 1 in each channel, in the model's shape.
+
+    Args:
+        mean: of each channel, channels × 1 × 1.
+        deviation: likewise.
+        shape: of a sample as the model takes it.
+
+    >>> bright, two = torch.full((5, 1, 2, 2), 9, dtype=torch.uint8), torch.full((1, 1, 1), 2.0)
+    >>> Standardised(two / 2, two, (4,))(bright, torch.float64)[0]
+    tensor([4., 4., 4., 4.], dtype=torch.float64)
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def by(pictures: Tensor, shape: tuple[int, ...]) -> Standardised:
+        """By the mean and deviation of these: samples × channels × height × width. What never changes becomes 0."""
+        values = torch.arange(256, dtype=torch.float64)
+        counts = torch.stack([channel.reshape(-1).bincount(minlength=256) for channel in pictures.unbind(1)])
+        shares = counts.double() / counts.sum(dim=1, keepdim=True)  # of each value
+        mean = shares @ values
+        deviation = (shares @ values**2 - mean**2).clamp(min=0.0).sqrt()
+        deviation[counts.count_nonzero(dim=1) == 1] = 1.0
+        return Standardised(mean[:, None, None], deviation[:, None, None], shape)
+
+    def __call__(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+        numbers = inputs.to(dtype).sub_(self.mean.to(dtype)).div_(self.deviation.to(dtype))
+        return numbers.reshape(*inputs.shape[:-3], *self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +99,12 @@ class Examples:
     prepare: Callable[[Tensor, torch.dtype], Tensor] = as_they_are
 
     def rounded(self, dtype: torch.dtype) -> Examples:
-        """The same examples, with inputs that are numbers in this precision; bytes and whole numbers stay."""
-        if not self.train.inputs.is_floating_point():
-            return self
-        train, test = (Batch(part.inputs.to(dtype), part.labels) for part in (self.train, self.test))
-        return replace(self, train=train, test=test)
+        """The same examples, rounded."""
+        return replace(self, train=self.train.rounded(dtype), test=self.test.rounded(dtype))
+
+    def first(self, count: int) -> Batch:
+        """The first few to learn from, as a model takes them in single precision."""
+        return self.shaped(self.train.at(slice(0, count)).rounded(torch.float32), torch.float32)
 
     def shaped(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as a model takes it."""

@@ -7,6 +7,8 @@ tracing of a user's own model.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import imported
 from paceline.algorithms.values import Layer, Layout
 from paceline.workloads.layers import TABLES, LayerWork, read_table
-from paceline.workloads.zoo import IMAGENET, ZOO, sample_of
+from paceline.workloads.zoo import IMAGENET, USUAL, ZOO
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,8 @@ MODELS: Mapping[str, ModelInfo] = _Models()
 def find_model(name: str) -> ModelInfo:
     """A model by its name in `MODELS`, or a user's own as ``module:function`` or ``path/to/file.py:function``.
 
-    The function takes no arguments and returns a `torch.nn.Module`, or a tuple of it with the shape of one sample
-    (without the batch) or a sample itself; pictures of 3 × 224 × 224 if it says nothing. It is traced.
+    The function returns a `torch.nn.Module`, or a tuple of it with the shape of one sample (without the batch), a
+    sample itself, or data (see `own`); pictures of 3 × 224 × 224 if it says nothing. It is traced.
 
     Raises:
         InputError: there is no such model, or it cannot be traced.
@@ -161,12 +163,19 @@ def _traced(name: str) -> ModelInfo:
         raise InputError(f"model {name!r}: {error}; expected module:function or path/to/file.py:function") from error
     import torch  # here, because it takes a second that the models known by name need not pay
 
+    from paceline.workloads.own import FORM, Own, called, made, unpacked
     from paceline.workloads.trace import trace
 
-    try:
-        with torch.device("meta"):
-            works = trace(*sample_of(maker(), (3, 224, 224)))
-    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-        expected = "a function without arguments that returns a torch.nn.Module, or it and the shape of one sample"
-        raise InputError(f"model {name!r} cannot be traced: {error}; expected {expected}") from error
-    return _of(name, works, family="", population=IMAGENET, provenance="DERIVED by tracing the user's own module")
+    def info(mine: Own) -> ModelInfo:
+        sample = torch.empty(*USUAL, device="meta") if mine.sample is None else mine.sample
+        works = trace(copy.deepcopy(mine.module), sample)
+        population = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
+        words = "DERIVED by tracing the user's own module"
+        return _of(name, works, family="", population=population, provenance=words)
+
+    with contextlib.suppress(Exception), torch.device("meta"):  # where a model of any size costs no memory,
+        return info(unpacked(called(maker, 1)))
+    try:  # but a function that works with real data cannot do so there
+        return info(made(name))
+    except Exception as error:  # the user's own code: anything may happen
+        raise InputError(f"model {name!r} cannot be traced: {error}; expected {FORM}") from error

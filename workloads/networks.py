@@ -61,24 +61,63 @@ def cifar10_full() -> nn.Module:
     return chain(**modules, flat=nn.Flatten(), ip1=nn.Linear(1024, 10))
 
 
-def alexnet(filters: Sequence[int] = (96, 256, 384, 384, 256), *, groups: int = 1, pad: int = 0) -> nn.Module:
+def _stages(channels: int, filters: Sequence[int]) -> dict[str, nn.Module]:
+    """Convolutions of 3 × 3, each with ReLU, and each followed by halving the picture."""
+    modules: dict[str, nn.Module] = {}
+    for number, count in enumerate(filters, start=1):
+        modules[f"conv{number}"] = nn.Conv2d(channels, count, 3, padding=1)
+        modules[f"relu{number}"] = relu()
+        modules[f"pool{number}"] = nn.MaxPool2d(2)
+        channels = count
+    return modules
+
+
+def digits_cnn() -> nn.Module:
+    """Two convolutions for the pictures of 8 × 8."""
+    return chain(**_stages(1, (16, 32)), flat=nn.Flatten(), output=nn.Linear(128, 10))
+
+
+def small_cnn(classes: int = 10) -> nn.Module:
+    """Three convolutions for pictures of 3 × 32 × 32."""
+    return chain(**_stages(3, (16, 32, 64)), flat=nn.Flatten(), output=nn.Linear(1024, classes))
+
+
+def cifar_alexnet() -> nn.Module:
+    """AlexNet for pictures of 3 × 32 × 32.
+
+    The first convolution is 5 × 5 with a stride of 1: of 11 × 11 with a stride of 4, too little would be left to pool.
+    """
+    return alexnet(first=(5, 1, 2), places=9, classes=10)
+
+
+def alexnet(
+    filters: Sequence[int] = (96, 256, 384, 384, 256),
+    *,
+    groups: int = 1,
+    first: tuple[int, int, int] = (11, 4, 0),
+    places: int = 36,
+    classes: int = 1000,
+) -> nn.Module:
     """AlexNet without channel groups; with 2 groups it is Caffe's.
 
     Args:
         filters: of the five convolutions.
         groups: of the second, fourth and fifth.
-        pad: around the picture.
+        first: width, stride and padding of the first.
+        places: that are left of a picture before the dense layers.
+        classes: to tell apart.
     """
     one, two, three, four, five = filters
+    width, stride, padding = first
     return chain(
-        conv1=nn.Conv2d(3, one, 11, stride=4, padding=pad), relu1=relu(), pool1=nn.MaxPool2d(3, 2),
+        conv1=nn.Conv2d(3, one, width, stride=stride, padding=padding), relu1=relu(), pool1=nn.MaxPool2d(3, 2),
         conv2=nn.Conv2d(one, two, 5, padding=2, groups=groups), relu2=relu(), pool2=nn.MaxPool2d(3, 2),
         conv3=nn.Conv2d(two, three, 3, padding=1), relu3=relu(),
         conv4=nn.Conv2d(three, four, 3, padding=1, groups=groups), relu4=relu(),
         conv5=nn.Conv2d(four, five, 3, padding=1, groups=groups), relu5=relu(), pool5=nn.MaxPool2d(3, 2),
         flat=nn.Flatten(),
-        fc6=nn.Linear(36 * five, 4096), relu6=relu(), fc7=nn.Linear(4096, 4096), relu7=relu(),
-        fc8=nn.Linear(4096, 1000),
+        fc6=nn.Linear(places * five, 4096), relu6=relu(), fc7=nn.Linear(4096, 4096), relu7=relu(),
+        fc8=nn.Linear(4096, classes),
     )  # fmt: skip
 
 
@@ -89,7 +128,7 @@ def alexnet_bvlc() -> nn.Module:
 
 def alexnet_owt() -> nn.Module:
     """AlexNet of "One weird trick", on one GPU."""
-    return alexnet((64, 192, 384, 256, 256), pad=2)
+    return alexnet((64, 192, 384, 256, 256), first=(11, 4, 2))
 
 
 VGG = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}

@@ -26,7 +26,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from paceline.workloads.layers import TABLES, LayerWork, Pass, read_table, write_table
-from paceline.workloads.zoo import ZOO, sample_of
+from paceline.workloads.own import unpacked
+from paceline.workloads.zoo import ZOO
 
 FREE = {"detach", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty"}
 """operators that start no kernel, beside the views"""
@@ -176,7 +177,8 @@ def trace_named(name: str) -> tuple[LayerWork, ...]:
     431080
     """
     with torch.device("meta"):
-        return trace(*sample_of(ZOO[name].make(), ZOO[name].shape))
+        made = unpacked(ZOO[name].make())
+        return trace(made.module, torch.empty(*ZOO[name].shape) if made.sample is None else made.sample)
 
 
 def main() -> int:

@@ -199,7 +199,8 @@ def test_known_parameter_counts(name: str, parameters: int) -> None:
     [
         ({"model": "digits-mpl", "learning": "train"}, ["model: found 'digits-mpl'", "did you mean digits-mlp?"]),
         ({"model": "digits-mlp", "data": "mnist", "learning": "train"}, ["data: found 'mnist'", "expected digits"]),
-        ({"model": "lenet", "learning": "train"}, ["learning: found 'train'", "digits-mlp"]),
+        ({"model": "lenet", "learning": "train"}, ["directory: missing", "train-images-idx3-ubyte", "learning: none"]),
+        ({"model": "transformer", "learning": "train"}, ["learning: found 'train'", "learning: none"]),
         ({"model": "digits-mlp", "learning": "quadratic"}, ["learning: found 'quadratic'"]),
         (
             {"model": "digits-mlp", "learning": "trian", "precision": "float16"},

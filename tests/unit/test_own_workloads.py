@@ -1,0 +1,437 @@
+"""A user's own workload: module, data and loss from a function, seeded, tried before it runs, trained by any method."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import paceline
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.values import Samples
+from paceline.scenarios import ScenarioError, load
+from paceline.workloads import build, find_model, population, problems
+
+SOURCE = '''
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+from paceline.workloads.examples import Batch, Examples
+
+points = np.random.default_rng(0).normal(size=(60, 4))
+kinds = (points[:, 0] > 0).astype(np.int32)
+heights = points @ np.array([1.0, -2.0, 0.5, 0.0])
+
+
+def halves(labels):
+    return (points[:40], labels[:40]), (points[40:], labels[40:])
+
+
+def net(outputs=2):
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
+
+
+def classes():
+    return net(), halves(kinds)
+
+
+def regression():
+    return net(1), halves(heights)
+
+
+def regression_in_single():
+    return net(1), halves(heights.astype("float32"))
+
+
+def own_loss():
+    return net(1), halves(kinds), lambda outputs, labels: nn.functional.softplus(-(2 * labels - 1) * outputs[:, 0]).mean()
+
+
+def examples():
+    (inputs, labels), held_out = ([torch.tensor(part) for part in half] for half in halves(heights))
+    return net(1), Examples(Batch(inputs, labels), Batch(*held_out), None)
+
+
+def wants_seed(seed):
+    module = nn.Linear(4, 2)
+    nn.init.constant_(module.weight, float(seed))
+    return module, halves(kinds)
+
+
+def draws():
+    return nn.Linear(4, 2), halves((torch.rand(60).numpy() + np.random.rand(60) + random.random() > 1.5).astype(int))
+
+
+def digits_net():
+    return nn.Linear(64, 10), (64,)
+
+
+def digits_pictures():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 10))
+
+
+def tokens():
+    words = torch.arange(60).remainder(7).reshape(20, 3)
+    module = nn.Sequential(nn.Embedding(7, 5), nn.Flatten(), nn.Linear(15, 7))
+    return module, ((words, words[:, 0]), (words, words[:, 0]))
+
+
+def small_bytes():
+    return nn.Linear(4, 2), ((points[:40] > 0, kinds[:40]), (points[40:] > 0, kinds[40:]))
+
+
+def normed():
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), halves(kinds)
+
+
+class Branching(nn.Module):
+    """Looks at a number, which cannot be done for many batches at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.inner(x) if x.sum().item() > -1e9 else self.inner(-x)
+
+
+def branching():
+    return Branching(), halves(kinds)
+'''
+WRONG = '''
+import sys
+
+import torch
+from torch import nn
+
+from mine import halves, kinds, heights, net
+
+
+def dropout():
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)), halves(kinds)
+
+
+class Noisy(nn.Linear):
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x))
+
+
+def noisy():
+    return Noisy(4, 2), halves(kinds)
+
+
+class Counting(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+def counting():
+    return Counting(), halves(kinds)
+
+
+def in_place():
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2)), halves(kinds)
+
+
+def frozen():
+    module = net()
+    module[0].weight.requires_grad_(False)
+    return module, halves(kinds)
+
+
+class Unused(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+        self.more = nn.Linear(3, 3)
+
+
+def unused():
+    return Unused(), halves(kinds)
+
+
+def empty():
+    return nn.ReLU(), halves(kinds)
+
+
+def few_scores():
+    return nn.Linear(4, 1), halves(kinds)
+
+
+def unfitting():
+    return nn.Linear(5, 2), halves(kinds)
+
+
+def mean_of_none():
+    return net(), halves(kinds), nn.CrossEntropyLoss(reduction="none")
+
+
+def odd_labels():
+    return net(3), halves(heights)
+
+
+def fails():
+    raise KeyError("my own mistake")
+
+
+def leaves():
+    sys.exit("enough")
+
+
+def number():
+    return 3
+
+
+def text_for_loss():
+    return net(), halves(kinds), "mse"
+
+
+def unequal():
+    return net(), (halves(kinds)[0], (halves(kinds)[1][0], kinds))
+
+
+def no_pairs():
+    return net(), {"train": 1}
+
+
+def without_data():
+    return net()
+
+
+thing = 3
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """The functions above in files of their own; answers the name of one of them, as a scenario has it."""
+    (tmp_path / "mine.py").write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return lambda name: f"{tmp_path}/mine.py:{name}"
+
+
+def first(count: int = 8) -> Samples:
+    return Samples(worker=0, workers=1, index=0, count=count)
+
+
+def descended(built: Any, steps: int = 60, rate: float = 0.2) -> Any:
+    weights = built.initial()
+    for index in range(steps):
+        data = built.load(Samples(worker=0, workers=1, index=index, count=20))
+        weights = weights - rate * built.gradient(weights, data)[0]
+    return weights
+
+
+@pytest.mark.parametrize("name", ["classes", "own_loss", "normed", "branching", "small_bytes", "tokens", "wants_seed"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_what_a_function_returns_is_learned(mine: Callable[[str], str], name: str, precision: Any) -> None:
+    built = build(mine(name), seed=1, precision=precision)
+    before, after = built.evaluate(built.initial()), built.evaluate(descended(built))
+    assert after.loss < before.loss
+    assert (before.accuracy is None) is (name == "own_loss"), "one score a sample is none of two classes"
+    assert str(built.initial().dtype) == f"torch.{precision}"
+
+
+@pytest.mark.parametrize("name", ["regression", "regression_in_single", "examples"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_labels_that_are_no_classes_have_a_squared_error_and_no_accuracy(
+    mine: Callable[[str], str], name: str, precision: Any
+) -> None:
+    built = build(mine(name), seed=1, precision=precision)
+    start = built.initial()
+    data = built.load(first())
+    outputs = torch.func.functional_call(
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(start.dtype),
+        dict(zip(["0.weight", "0.bias", "2.weight", "2.bias"], parts(start), strict=True)),
+        (data.inputs,),
+    )
+    assert built.gradient(start, data)[1] == pytest.approx(((outputs[:, 0] - data.labels) ** 2).mean().item(), rel=1e-6)
+    after = built.evaluate(descended(built))
+    assert after.accuracy is None
+    assert after.loss < 0.2 * built.evaluate(start).loss
+
+
+def parts(start: torch.Tensor) -> list[torch.Tensor]:
+    one, two, three, four = start.split([32, 8, 8, 1])
+    return [one.view(8, 4), two, three.view(1, 8), four]
+
+
+def test_learning_starts_where_the_module_was_made(mine: Callable[[str], str]) -> None:
+    torch.manual_seed(5)
+    layers = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)]
+    wanted = torch.cat([parameter.detach().reshape(-1) for layer in layers for parameter in layer.parameters()])
+    single, double = (build(mine("classes"), seed=5, precision=size) for size in ("float32", "float64"))  # type: ignore[arg-type]
+    assert torch.equal(single.initial(), wanted)
+    assert torch.equal(double.initial(), wanted.double())
+    assert not torch.equal(build(mine("classes"), seed=6).initial(), wanted)
+
+
+def test_the_seed_is_given_to_who_wants_it_and_nobodys_generators_move(mine: Callable[[str], str]) -> None:
+    torch.manual_seed(9)
+    np.random.seed(9)
+    random.seed(9)
+    start = build(mine("wants_seed"), seed=3).initial()
+    drawn = torch.rand(1), np.random.rand(1), random.random()
+    assert float(start[0]) == 3.0
+    torch.manual_seed(9)
+    np.random.seed(9)
+    random.seed(9)
+    assert (torch.rand(1), np.random.rand(1), random.random()) == drawn
+
+
+def numbers_of(name: str) -> list[float]:
+    built = build(name, seed=2)
+    return [*built.initial().tolist(), *built.load(first(32)).labels.tolist()]
+
+
+def test_what_is_drawn_is_the_same_in_every_process(mine: Callable[[str], str]) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(numbers_of, (mine("draws"),)) == numbers_of(mine("draws"))
+
+
+def test_a_module_may_take_a_data_set_by_name(mine: Callable[[str], str]) -> None:
+    flat = build(mine("digits_net"), data="digits", seed=1, precision="float64")
+    pictures = build(mine("digits_pictures"), data="digits", seed=1, precision="float64")
+    known = build("digits-mlp", seed=1, precision="float64")
+    assert flat.population == pictures.population == 1437
+    assert torch.equal(flat.load(first()).inputs, known.load(first()).inputs)
+    assert pictures.load(first()).inputs.shape == (8, 1, 8, 8)
+    assert pictures.evaluate(descended(pictures)).accuracy > 0.5
+    assert population(mine("digits_net"), data="digits", directory=None, learning="none") == 1437
+
+
+def test_a_model_with_data_can_be_traced_for_catalogue_devices(mine: Callable[[str], str]) -> None:
+    model = find_model(mine("classes"))
+    assert (model.parameters, model.population) == (58, 40)
+    assert model.layout() == build(mine("classes"), seed=1).layout
+    assert find_model(mine("tokens")).parameters == 35 + 7 * 16
+
+
+def test_batch_normalisation_goes_by_the_batch_alone(mine: Callable[[str], str]) -> None:
+    built = build(mine("normed"), seed=1, precision="float64")
+    start = built.initial()
+    before = built.gradient(start, built.load(first()))[0]
+    built.gradient(start + 1.0, built.load(first(20)))
+    built.evaluate(start + 2.0)
+    assert torch.equal(built.gradient(start, built.load(first()))[0], before)
+
+
+def test_a_module_that_cannot_be_batched_is_computed_one_by_one(mine: Callable[[str], str]) -> None:
+    learner = build(mine("branching"), seed=1)
+    assert learner.together == 1  # type: ignore[attr-defined]
+    pair = [Samples(worker=worker, workers=2, index=0, count=4) for worker in (0, 1)]
+    start = learner.initial()
+    (one, _), (other, _) = learner.gradients([start, start], pair)
+    assert torch.equal(one, learner.gradient(start, learner.load(pair[0]))[0])
+    assert not torch.equal(one, other)
+    assert build(mine("classes"), seed=1).together > 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dropout", "its module 1 is random, Dropout(p=0.5); expected none, or p=0"),
+        ("noisy", "it answers the same samples otherwise the second time"),
+        ("counting", "it changes its buffer calls"),
+        ("in_place", "it changes its inputs in place"),
+        ("frozen", "its parameter 0.weight needs no gradient"),
+        ("unused", "its loss does not depend on its parameter more.weight"),
+        ("empty", "it has no parameters"),
+        ("few_scores", "it answers with 1 scores a sample, expected one for each of 2 classes"),
+        ("unfitting", "it fails on a batch of 32 samples of 4: RuntimeError: mat1 and mat2"),
+        ("mean_of_none", "the loss is a tensor of 32, expected one number"),
+        ("odd_labels", "it fails on a batch of 32 samples of 4: ValueError: found answers of 32 × 3 for labels of 32"),
+        ("fails", "it fails with KeyError: 'my own mistake' (line "),
+        ("leaves", "it fails with SystemExit: enough"),
+        ("number", "it returns int; expected a function that returns a torch.nn.Module"),
+        ("text_for_loss", "it returns Sequential, tuple, str; expected"),
+        ("unequal", "it returns 20 inputs and 60 labels to be held out"),
+        ("no_pairs", "it returns data that are no ((inputs, labels), (inputs, labels))"),
+        ("thing", "it fails with TypeError"),
+        ("nothing", "found no nothing in"),
+    ],
+)
+def test_what_cannot_be_trained_is_told(mine: Callable[[str], str], name: str, words: str, tmp_path: Path) -> None:
+    (line,) = problems(f"{tmp_path}/wrong.py:{name}", data=None, learning="train")
+    assert line.startswith("model: ")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "words"),
+    [
+        ("mine.py:classes", {"data": "digits"}, "data: found 'digits', expected none: mine.py:classes brings data"),
+        ("mine.py:classes", {"directory": "x"}, "directory: found 'x', expected none: mine.py:classes brings data"),
+        ("wrong.py:without_data", {}, "data: missing; expected one of digits, mnist, "),
+        ("wrong.py:without_data", {"data": "digits"}, "cannot be trained: it fails on a batch of 32 samples of 1 × 8 × 8"),
+        ("mine.py:digits_net", {"data": "mnist"}, "data: found 'mnist' (1 × 28 × 28, 10 classes) for mine.py:digits_net"),
+        ("mine.py:digits_net", {"data": "digit"}, "data: found 'digit', expected digits (did you mean digits?)"),
+    ],
+)
+def test_data_and_model_have_to_agree(
+    mine: Callable[[str], str], model: str, given: dict[str, str], words: str
+) -> None:
+    (line,) = problems(model, **{"data": None, "learning": "train", **given})  # type: ignore[arg-type]
+    assert words in line
+
+
+SCENARIO = """
+name: own
+algorithms: [sync-sgd, async-sgd]
+workload: {{model: "mine.py:{name}", batch_per_worker: 5, precision: float64}}
+cluster: {{nodes: [{{device: {{name: a, overhead: 4 ms, per_sample: 1 ms}}, per_node: 4}}]}}
+train: {{pace: none}}
+stop: {{epochs: 4}}
+"""
+
+
+@pytest.fixture
+def scenario(mine: Callable[[str], str], tmp_path: Path) -> Callable[[str], Path]:
+    def write(name: str) -> Path:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(SCENARIO.format(name=name), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["classes", "regression"])
+def test_a_scenario_is_simulated_and_again_from_what_is_stored(scenario: Callable[[str], Path], name: str) -> None:
+    runs = paceline.simulate(load(scenario(name)))
+    again = paceline.simulate(load(runs[0].scenario))
+    evaluations = runs[0].tables.evaluations
+    assert evaluations.equals(again[0].tables.evaluations)
+    assert evaluations["loss"].iloc[-1] < 0.95 * evaluations["loss"].iloc[0]
+    assert evaluations["accuracy"].isna().all() == (name == "regression")
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("name", ["classes", "regression"])
+def test_a_real_run_learns_the_same(scenario: Callable[[str], Path], name: str) -> None:
+    chosen = load(scenario(name), algorithms=["sync-sgd"])
+    (virtual,), (real,) = paceline.simulate(chosen), paceline.train(chosen)
+    ends = [run.tables.evaluations["loss"].iloc[-1] for run in (virtual, real)]
+    assert ends[1] == pytest.approx(ends[0], rel=1e-12)
+
+
+def test_mistakes_are_told_with_the_scenarios_others(scenario: Callable[[str], Path]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(scenario("classes"), ["workload.model=wrong.py:dropout", "stop.epochs=-1"])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert re.match(r"classes.yaml: workload.model: '.*wrong.py:dropout' cannot be trained: its module 1 is", lines[0])

@@ -1,0 +1,9 @@
+"""Data sets: what is known by name, and how their files are read. Read `catalogue` first, then `files`.
+
+Nothing here imports torch: a scenario's files are read and checked before it is known whether anything will be trained.
+"""
+
+from paceline.workloads.data.catalogue import DATA, DataSet, misfit, read, unreadable
+from paceline.workloads.data.files import Half, Loaded
+
+__all__ = ["DATA", "DataSet", "Half", "Loaded", "misfit", "read", "unreadable"]

@@ -1,0 +1,160 @@
+"""The data sets that are known by name: what a sample is, how many there are, which files belong where.
+
+Rules of this file: what is in a folder is read once a process, whole, and kept as bytes, so that ranks forked later
+share it. Counts here are those of the complete sets, for scenarios in which nothing is trained; what is trained counts
+the samples that are there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.naming import near_miss
+from paceline.workloads.data import cifar, folders, idx
+from paceline.workloads.data.files import Loaded, within
+
+HOME = "PACELINE_DATA"
+"""the environment variable that names the folder of all data sets, each in a folder of its name"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """A data set.
+
+    Args:
+        shape: of a sample; None: the pictures are brought to the model's.
+        classes: how many; None: as many as there are folders.
+        train: samples to learn from.
+        test: samples held out.
+        holds: what its folder holds, in words; empty: it is bundled.
+        source: where it comes from.
+        read: reads its folder; given too is the shape that a model takes.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+    train: int | None = None
+    test: int | None = None
+    holds: str = ""
+    source: str
+    read: Callable[[Path, Sequence[int]], Loaded] | None = None
+
+    def fits(self, shape: Sequence[int], classes: int | None) -> bool:
+        """Whether a model that takes samples of this shape, and tells so many classes apart, can learn it.
+
+        A model of flat samples takes pictures too, with as many numbers. It may know more classes than there are.
+
+        >>> DATA["mnist"].fits((784,), 10), DATA["cifar100"].fits((3, 32, 32), 10)
+        (True, False)
+        """
+        if classes is None or (self.classes or 0) > classes:
+            return False
+        if self.shape is None:
+            return len(shape) == 3 and shape[0] in (1, 3)
+        return tuple(shape) in (self.shape, (math.prod(self.shape),))
+
+    @property
+    def sample(self) -> str:
+        """What a sample is, in words."""
+        return "pictures of the model's size" if self.shape is None else " × ".join(map(str, self.shape))
+
+
+def _gathered(*sets: DataSet) -> dict[str, DataSet]:
+    return {one.name: one for one in sets}
+
+
+_IDX = ", ".join(idx.NAMES) + ", each as it is or as .gz"
+DATA = _gathered(
+    DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360,
+        source="bundled with scikit-learn: UCI's optical recognition of handwritten digits, CC BY 4.0"),
+    DataSet(name="mnist", shape=(1, 28, 28), classes=10, train=60_000, test=10_000, holds=_IDX,
+        read=lambda folder, _: idx.read(within(folder, "MNIST/raw")),
+        source="LeCun, Cortes and Burges's MNIST page and its mirrors"),
+    DataSet(name="fashion-mnist", shape=(1, 28, 28), classes=10, train=60_000, test=10_000, holds=_IDX,
+        read=lambda folder, _: idx.read(within(folder, "FashionMNIST/raw")),
+        source="Zalando's fashion-mnist repository, MIT licence"),
+    DataSet(name="cifar10", shape=(3, 32, 32), classes=10, train=50_000, test=10_000,
+        holds="cifar-10-python.tar.gz, or what is in it: data_batch_1 to data_batch_5 and test_batch",
+        read=lambda folder, _: cifar.CIFAR10.read(folder),
+        source="Krizhevsky's CIFAR page, the python version"),
+    DataSet(name="cifar100", shape=(3, 32, 32), classes=100, train=50_000, test=10_000,
+        holds="cifar-100-python.tar.gz, or what is in it: train and test",
+        read=lambda folder, _: cifar.CIFAR100.read(folder),
+        source="Krizhevsky's CIFAR page, the python version; its fine labels"),
+    DataSet(name="images", read=folders.read,
+        holds="train and test (or val), each with a folder a class of .png or .jpg files; or only folders of classes",
+        source="your own, or any set that is handed out as folders of pictures, such as ImageNet"),
+)  # fmt: skip
+
+
+def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> list[str]:
+    """Why a model cannot learn the data set of this name, as ``data: found …, expected …``; empty if it can.
+
+    Args:
+        model: its name, for the message.
+        name: of the data set.
+        shape: of the samples that the model takes.
+        classes: that it tells apart at most; None: none.
+
+    >>> misfit("lenet", "digits", (1, 28, 28), 10)  # doctest: +ELLIPSIS
+    ["data: found 'digits' (1 × 8 × 8, 10 classes) for lenet, which takes 1 × 28 × 28 ...expected mnist, ..."]
+    """
+    fits = [other for other, one in DATA.items() if one.fits(shape, classes)]
+    right = f"expected {', '.join(fits) or 'none: no data set has what the model takes'}"
+    if name not in DATA:
+        return [f"data: found {name!r}, {right}{near_miss(name, DATA)}"]
+    if name in fits:
+        return []
+    known = DATA[name]
+    has = known.sample + ("" if known.classes is None else f", {known.classes} classes")
+    takes = f"takes {' × '.join(map(str, shape))} and tells {classes or 'no'} classes apart"
+    return [f"data: found {name!r} ({has}) for {model}, which {takes}; {right}"]
+
+
+def unreadable(name: str, directory: str | None, shape: Sequence[int]) -> list[str]:
+    """What is wrong with a data set's folder, as ``directory: found …, expected …``; arguments as of `read`."""
+    if DATA[name].read is None:
+        return [] if directory is None else [f"directory: found {directory!r}, expected none: {name} is bundled"]
+    try:
+        read(name, directory, shape)
+    except InputError as error:
+        return [f"directory: {error}"]
+    return []
+
+
+def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded:
+    """What is in the folder of a data set.
+
+    Args:
+        name: in `DATA`, and not bundled.
+        directory: the folder; None: the one of this name in the folder that the environment variable names.
+        shape: of the samples that a model takes.
+
+    Raises:
+        InputError: saying what is wrong with the folder, what belongs there and where it comes from.
+    """
+    known = DATA[name]
+    wanted = f"expected in it {known.holds} (from {known.source})"
+    if directory is None and HOME not in os.environ:
+        raise InputError(f"missing; expected the folder of {name}, or {HOME} set to its parent; {wanted}")
+    folder = Path(os.environ.get(HOME, ""), name) if directory is None else Path(directory)
+    if not folder.is_dir():
+        raise InputError(f"found no folder {folder}; {wanted}")
+    try:
+        return _read(name, folder.resolve(), () if known.shape else tuple(shape))
+    except (InputError, OSError) as error:
+        raise InputError(f"{error}; {wanted}") from error
+
+
+@lru_cache(maxsize=2)
+def _read(name: str, folder: Path, shape: tuple[int, ...]) -> Loaded:
+    reader = DATA[name].read
+    assert reader is not None, "a bundled data set has no folder"
+    return reader(folder, shape)
