@@ -27,7 +27,7 @@ class _Tape(TorchDispatchMode):
     """Writes operations into a graph as they are performed."""
 
     def __init__(self, inputs: tuple[Tensor, ...]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
         self._alive: list[Any] = [inputs]  # so that nobody gets the identity of another
         self._nodes = {id(one): self.graph.placeholder(f"input{place}") for place, one in enumerate(inputs)}
