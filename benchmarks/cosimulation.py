@@ -24,6 +24,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -45,41 +47,66 @@ from paceline.workloads.torch_learner import TorchLearner
 
 clock = time.perf_counter
 BATCH = 32
-POPULATION = 65_536
+CLASSES = 10
 ALGORITHMS = ("async-sgd", "sync-sgd")
+
+
+def mlp(*widths: int) -> nn.Module:
+    """Dense layers with ReLU between."""
+    layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def cnn() -> nn.Module:
+    """Two convolutions and a dense layer, for coloured pictures of 32 × 32."""
+    first = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A model, and how much of it is computed."""
 
-    widths: tuple[int, ...]
+    name: str
+    module: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    """of a sample"""
     workers: tuple[int, ...]
     gradients: int
     """in one turn"""
-
-    @property
-    def name(self) -> str:
-        return "mlp-" + "-".join(map(str, self.widths))
-
-    def module(self) -> nn.Module:
-        layers: list[nn.Module] = []
-        for first, second in zip(self.widths, self.widths[1:], strict=False):
-            layers += [nn.Linear(first, second), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
+    population: int
 
     def examples(self) -> Examples:
         """Made-up inputs of the model's shape; what they say does not change what they cost."""
         source = torch.Generator().manual_seed(0)
-        inputs = torch.randn(POPULATION, self.widths[0], generator=source)
-        labels = torch.randint(self.widths[-1], (POPULATION,), generator=source)
+        inputs = torch.randn(self.population, *self.shape, generator=source)
+        labels = torch.randint(CLASSES, (self.population,), generator=source)
         test = slice(0, 256)
-        return Examples(Batch(inputs, labels), Batch(inputs[test], labels[test]), classes=self.widths[-1])
+        return Examples(Batch(inputs, labels), Batch(inputs[test], labels[test]), classes=CLASSES)
 
 
-SMALL = Case(widths=(64, 64, 10), workers=(16, 64, 256, 1024), gradients=32_768)
-LARGE = Case(widths=(784, 1024, 512, 10), workers=(16, 64), gradients=256)
-CASES = {case.name: case for case in (SMALL, LARGE)}
+SMALL = Case(
+    name="mlp-64-64-10",
+    module=partial(mlp, 64, 64, CLASSES),
+    shape=(64,),
+    workers=(16, 64, 256, 1024),
+    gradients=32_768,
+    population=65_536,
+)
+"""small enough for gradients to be computed together"""
+MUCH_WORK = Case(name="cnn-3x32x32", module=cnn, shape=(3, 32, 32), workers=(16, 64), gradients=192, population=4096)
+"""too much work in a gradient: 100 million operations in a forward pass"""
+MANY_WEIGHTS = Case(
+    name="mlp-784-1024-512-10",
+    module=partial(mlp, 784, 1024, 512, CLASSES),
+    shape=(784,),
+    workers=(16,),
+    gradients=192,
+    population=4096,
+)
+"""too many weights, 1.3 million, with little work for each"""
+CASES = {case.name: case for case in (SMALL, MUCH_WORK, MANY_WEIGHTS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +169,7 @@ def bare_us(case: Case, workers: int) -> float:
     """Wall time of plain torch for one gradient."""
     train = case.examples().train
     modules = [case.module() for _ in range(workers)]
-    order = torch.randperm(POPULATION, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
+    order = torch.randperm(case.population, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
     start_s = clock()
     for number in range(case.gradients):
         module, places = modules[number % workers], order[number % len(order)]
@@ -161,7 +188,7 @@ def measured(case: Case, algorithm: str, workers: int, repeats: int) -> Row:
         return TorchLearner(module, case.examples(), uniform(module, 1), seed=1)
 
     def none() -> Learner:
-        return TimingOnly(training().layout, POPULATION)
+        return TimingOnly(training().layout, case.population)
 
     turns: dict[str, Callable[[], float]] = {
         "whole_us": lambda: simulated_us(algorithm, workers, training(), case.gradients),

@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Score
@@ -42,6 +44,8 @@ TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
 BLOCKS = {32: 128 * 1024, 16: 256 * 1024}
 """gradients in a block, and bytes of the largest weights that gain by it"""
+WORTH_FLOPS = 16e6
+"""operations of the largest forward pass of a batch that gains by it"""
 VMAP_REFUSES = (RuntimeError, NotImplementedError, ValueError)
 """what `torch.func.vmap` raises for a module that it cannot take: one that looks at numbers, say"""
 FEWEST = 5
@@ -91,6 +95,7 @@ class TorchLearner:
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
         self.together = together_of(module, dtype) if together is None else together
+        self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at)
 
     @property
@@ -134,7 +139,7 @@ class TorchLearner:
         """
         if how == "auto":
             return
-        self.together = TOGETHER if how == "together" else 1
+        self.together, self.worth_flops = (TOGETHER if how == "together" else 1), math.inf
         if how == "together":
             some = [Samples(worker, FEWEST, 0, 1) for worker in range(FEWEST)]
             try:
@@ -145,12 +150,25 @@ class TorchLearner:
 
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""
-        if len(vectors) >= FEWEST and self.together > 1:
+        if len(vectors) >= FEWEST and self.together > 1 and self._pays(samples[0].count):
             try:
                 return self._together(vectors, samples)
             except VMAP_REFUSES:
                 self.together = 1  # what is wrong in any case is wrong one by one, too
         return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
+
+    def _pays(self, count: int) -> bool:
+        """Whether batches of this size are small enough."""
+        return self.worth_flops == math.inf or count * self._forward_flops <= self.worth_flops
+
+    @cached_property
+    def _forward_flops(self) -> int:
+        """Of one sample."""
+        self._hold(self._start)
+        sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.module(sample.inputs)
+        return counter.get_total_flops()
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]
@@ -208,8 +226,8 @@ def together_of(module: nn.Module, dtype: torch.dtype) -> int:
     """How many gradients are computed together: as many as gain by it, by their size; 1: none.
 
     A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
-    32 vectors of at most 128 KiB, 16 of at most 256 KiB. The kind of layers and the batch matter less; what was
-    measured is in docs/learning.md.
+    32 vectors of at most 128 KiB, 16 of at most 256 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
+    either. What was measured is in docs/learning.md.
 
     >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]
     [32, 16, 1]

@@ -1,12 +1,13 @@
 """A method's simulated numbers do not depend on whether gradients were computed together or one by one.
 
-Where floats are compared: both are float64 and take the same sums, of at most a few hundred terms, in other orders; 1e-10
-of the largest number covers that and the few steps after it, and is far below the 1e-3 by which a wrong batch differs.
+Where floats are compared: both are float64 and take the same sums, of at most a few hundred terms, in other orders; 1e-10 of
+the largest number covers that and the few steps after it, and is far below the 1e-3 by which a wrong batch differs.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def examples() -> Examples:
 
 def learner(widths: list[int], activation: type[nn.Module], together: int, seed: int = 1) -> TorchLearner:
     sizes = [INPUTS, *widths, CLASSES]
-    layers = [part for pair in zip(sizes, sizes[1:], strict=False) for part in (nn.Linear(*pair), activation())]
+    layers = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), activation())]
     module = nn.Sequential(*layers[:-1])
     start = uniform(module, seed)
     return TorchLearner(module, examples(), start, seed=seed, dtype=torch.float64, together=together)
@@ -64,7 +65,8 @@ def test_gradients_together_are_those_one_by_one(
     one, many = (learner(widths, activation, most) for most in (1, together))
     vectors = [one.initial() * (1 + 0.1 * place) for place in range(len(counts))]
     samples = [Samples(0, 1, place, count) for place, count in enumerate(counts)]
-    for (found, loss), (right, its) in zip(many.gradients(vectors, samples), one.gradients(vectors, samples), strict=True):
+    answers = zip(many.gradients(vectors, samples), one.gradients(vectors, samples), strict=True)
+    for (found, loss), (right, its) in answers:
         close(found, right)
         assert loss == pytest.approx(its, rel=1e-12)
 

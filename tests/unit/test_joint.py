@@ -74,6 +74,14 @@ def test_what_is_recorded_has_the_same_bits() -> None:
         assert torch.equal(found, right) and loss == its
 
 
+def test_the_rule_goes_by_weights_and_work() -> None:
+    """Weights up to 256 KiB, and 16 million operations: one more sample than fits is one too many."""
+    assert [learner(mlp(width)).together for width in (64, 2500, 6000)] == [32, 16, 1]
+    found = learner(mlp(400))  # 2 (8 × 400 + 400 × 2) = 8,000 operations a sample
+    assert [found._pays(count) for count in (2000, 2001)] == [True, False]
+    assert learner(mlp(400), together=32)._pays(2001)
+
+
 def test_what_looks_at_numbers_is_not_recorded() -> None:
     def looks(x: Tensor) -> tuple[Tensor]:
         return (x if x.sum().item() > 0 else -x,)
@@ -93,9 +101,7 @@ def test_a_module_that_vmap_refuses_is_computed_one_by_one() -> None:
     module = Looks()
     samples = [Samples(worker, 8, 0, 4) for worker in range(8)]
     one, many = learner(module, 1), learner(module)
-    pairs = zip(
-        many.gradients([one.initial()] * 8, samples), one.gradients([one.initial()] * 8, samples), strict=True
-    )
+    pairs = zip(many.gradients([one.initial()] * 8, samples), one.gradients([one.initial()] * 8, samples), strict=True)
     assert all(torch.equal(found, right) and loss == its for (found, loss), (right, its) in pairs)
     with pytest.raises(InputError, match="gradients: found 'together'"):
         learner(module).choose("together")
