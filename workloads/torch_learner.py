@@ -168,7 +168,7 @@ class TorchLearner:
         sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self.module(sample.inputs)
-        return counter.get_total_flops()
+        return int(counter.get_total_flops())
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]

@@ -1,7 +1,8 @@
 """A method's simulated numbers do not depend on whether gradients were computed together or one by one.
 
-Where floats are compared: both are float64 and take the same sums, of at most a few hundred terms, in other orders; 1e-10 of
-the largest number covers that and the few steps after it, and is far below the 1e-3 by which a wrong batch differs.
+Where floats are compared: both are float64 and take the same sums, of at most a few hundred terms, in other orders;
+1e-10 of the largest number covers that and the few steps after it, and is far below the 1e-3 by which a wrong batch
+differs.
 """
 
 from __future__ import annotations
