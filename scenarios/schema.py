@@ -37,6 +37,9 @@ class WorkloadPart(Part):
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
     precision: str = Field(default="float32", description="of weights and gradients: float32 or float64")
+    gradients: str = Field(
+        default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
+    )
     arithmetic: fields.Arithmetic = Field(
         default="fp32", description="what devices of the catalogue compute in: fp32, tf32, fp16, bf16, fp64 or amp"
     )
@@ -51,6 +54,7 @@ class WorkloadPart(Part):
             learning=self.learning,  # type: ignore[arg-type]  # checked by problems
             seed=seed,
             precision=self.precision,  # type: ignore[arg-type]
+            gradients=self.gradients,  # type: ignore[arg-type]
             **self.options,
         )
 

@@ -18,6 +18,8 @@ from paceline.workloads.zoo import ZOO
 
 Learning = Literal["train", "quadratic", "none"]
 Precision = Literal["float32", "float64"]
+Gradients = Literal["auto", "together", "one-by-one"]
+"""how gradients that are in flight at the same time are computed; auto: by sizes (`torch_learner.together_of`)"""
 
 OWN = "module:function of your own"
 
@@ -29,6 +31,7 @@ def problems(
     learning: str,
     precision: str = "float32",
     directory: str | None = None,
+    gradients: str = "auto",
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
@@ -40,6 +43,7 @@ def problems(
         *_unknown_model(model, learning),
         *_unknown("learning", learning, get_args(Learning)),
         *_unknown("precision", precision, get_args(Precision)),
+        *_unknown("gradients", gradients, get_args(Gradients)),
     ]
     return found or [*_mismatched(model, data, learning, directory), *_option_problems(learning, options or {})]
 
@@ -52,6 +56,7 @@ def build(
     learning: Learning = "train",
     seed: int,
     precision: Precision = "float32",
+    gradients: Gradients = "auto",
     **options: Any,
 ) -> Learner:
     """The learner of a workload.
@@ -63,6 +68,7 @@ def build(
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
         seed: of initial weights, order of samples and noise.
         precision: of weights and gradients.
+        gradients: how those are computed that are in flight at the same time, where a model is trained.
         options: of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
@@ -71,7 +77,15 @@ def build(
     >>> build("lenet", learning="none", seed=1).initial().nbytes
     1724320
     """
-    wrong = problems(model, data=data, directory=directory, learning=learning, precision=precision, options=options)
+    wrong = problems(
+        model,
+        data=data,
+        directory=directory,
+        learning=learning,
+        precision=precision,
+        gradients=gradients,
+        options=options,
+    )
     if wrong:
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
@@ -86,7 +100,9 @@ def build(
             from paceline.workloads.training import trained
 
             dtype = torch.float32 if precision == "float32" else torch.float64
-            return trained(model, data=data, directory=directory, seed=seed, dtype=dtype)
+            learner = trained(model, data=data, directory=directory, seed=seed, dtype=dtype)
+            learner.choose(gradients)
+            return learner
 
 
 def population(model: str, *, data: str | None, directory: str | None, learning: str) -> int:

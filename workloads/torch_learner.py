@@ -16,27 +16,40 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
 
+from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Samples
 from paceline.workloads.examples import Batch, Examples
+from paceline.workloads.joint import Joint, block_size
 from paceline.workloads.models import LayerInfo, layout_of
 from paceline.workloads.sampling import positions
+
+if TYPE_CHECKING:
+    from paceline.workloads.building import Gradients
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """of what the module answers and the labels: the mean over the batch, as a tensor without dimensions"""
 
-SMALL = 100_000
-"""parameters up to which gradients are computed together"""
-TOGETHER = 64
+TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
+BLOCKS = {32: 128 * 1024, 16: 256 * 1024}
+"""gradients in a block, and bytes of the largest weights that gain by it"""
+WORTH_FLOPS = 16e6
+"""operations of the largest forward pass of a batch that gains by it"""
+VMAP_REFUSES = (RuntimeError, NotImplementedError, ValueError)
+"""what `torch.func.vmap` raises for a module that it cannot take: one that looks at numbers, say"""
+FEWEST = 5
+"""gradients that are computed together at least"""
 AT_ONCE = 1024
 """examples that are evaluated at once"""
 
@@ -81,8 +94,9 @@ class TorchLearner:
         self._start = start.to(dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
-        self.together = (TOGETHER if self.layout.size <= SMALL else 1) if together is None else together
-        self._joint = vmap(grad_and_value(self._loss_at))
+        self.together = together_of(module, dtype) if together is None else together
+        self.worth_flops = math.inf if together else WORTH_FLOPS
+        self._joint = Joint(self._loss_at)
 
     @property
     def population(self) -> int:
@@ -117,14 +131,51 @@ class TorchLearner:
                     answers[place] = answer
         return answers
 
+    def choose(self, how: Gradients) -> None:
+        """Computes gradients so from now on, whatever the rule on sizes says; auto leaves it to the rule.
+
+        Raises:
+            InputError: they shall be computed together, and the module cannot.
+        """
+        if how == "auto":
+            return
+        self.together, self.worth_flops = (TOGETHER if how == "together" else 1), math.inf
+        if how == "together":
+            some = [Samples(worker, FEWEST, 0, 1) for worker in range(FEWEST)]
+            try:
+                self._together([self._start] * FEWEST, some)
+            except VMAP_REFUSES as error:
+                right = "expected auto or one-by-one: torch.func.vmap refuses the module"
+                raise InputError(f"workload.gradients: found 'together', {right}: {error}") from error
+
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
-        """Gradients of batches of one size: together, unless there is only one."""
-        if len(vectors) == 1:
-            return [self.gradient(vectors[0], self.load(samples[0]))]
+        """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""
+        if len(vectors) >= FEWEST and self.together > 1 and self._pays(samples[0].count):
+            try:
+                return self._together(vectors, samples)
+            except VMAP_REFUSES:
+                self.together = 1  # what is wrong in any case is wrong one by one, too
+        return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
+
+    def _pays(self, count: int) -> bool:
+        """Whether batches of this size are small enough."""
+        return self.worth_flops == math.inf or count * self._forward_flops <= self.worth_flops
+
+    @cached_property
+    def _forward_flops(self) -> int:
+        """Of one sample."""
+        self._hold(self._start)
+        sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.module(sample.inputs)
+        return int(counter.get_total_flops())
+
+    def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]
-        batch = self.examples.shaped(self.examples.train.at(torch.from_numpy(np.stack(chosen))), self.dtype)
-        gradients, losses = self._joint(torch.stack(list(vectors)), batch.inputs, batch.labels)
-        return list(zip(gradients.unbind(), losses.tolist(), strict=True))
+        missing = block_size(len(vectors), self.together) - len(vectors)
+        places = torch.from_numpy(np.stack([*chosen, *[chosen[-1]] * missing]))
+        batch = self.examples.shaped(self.examples.train.at(places), self.dtype)
+        return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, vector: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
         parts = {piece.name: vector[piece.part].view(piece.shape) for piece in self._pieces}
@@ -169,6 +220,20 @@ class TorchLearner:
         vector = vector.detach()
         for parameter, piece in zip(self._parameters, self._pieces, strict=True):
             parameter.data = vector[piece.part].view(piece.shape)
+
+
+def together_of(module: nn.Module, dtype: torch.dtype) -> int:
+    """How many gradients are computed together: as many as gain by it, by their size; 1: none.
+
+    A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
+    32 vectors of at most 128 KiB, 16 of at most 256 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
+    either. What was measured is in docs/learning.md.
+
+    >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]
+    [32, 16, 1]
+    """
+    nbytes = sum(parameter.numel() for parameter in module.parameters()) * dtype.itemsize
+    return next((most for most, largest in BLOCKS.items() if nbytes <= largest), 1)
 
 
 def _layers(module: nn.Module) -> list[LayerInfo]:

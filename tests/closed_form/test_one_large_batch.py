@@ -1,0 +1,52 @@
+"""`sync-sgd` of N workers is one worker with an N-fold batch, through scenarios as users write them.
+
+Float64. The mean over N batches of b and the mean over one of N b are the same sum in another order: a step is off by a
+few times 1e-16, and 20 steps of a problem whose gradients are Lipschitz in the weights keep that below 1e-12 of the
+largest weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.scenarios import load
+from paceline.simulator.run import simulate
+
+DIGITS = {"model": "digits-mlp", "precision": "float64"}
+QUADRATIC = {"model": "quadratic", "learning": "quadratic"}
+
+
+def weights(workload: dict[str, Any], workers: int, batch: int, **more: str) -> np.ndarray:
+    scenario = load(
+        {
+            "name": "union",
+            "algorithms": ["sync-sgd"],
+            "workload": {**workload, "batch_per_worker": batch, **more},
+            "cluster": {
+                "nodes": [{"device": {"name": "d", "overhead": "4 ms", "per_sample": "0.5 ms"}, "count": workers}],
+                "network": {"topology": "star", "link": "eth-10g"},
+            },
+            "evaluate": {"every": "1000 s"},
+            "stop": {"updates": 20},
+        }
+    )
+    (run,) = simulate(scenario)
+    return np.asarray(run.weights)
+
+
+@pytest.mark.parametrize("workload", [DIGITS, QUADRATIC], ids=["digits", "quadratic"])
+@pytest.mark.parametrize("workers", [2, 12])
+def test_workers_are_one_with_a_batch_as_large_as_all_of_theirs(workload: dict[str, Any], workers: int) -> None:
+    many, one = weights(workload, workers, 8), weights(workload, 1, 8 * workers)
+    np.testing.assert_allclose(many, one, rtol=0, atol=1e-12 * np.abs(one).max())
+    assert not np.allclose(many, weights(workload, workers, 4), rtol=0, atol=1e-6)
+
+
+def test_the_scenario_says_how_gradients_are_computed() -> None:
+    """Together and one by one are other bits, and the same numbers."""
+    together, single = (weights(DIGITS, 12, 8, gradients=how) for how in ("together", "one-by-one"))
+    np.testing.assert_allclose(together, single, rtol=0, atol=1e-12 * np.abs(single).max())
+    assert (together != single).any()
