@@ -11,6 +11,7 @@ from paceline.backend.launch import Launch, run_job
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
+from paceline.scenarios.extrapolate import refuse_extrapolation
 from paceline.scenarios.hardships import refuse_crashes
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
@@ -47,6 +48,7 @@ def train(
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_crashes(scenario)
+    refuse_extrapolation(scenario)
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)

@@ -13,6 +13,7 @@ from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
 from paceline.reports.conclusion import conclusion, say_load
+from paceline.reports.extrapolation import extrapolation_table, lines_of, words
 from paceline.reports.table import comparison_tables, runs_table
 
 
@@ -102,7 +103,12 @@ def _say_kept(failure: RunsFailed, output: Output) -> None:
 
 
 def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
-    output.answer({"scenario": name, "runs": [describe(run) for run in runs]}, [runs_table(runs)])
+    document: dict[str, Any] = {"scenario": name, "runs": [describe(run) for run in runs]}
+    shown: list[Any] = [runs_table(runs)]
+    if lines := lines_of(runs):
+        document["extrapolated"] = lines
+        shown += [extrapolation_table(lines), words(lines)]
+    output.answer(document, shown)
     if not output.as_json:
         _say_where(runs, ask, output)
 

@@ -21,6 +21,7 @@ from paceline.records.machine import OtherLoad
 from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.extrapolate import refuse_extrapolation
 from paceline.scenarios.hardships import refuse_crashes
 
 WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
@@ -148,6 +149,7 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     refuse_crashes(scenario)
+    refuse_extrapolation(scenario)
     network = probe(scenario, rehearse(scenario.plans(paced=True)), progress=stage("probing this machine"))
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")

@@ -9,21 +9,23 @@ Rules of this file:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.operations import Work
 from paceline.algorithms.values import Rank
 from paceline.records import Run
+from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.simulator.cells import PASSES
+from paceline.simulator.extrapolation import Extrapolation
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.keeper import Progress as Telling
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.topologies.faults import Crashes
 from paceline.topologies.profile import Profile
@@ -102,19 +104,25 @@ def simulate(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     measured = isinstance(network, Profile)
     plans = scenario.plans(paced=measured and scenario.train.pace == "device")
+    plans = plans if spread else [replace(plan, cluster=plan.cluster.without_spread()) for plan in plans]
+    machine = network if isinstance(network, Profile) else NOTHING
+
+    def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
+        wires = _network(plan, network) if message_cost else NoCost()
+        trace = simulate_job(plan.job, PlanTiming(plan, machine), wires, schedule, told)
+        if isinstance(wires, ClusterNetwork):
+            trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+        return trace
+
+    beyond = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
     runs = []
     for index, plan in enumerate(plans):
-        plan = plan if spread else dataclasses.replace(plan, cluster=plan.cluster.without_spread())
-        timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
-        wires = _network(plan, network) if message_cost else NoCost()
         with (
             collected_seldom(),
             torch_threads(scenario.train.threads),
         ):  # as in the real run, whose bits are to be the same
-            trace = simulate_job(plan.job, timing, wires, plan.schedule(), told)
-            if isinstance(wires, ClusterNetwork):
-                trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+            trace = perform(plan, plan.schedule(), told)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -125,6 +133,7 @@ def simulate(
                 target=plan.target,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
+            run = run if beyond is None else beyond.added(run, plan)
         runs.append(keep(run))
     return runs
 
