@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.job import Budget, Job, Learner
-from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.records.metrics import smoothed, time_to
 from paceline.records.summary import SMOOTHING
@@ -91,7 +90,7 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
 def _tried(
     plans: Sequence[Plan], part: StandInPart, perform: Perform, fewest: float
 ) -> tuple[tuple[float, ...], float] | None:
-    """The samples of each seed, and of all until their goals were seen; None as soon as that is no fewer than `fewest`."""
+    """The samples of each seed, and of all until it was seen; None as soon as that is no fewer than `fewest`."""
     found, total = [], 0.0
     for plan in plans:
         run = _within(plan, fewest - total)
@@ -127,9 +126,8 @@ def _reached(shots: Sequence[Snapshot], accuracy: float) -> tuple[float, float] 
     Both accuracies and samples are means of the last evaluations: a mean's accuracy is that of its middle, so that
     whoever is evaluated seldom does not seem late.
     """
-    accuracies = [
-        math.nan if shot.score is None or shot.score.accuracy is None else shot.score.accuracy for shot in shots
-    ]
+    scores = [None if shot.score is None else shot.score.accuracy for shot in shots]
+    accuracies = [math.nan if score is None else score for score in scores]
     samples, means = [float(shot.samples) for shot in shots], smoothed(accuracies, SMOOTHING).tolist()
     reached = time_to(accuracy, smoothed(samples, SMOOTHING).tolist(), means)
     seen = next((at for at, mean in zip(samples, means, strict=True) if mean >= accuracy), math.inf)
