@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,10 @@ class StandIn:
     def gradient(self, vector: Sized, data: Any) -> tuple[Sized, float]:
         gradient, loss = self.problem.gradient(vector.numbers, data)
         return self.fit.dress(gradient), loss
+
+    def gradients(self, vectors: Sequence[Sized], samples: Sequence[Samples]) -> list[tuple[Sized, float]]:
+        found = self.problem.gradients([vector.numbers for vector in vectors], [self.scaled(one) for one in samples])
+        return [(self.fit.dress(gradient), loss) for gradient, loss in found]
 
     def layer_gradients(self, vector: Sized, data: Any, ready: Callable[[str, Sized], None]) -> float:
         gradient, loss = self.gradient(vector, data)
