@@ -77,7 +77,11 @@ def faults_of(
             f"found a scenario that learns (workload.learning: {workload.learning}); expected learning: none, or no "
         )
         found.append(((), wrong(words + "extrapolate section: what is trained here needs none"), None))
-    if part.stand_in is not None and workload is not None and workers is not None:
+    if part.stand_in is not None and part.stand_in.learning != "train":
+        found.append(
+            (("stand_in", "learning"), expected("train: it is trained to an accuracy"), part.stand_in.learning)
+        )
+    elif part.stand_in is not None and workload is not None and workers is not None:
         found += _batches(part, part.stand_in, workload, workers)
     if part.stand_in is not None:
         found += [(("stand_in",), wrong(text), None) for method in methods for text in _uncut(method)]

@@ -96,7 +96,7 @@ def _tried(
         run = _within(plan, fewest - total)
         learner = run.job.learner
         shots = perform(run, part.evaluate.schedule(learner.population)).snapshots
-        if (got := _reached(shots, part.accuracy)) is None:
+        if (got := reached(shots, part.accuracy)) is None:
             return None
         counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
         found.append(got[0] * counted)
@@ -120,7 +120,7 @@ def _within(plan: Plan, samples: float) -> Plan:
     return replace(plan, job=replace(plan.job, budget=replace(budget, samples=math.ceil(most))))
 
 
-def _reached(shots: Sequence[Snapshot], accuracy: float) -> tuple[float, float] | None:
+def reached(shots: Sequence[Snapshot], accuracy: float) -> tuple[float, float] | None:
     """The samples at which the accuracy was reached, and those after which that was seen; None if it never was.
 
     Both accuracies and samples are means of the last evaluations: a mean's accuracy is that of its middle, so that
