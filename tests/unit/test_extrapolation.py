@@ -79,32 +79,32 @@ def by_relation() -> list[Run]:
         (
             small(["easgd"], relation=RELATION),
             (
-                "extrapolate.relation: says nothing of easgd, whose staleness is centre updates between reading the centre "
-                "and the landing of the elastic delta; expected a stand_in, or methods with steps between computing and "
-                "applying a gradient, server updates between reading the weights and applying the gradient or local steps "
-                "since the last average of everyone"
+                "extrapolate.relation: says nothing of easgd, whose staleness is centre updates between reading the "
+                "centre and the landing of the elastic delta; expected a stand_in, or methods with steps between "
+                "computing and applying a gradient, server updates between reading the weights and applying the "
+                "gradient or local steps since the last average of everyone"
             ),
         ),
         (
             small([{"name": "sync-sgd", "lars": {}}], stand_in=STAND_IN),
             (
-                "extrapolate.stand_in: cannot say anything of sync-sgd with lars, as the layers are the model's; expected "
-                "it without"
+                "extrapolate.stand_in: cannot say anything of sync-sgd with lars, as the layers are the model's; "
+                "expected it without"
             ),
         ),
         (
             small(["sync-sgd"], stand_in={**STAND_IN, "batch_per_worker": 400}),
             (
-                "extrapolate.stand_in.batch_per_worker: found 400, expected at most 359, so that 4 workers together take "
-                "no more than all 1437 samples"
+                "extrapolate.stand_in.batch_per_worker: found 400, expected at most 359, so that 4 workers "
+                "together take no more than all 1437 samples"
             ),
         ),
         (
             small(["sync-sgd"], stand_in={**STAND_IN, "batch_per_worker": 5})
             | {"workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 48}},
             (
-                "extrapolate.reference.batch: found 256, expected a batch that is a whole number of the stand-in's "
-                "samples; this is 26.6667, as 48 stand for 5"
+                "extrapolate.reference.batch: found 256, expected a batch that is a whole number of the "
+                "stand-in's samples; this is 26.6667, as 48 stand for 5"
             ),
         ),
         (
@@ -235,7 +235,8 @@ def test_a_best_rate_at_the_end_of_the_list_is_said() -> None:
 def test_samples_are_those_of_the_middle_of_the_mean() -> None:
     """Accuracy grows by 0.1 every 100 samples: 0.5 is reached at 500, whatever the evaluations are averaged over."""
     shots = [Snapshot(0.0, number, 100 * number, None, Score(1.0, number / 10)) for number in range(10)]
-    assert reached(shots, 0.5) == (pytest.approx(500), 600.0)
+    found = reached(shots, 0.5)
+    assert found is not None and found[0] == pytest.approx(500) and found[1] == 600
     assert reached(shots[:4], 0.5) is None
 
 
