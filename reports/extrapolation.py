@@ -38,7 +38,13 @@ def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
     figures = {path: figure([block[path] for block in blocks]) for path in FIGURES}  # type: ignore[literal-required]
     assumptions = list(dict.fromkeys(sentence for block in blocks for sentence in block["assumptions"]))
     named = {"label": first["label"], "method": first["method"], "reference": first["reference"]}
-    return {"algorithm": name, **named, **figures, "assumptions": assumptions}
+    evidence = {key: _together([block["evidence"][key] for block in blocks]) for key in first["evidence"]}
+    return {"algorithm": name, **named, **figures, "evidence": evidence, "assumptions": assumptions}
+
+
+def _together(values: Sequence[Any]) -> Any:
+    """What all seeds have alike as it is, figures that differ with their interval."""
+    return values[0] if all(value == values[0] for value in values) else figure(values)
 
 
 def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:

@@ -73,7 +73,7 @@ def _rates(stand_in: StandInPart, plan: Plan, mine: Needed, reference: Needed) -
         words = f"Rates are the scenario's own, {reference.rate:g} for the reference; none is scaled with the batch."
         return [words, *([] if mine.rate is None else [f"The rate of {plan.name} is {mine.rate:g}."])]
     tried = ", ".join(f"{rate:g}" for rate in stand_in.rates)
-    said = [f"Each has the constant rate that served it best, on the same seeds, of those tried: {tried}."]
+    said = [f"Each has the constant rate with which its slowest seed, of these, needs fewest samples: of {tried}."]
     for name, found in ((plan.name, mine), ("the reference", reference)):
         if found.rate is not None and None not in found.samples:
             edge = len(stand_in.rates) > 1 and found.rate in (min(stand_in.rates), max(stand_in.rates))
@@ -82,7 +82,7 @@ def _rates(stand_in: StandInPart, plan: Plan, mine: Needed, reference: Needed) -
     return said
 
 
-def of_relation(relation: RelationPart, plan: Plan, batch: float, staleness: float, slowdown: float) -> list[str]:
+def of_relation(relation: RelationPart, plan: Plan, batch: float, staleness: float) -> list[str]:
     """What it takes to believe the relation."""
     said = [
         (
@@ -96,10 +96,10 @@ def of_relation(relation: RelationPart, plan: Plan, batch: float, staleness: flo
         words = "Local steps between averages cost nothing, as on a curvature that is the same everywhere"
         said.append(f"{words}: {plan.name}.")
     elif staleness and relation.staleness == "none":
-        said.append(f"The staleness of {plan.name}, {staleness:.3g} updates in the mean, costs nothing.")
+        said.append(f"The staleness of {plan.name} costs nothing.")
     elif staleness:
         said.append(
-            f"The slowdown of {plan.name} is {slowdown:.3g}, for a mean staleness of {staleness:.3g} updates, "
-            f"{SLOWDOWNS[relation.staleness]}. That it multiplies the batch is derived here, not published."
+            f"Staleness slows {plan.name} down, by the mean of its updates, {SLOWDOWNS[relation.staleness]}. That the "
+            "slowdown multiplies the batch is derived here, not published."
         )
     return said

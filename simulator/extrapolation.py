@@ -111,7 +111,7 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
         "staleness": staleness,
         "slowdown": slowdown,
     }
-    return penalty, evidence, assumptions.of_relation(part.relation, plan, batch, staleness, slowdown)
+    return penalty, evidence, assumptions.of_relation(part.relation, plan, batch, staleness)
 
 
 def slowdown_of(relation: RelationPart, staleness: float) -> float:

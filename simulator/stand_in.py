@@ -5,8 +5,8 @@ Rules of this file:
 * The stand-in's run is the model's in everything but its numbers: the same plan, the same network, the same function
   that performs it. So steps, messages, their order and the staleness of every update are the model's.
 * Samples are counted as the stand-in's; those of the reference come from one worker with the reference's batch.
-* With several rates to try, a method's best one is that with which every seed gets there and all of them are seen to
-  after the fewest samples. A rate that can no more be the best is not tried to the end.
+* With several rates to try, a method's best one is that whose slowest seed is seen to get there after the fewest
+  samples. A rate that can no more be the best is not tried to the end.
 """
 
 from __future__ import annotations
@@ -90,20 +90,18 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
 def _tried(
     plans: Sequence[Plan], part: StandInPart, perform: Perform, fewest: float
 ) -> tuple[tuple[float, ...], float] | None:
-    """The samples of each seed, and of all until it was seen; None as soon as that is no fewer than `fewest`."""
-    found, total = [], 0.0
+    """The samples of each seed, and those after which the slowest was seen; None as soon as these are not fewer."""
+    found, slowest = [], 0.0
     for plan in plans:
-        run = _within(plan, fewest - total)
+        run = _within(plan, fewest)
         learner = run.job.learner
-        shots = perform(run, part.evaluate.schedule(learner.population)).snapshots
-        if (got := reached(shots, part.accuracy)) is None:
+        got = reached(perform(run, part.evaluate.schedule(learner.population)).snapshots, part.accuracy)
+        if got is None or got[1] >= fewest:
             return None
         counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
         found.append(got[0] * counted)
-        total += got[1]
-        if total >= fewest:
-            return None
-    return tuple(found), total
+        slowest = max(slowest, got[1])
+    return tuple(found), slowest
 
 
 def _rated(plan: Plan, rate: float | None) -> Plan:
@@ -116,7 +114,7 @@ def _rated(plan: Plan, rate: float | None) -> Plan:
 def _within(plan: Plan, samples: float) -> Plan:
     """The plan with no more samples than can still be the fewest."""
     budget = plan.job.budget
-    most = min(budget.samples or math.inf, max(1.0, samples))
+    most = min(budget.samples or math.inf, samples)
     return replace(plan, job=replace(plan.job, budget=replace(budget, samples=math.ceil(most))))
 
 
