@@ -45,7 +45,9 @@ def mistakes(scenario: dict[str, Any]) -> list[str]:
 
 
 def extrapolated(run: Run) -> dict[str, Any]:
-    return dict(run.summary["extrapolated"])
+    found = run.summary.get("extrapolated")
+    assert found is not None
+    return dict(found)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,7 @@ def test_the_penalty_is_that_of_the_stand_ins_samples(by_stand_in: list[Run]) ->
         evidence = block["evidence"]
         assert block["statistical_penalty"] == evidence["samples"] / evidence["reference_samples"]
         assert evidence["reference_batch"] == 32 and 0 < evidence["samples"] < 3 * 1437 + 4 * 4 * 2
-    assert {run.summary["extrapolated"]["evidence"]["rate"] for run in by_stand_in} == {0.1, 0.05}
+    assert {extrapolated(run)["evidence"]["rate"] for run in by_stand_in} == {0.1, 0.05}
 
 
 def test_the_same_again(by_stand_in: list[Run]) -> None:
@@ -257,7 +259,7 @@ def test_the_table_and_the_answer_say_extrapolated(by_stand_in: list[Run]) -> No
 
 def test_it_is_stored_and_read_back(by_relation: list[Run], tmp_path: Path) -> None:
     run = store.read_run(store.write_run(tmp_path / "run", by_relation[0]).path or tmp_path)
-    assert run.summary["extrapolated"] == by_relation[0].summary["extrapolated"]
+    assert extrapolated(run) == extrapolated(by_relation[0])
 
 
 def test_the_command_answers_with_it(tmp_path: Path) -> None:
