@@ -52,6 +52,9 @@ class Flight:
 class Landing(NamedTuple):
     """What it takes to apply one layer's mean gradient, once that has come."""
 
+    layer: str
+    origin: Contribution
+    """the own gradient in the mean"""
     mean: Handle[Any]
     piece: Piece
     rule: Chain
@@ -63,6 +66,7 @@ def land(landing: Landing) -> Program[Piece]:
     reduced = yield from Wait(landing.mean)
     yield from Work("update", reduced.nbytes)
     vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory)
+    yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=landing.layer)
     return Piece(vector, landing.piece.version + 1, memory)
 
 
@@ -90,9 +94,11 @@ class Layerwise(Descent):
 
     def landings(self, me: Me, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
         """How the means of a flight are applied to a replica."""
-        slices = zip(me.layout.layers[::-1], memory, strict=True)
-        pieces = [Piece(weights.vector[layer.part], weights.version, own) for layer, own in slices]
-        return [Landing(*one) for one in zip(flight.means, pieces, self.rules(me), strict=True)]
+        layers = zip(me.layout.layers[::-1], flight.means, memory, self.rules(me), strict=True)
+        return [
+            Landing(layer.name, flight.origin, mean, Piece(weights.vector[layer.part], weights.version, own), rule)
+            for layer, mean, own, rule in layers
+        ]
 
     @program
     def exchange(

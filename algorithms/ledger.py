@@ -1,4 +1,10 @@
-"""From `Applied` to rows: staleness is measured here, from the versions that weights and gradients carry."""
+"""From `Applied` to rows: staleness is measured here, from the versions that weights and gradients carry.
+
+Rules of this file:
+
+* An update and the landing of a layer within it are booked apart, so that no gradient is counted twice.
+* How long ago in seconds a gradient was begun is not booked: `records.tables` reads it off the spans, once for all.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +26,19 @@ class Update:
     version_applied: int
     staleness: int
     samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerUpdate:
+    """One input of one layer's own step, in a method that applies layers one by one: a row of ``layers.parquet``."""
+
+    time_s: float
+    rank: Rank
+    step: int
+    layer: str
+    version_read: int
+    version_applied: int
+    staleness: int
 
 
 class Ledger:
@@ -55,3 +74,15 @@ class Ledger:
         ]
         self.age = 0 if op.advance else self.age + 1
         return (held + 1 if op.advance else held), rows
+
+    @staticmethod
+    def land(op: Applied, layer: str, time_s: float) -> list[LayerUpdate]:
+        """One row per input of a layer that has landed by itself; its weights are in the version they had.
+
+        >>> from paceline.algorithms.values import Contribution, Weights
+        >>> op = Applied(Weights(None, version=7), [Contribution(Rank(0), step=5, version=5, samples=32)], layer="fc")
+        >>> [(row.layer, row.staleness) for row in Ledger.land(op, "fc", time_s=1.0)]
+        [('fc', 2)]
+        """
+        held = op.weights.version
+        return [LayerUpdate(time_s, c.rank, c.step, layer, c.version, held, held - c.version) for c in op.inputs]

@@ -260,11 +260,14 @@ class Applied(Op[int]):
 
     This is what staleness, evaluation and time to accuracy are computed from. With ``advance=False`` a local step is
     recorded and the version stays: it then counts averages, and staleness is the age in steps since the last one.
+    With `layer`, one layer alone has landed, before or while others do: it is recorded apart, and no version moves
+    until the whole is applied.
     """
 
     weights: Weights
     inputs: Sequence[Contribution] = ()
     advance: bool = True
+    layer: str | None = None
 
 
 OPERATIONS: tuple[type[Op[Any]], ...] = tuple(op for op in Op.__subclasses__() if globals().get(op.__name__) is op)

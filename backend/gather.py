@@ -62,6 +62,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                     trace.spans.append(value)
                 case "update":
                     trace.updates.append(value)
+                case "layer":
+                    trace.layers.append(value)
                 case "snapshot":
                     trace.snapshots.append(value)
                 case "heard":

@@ -36,6 +36,10 @@ class Keeper:
     def applied(self, op: Applied) -> int:
         """The version that the weights now have; what was applied is written down."""
         now = self.station.clock.now()
+        if op.layer is not None:
+            for one in self._ledger.land(op, op.layer, now):
+                self.station.recorder.add("layer", one)
+            return op.weights.version
         version, rows = self._ledger.enter(op, now)
         for row in rows:
             self.station.recorder.add("update", row)

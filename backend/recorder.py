@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from paceline.algorithms.ledger import Update
+from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Snapshot, Span
 
@@ -15,6 +15,7 @@ FLUSH_S = 0.5
 Kind = Literal[
     "span",
     "update",
+    "layer",
     "snapshot",
     "heard",
     "outcome",
@@ -47,7 +48,7 @@ class Recorder:
         self._entries: list[tuple[Kind, Any]] = []
         self._flushed_s = 0.0
 
-    def add(self, kind: Kind, value: Span | Update | Snapshot | Any) -> None:
+    def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
         self._entries.append((kind, value))
 
     def breathe(self, now_s: float) -> None:

@@ -11,10 +11,9 @@ from paceline.backend.launch import Launch, run_job
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
-from paceline.scenarios.extrapolate import refuse_extrapolation
-from paceline.scenarios.hardships import refuse_crashes
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
+from paceline.scenarios.real import refuse_simulated_only
 from paceline.scenarios.schema import Scenario
 
 Progress = Callable[[str, float], None]
@@ -42,13 +41,12 @@ def train(
         costs no measured time.
 
     Raises:
-        InputError: the scenario has crashes, which only a simulation has.
+        InputError: the scenario has crashes, probes or drift, which only a simulation has.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    refuse_crashes(scenario)
-    refuse_extrapolation(scenario)
+    refuse_simulated_only(scenario)
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)

@@ -164,6 +164,9 @@ class AnyOrder(Driver):
         return tuple(handle for handle, _ in made)
 
     def _apply(self, task: Task, op: Applied) -> int:
+        if op.layer is not None:
+            self.trace.layers.extend(self._ledgers[task.me.rank].land(op, op.layer, self.now_s))
+            return op.weights.version
         version, rows = self._ledgers[task.me.rank].enter(op, self.now_s)
         self.trace.updates.extend(rows)
         if task.me.rank == self.job.keeper:

@@ -37,6 +37,7 @@ from paceline.cli.options import (
     Verbose,
     output,
 )
+from paceline.cli.staleness import staleness
 from paceline.cli.sweep import sweep
 from paceline.cli.topology import topology
 
@@ -228,6 +229,7 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
+app.command()(staleness)
 app.command()(sweep)
 app.command()(topology)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load as from_safetensors
@@ -29,7 +30,7 @@ from safetensors.numpy import save as to_safetensors
 
 from paceline.algorithms.errors import InputError
 from paceline.records.run import Run
-from paceline.records.tables import SCHEMAS, Tables
+from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
 SCHEMA_VERSION = 1
 """of ``run.json`` and the tables beside it; it grows when a reader of old runs would be misled"""
@@ -53,6 +54,8 @@ def write_run(folder: Path, run: Run) -> Run:
     """
     with new_folder(folder) as building:
         for name, schema in SCHEMAS.items():
+            if name in OPTIONAL and not len(getattr(run.tables, name)):
+                continue
             table = pa.Table.from_pandas(getattr(run.tables, name), schema=schema, preserve_index=False)
             with (building / f"{name}.parquet").open("wb") as file:  # of a name, Arrow would make a URI if it could
                 pq.write_table(table.replace_schema_metadata(None), file)
@@ -72,8 +75,9 @@ def read_run(folder: Path) -> Run:
                 f"{folder}: schema_version {version} is of a later Paceline; this one reads {SCHEMA_VERSION}"
             )
         frames = {
-            name: pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()), schema=schema).to_pandas()
-            for name, schema in SCHEMAS.items()
+            name: _read_table(folder, name)
+            for name in SCHEMAS
+            if name not in OPTIONAL or (folder / f"{name}.parquet").exists()
         }
     except (OSError, KeyError, TypeError, ValueError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -93,6 +97,13 @@ def read_run(folder: Path) -> Run:
         versions=record["versions"],
         path=folder,
     )
+
+
+def _read_table(folder: Path, name: str) -> pd.DataFrame:
+    """A table; a column that runs of its time did not have is null."""
+    source = pa.BufferReader((folder / f"{name}.parquet").read_bytes())
+    made: pd.DataFrame = pq.read_table(source, schema=SCHEMAS[name]).to_pandas()
+    return made
 
 
 def describe(run: Run) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from paceline.algorithms.method import Notion
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.metrics import Histogram, finite, histogram, smoothed, time_to
+from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.trace import LostUpdates
 
@@ -50,6 +51,8 @@ class Staleness(TypedDict):
     histogram: Histogram
     by_rank: list[list[float]]
     """``[[rank, mean], …]``"""
+    notions: dict[str, NotionFigures]
+    """every notion that applies to the method, by its name, its own among them"""
 
 
 class Summary(TypedDict):
@@ -132,7 +135,7 @@ def summarise(
         step_s=step_times(starts),
         share=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
-        staleness=staleness(updates, notion),
+        staleness=staleness(tables, notion, workers),
         lost_updates=lost_updates,
         target_accuracy=target,
         smoothing=smoothing,
@@ -172,17 +175,19 @@ def count_updates(updates: pd.DataFrame, notion: Notion) -> int:
     return len(updates[columns].drop_duplicates())
 
 
-def staleness(updates: pd.DataFrame, notion: Notion) -> Staleness:
-    """Mean per update row, mean of the ranks' means, largest, and the whole distribution."""
-    column = updates["staleness"]
-    by_rank = updates.groupby("rank")["staleness"].mean()
+def staleness(tables: Tables, notion: Notion, workers: int) -> Staleness:
+    """Mean per update row, mean of the ranks' means, largest, and the whole distribution; of other notions in short."""
+    notions = {name: figures(series) for name, series in measured(tables, notion, workers).items()}
+    column, own = tables.updates["staleness"], notions[NAMES[notion]]
+    by_rank = tables.updates.groupby("rank")["staleness"].mean()
     return Staleness(
         notion=notion.value,
-        mean=finite(column.mean()),
-        mean_of_ranks=finite(by_rank.mean()),
-        max=int(column.max()) if len(column) else None,
+        mean=own["mean"],
+        mean_of_ranks=own["mean_of_ranks"],
+        max=own["max"],
         histogram=histogram(column.tolist()),
         by_rank=[[int(str(rank)), float(mean)] for rank, mean in by_rank.items()],
+        notions=notions,
     )
 
 

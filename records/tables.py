@@ -7,20 +7,27 @@ Rules of this file:
   Both are clipped to the span, so the rows of a span last exactly as long as the span.
 * `bytes` are the bytes that the rank itself put in: those of a send, or of its own value in a collective. A receive
   has none, so that a sum over all ranks counts every message once.
+* An update's `age_s` is the time from the start of its input's gradient, the first moment that any layer of it was
+  computed, to its application: null where the spans do not say when that was, 0 where what was applied did not need
+  the gradient and came before it had begun (an elastic exchange travels beside it).
+* `OPTIONAL` tables are stored where they have rows; where there is no file they are empty.
 * Rows are in order of time, ties in order of rank: the same trace gives the same tables, whatever order it was
   written in.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
+from paceline.algorithms.ledger import LayerUpdate, Update
+from paceline.algorithms.values import Rank
 from paceline.records.trace import Snapshot, Span, Trace
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -45,6 +52,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("version_applied", pa.int64()),
             ("staleness", pa.int64()),
             ("samples", pa.int64()),
+            ("age_s", pa.float64()),
         ]
     ),
     "evaluations": pa.schema(
@@ -56,8 +64,40 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("accuracy", pa.float64()),
         ]
     ),
+    "layers": pa.schema(
+        [
+            ("time_s", pa.float64()),
+            ("rank", pa.int64()),
+            ("step", pa.int64()),
+            ("layer", pa.string()),
+            ("version_read", pa.int64()),
+            ("version_applied", pa.int64()),
+            ("staleness", pa.int64()),
+            ("age_s", pa.float64()),
+        ]
+    ),
+    "drift": pa.schema(
+        [
+            ("time_s", pa.float64()),
+            ("rank", pa.int64()),
+            ("step", pa.int64()),
+            ("staleness", pa.int64()),
+            ("drift", pa.float64()),
+        ]
+    ),
+    "probes": pa.schema(
+        [
+            ("time_s", pa.float64()),
+            ("version", pa.int64()),
+            ("staleness", pa.float64()),
+            ("loss_before", pa.float64()),
+            ("loss_after", pa.float64()),
+        ]
+    ),
 }
-"""columns and types of each table; a missing accuracy is NaN"""
+"""columns and types of each table; a missing accuracy or age is NaN"""
+OPTIONAL = ("layers", "drift", "probes")
+"""tables that most runs have no rows for"""
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
 """what a second of a rank can be spent on; rows of `spans` can also be of `FAULTS`"""
@@ -68,12 +108,16 @@ FAULTS: tuple[str, ...] = ("redo", "checkpoint", "crash", "recovery")
 class Tables:
     """The tables of a run, with the columns of `SCHEMAS`.
 
-    `updates` has one row per input of an update; `rank` and `step` are those of who computed the input.
+    `updates` has one row per input of an update, `layers` one per input of a layer that was applied by itself; `rank`
+    and `step` are those of who computed the input. `drift` and `probes` have rows where a simulation was asked for.
     """
 
     spans: pd.DataFrame
     updates: pd.DataFrame
     evaluations: pd.DataFrame
+    layers: pd.DataFrame = field(default_factory=lambda: frame("layers", ()))
+    drift: pd.DataFrame = field(default_factory=lambda: frame("drift", ()))
+    probes: pd.DataFrame = field(default_factory=lambda: frame("probes", ()))
 
 
 Row = tuple[Any, ...]
@@ -87,23 +131,50 @@ def assemble(trace: Trace, *, population: int) -> Tables:
         trace: what an interpreter wrote down.
         population: samples in one epoch.
     """
-    updates = [tuple(getattr(update, name) for name in SCHEMAS["updates"].names) for update in trace.updates]
+    begun_s = _beginnings(trace.spans)
+    updates = _aged("updates", trace.updates, begun_s)
+    layers = sorted(_aged("layers", trace.layers, begun_s), key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]))
     return Tables(
         spans=frame("spans", sorted(split(trace.spans), key=lambda row: (row[START], row[RANK], row[LANE], row[END]))),
         updates=frame("updates", sorted(updates, key=lambda row: (row[TIME], row[VERSION], row[BY]))),
         evaluations=frame("evaluations", list(_evaluations(trace.snapshots, population))),
+        layers=frame("layers", layers),
+        drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
+        probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
     )
 
 
 RANK, LANE, START, END = map(SCHEMAS["spans"].names.index, ("rank", "lane", "start_s", "end_s"))
 TIME, BY, VERSION = map(SCHEMAS["updates"].names.index, ("time_s", "rank", "version_applied"))
+STEP, NAME = map(SCHEMAS["layers"].names.index, ("step", "layer"))
+
+
+def _beginnings(spans: Iterable[Span]) -> dict[tuple[Rank, int], float]:
+    """When each gradient was begun, by the rank and step that computed it."""
+    begun_s: dict[tuple[Rank, int], float] = {}
+    for span in spans:
+        if span.activity in ("compute", "redo"):
+            who = span.rank, span.step
+            begun_s[who] = min(span.start_s, begun_s.get(who, span.start_s))
+    return begun_s
+
+
+def _aged(table: str, entries: Iterable[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
+    """The rows of what the ledger wrote, each with its gradient's age at the end."""
+    *names, _ = SCHEMAS[table].names
+    rows = []
+    for entry in entries:
+        start_s = begun_s.get((entry.rank, entry.step))
+        age_s = None if start_s is None else max(0.0, entry.time_s - start_s)
+        rows.append((*(getattr(entry, name) for name in names), age_s))
+    return rows
 
 
 def frame(table: str, rows: Sequence[Row]) -> pd.DataFrame:
     """A table of `SCHEMAS` from its rows; empty ones have their columns too."""
     schema = SCHEMAS[table]
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema.names)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, type=kind.type) for column, kind in zip(columns, schema, strict=True)]
     made: pd.DataFrame = pa.Table.from_arrays(arrays, schema=schema).to_pandas()
     return made
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from paceline.algorithms.job import Score
-from paceline.algorithms.ledger import Update
+from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
 
 Activity = Literal[
@@ -57,6 +57,32 @@ class Snapshot:
     score: Score | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far one worker's weights were from the mean of all workers' after the same step, ‖x_i − mean x‖."""
+
+    time_s: float
+    """when this worker had made the step"""
+    rank: Rank
+    step: int
+    staleness: int
+    """of the step, in the method's own notion: the local steps since the last average that came before it"""
+    drift: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one update did to the loss on data held out."""
+
+    time_s: float
+    version: int
+    """of the weights that it replaced"""
+    staleness: float
+    """mean over its inputs"""
+    loss_before: float
+    loss_after: float
+
+
 class LostUpdates(TypedDict):
     """What came of the additions to shared cells."""
 
@@ -72,6 +98,10 @@ class Trace:
 
     spans: list[Span] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
+    layers: list[LayerUpdate] = field(default_factory=list)
+    """of the layers, in methods that apply them one by one"""
+    drifts: list[Drift] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""
@@ -109,6 +139,9 @@ Unit = Literal["updates", "samples", "seconds"]
 class Schedule:
     """When the weights being learned are evaluated: every so many updates, samples or seconds, and at start and end.
 
+    A simulation may be asked for more: `probes`, the loss just before and after every so many updates, and `drift`, how
+    far workers are from each other after every so many of their steps.
+
     >>> plan = Schedule(every=100, unit="samples")
     >>> [plan.due(updates=n, samples=32 * n, time_s=0.0) for n in range(1, 8)]
     [False, False, False, True, False, False, True]
@@ -116,6 +149,8 @@ class Schedule:
 
     every: float
     unit: Unit = "updates"
+    probes: int | None = None
+    drift: int | None = None
     _next: float | None = None
 
     def due(self, *, updates: int, samples: int, time_s: float) -> bool:

@@ -21,8 +21,7 @@ from paceline.records.machine import OtherLoad
 from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.extrapolate import refuse_extrapolation
-from paceline.scenarios.hardships import refuse_crashes
+from paceline.scenarios.real import refuse_simulated_only
 
 WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
 """predictions that leave something out, to show what it is worth"""
@@ -134,7 +133,8 @@ def compare(
         keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
 
     Raises:
-        InputError: with every mistake of the scenario, that its runs are not paced, or that it has crashes.
+        InputError: with every mistake of the scenario, that its runs are not paced, or that it has what only a
+            simulation has.
         RunsFailed: a measured run failed.
     """
     from paceline.backend.calibrate import probe
@@ -148,8 +148,7 @@ def compare(
             f"{scenario.name}: train.pace: found '{scenario.train.pace}', expected device: how long this machine's own "
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
-    refuse_crashes(scenario)
-    refuse_extrapolation(scenario)
+    refuse_simulated_only(scenario)
     network = probe(scenario, rehearse(scenario.plans(paced=True)), progress=stage("probing this machine"))
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from paceline.algorithms.errors import InputError
 from paceline.algorithms.method import Method, Notion
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
 
 if TYPE_CHECKING:
-    from paceline.scenarios.schema import ExtrapolatePart, Scenario, StandInPart, WorkloadPart
+    from paceline.scenarios.schema import ExtrapolatePart, StandInPart, WorkloadPart
 
 Sentence = Annotated[str, Field(min_length=1)]
 Slowdown = Literal["none", "stability-limit", "implicit-momentum"]
@@ -115,12 +114,3 @@ def _uncovered(method: Method) -> Iterator[str]:
     if method.notion not in COVERED:
         words = "says nothing of {}, whose staleness is {}; expected a stand_in, or methods with {}"
         yield words.format(method.name, method.notion.value, one_of([notion.value for notion in COVERED]))
-
-
-def refuse_extrapolation(scenario: Scenario) -> None:
-    """Raises `InputError` where a scenario that is to be run for real is to be extrapolated."""
-    if scenario.extrapolate is not None:
-        raise InputError(
-            f"{scenario.name}: extrapolate: found a section that only a simulation has; for a real run expected none "
-            "(`--set extrapolate=null`)"
-        )

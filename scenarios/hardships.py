@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
@@ -18,7 +17,6 @@ from paceline.topologies.spread import NO_SPREAD
 
 if TYPE_CHECKING:
     from paceline.scenarios.clusters import ClusterPart
-    from paceline.scenarios.schema import Scenario
 
 NOWHERE = "node, worker or share: at most one of them; none means everybody"
 
@@ -221,12 +219,3 @@ def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
                 words = f"a share that is a node at least: {0.5 / nodes:.2g} or more of {nodes} nodes"
                 faults.append(((*place, "share"), expected(words), part.share))
     return faults
-
-
-def refuse_crashes(scenario: Scenario) -> None:
-    """Raises `InputError` where a scenario that is to be run for real has crashes."""
-    if scenario.cluster.crashes is not None:
-        raise InputError(
-            f"{scenario.name}: cluster.crashes: found crashes, which only a simulation has; for a real run expected "
-            "none (`--set cluster.crashes=null`; slow, slowdowns and spread are kept)"
-        )

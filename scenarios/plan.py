@@ -50,8 +50,10 @@ class Plan:
         return self.scenario.target_accuracy
 
     def schedule(self) -> Schedule:
-        """When the weights are evaluated; a new schedule each time, since it counts along."""
-        return self.scenario.evaluate.every.schedule(self.job.learner.population)
+        """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""
+        record = self.scenario.record
+        evaluations = self.scenario.evaluate.every.schedule(self.job.learner.population)
+        return replace(evaluations, probes=record.loss_change, drift=record.drift)
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         """Seconds of one gradient while nothing slows it down for a while.

@@ -79,6 +79,20 @@ class EvaluatePart(Part):
     every: fields.Interval = Field(default=fields.Every(1.0, "epochs"), description="how often: '1 epoch', '2 s'")
 
 
+class RecordPart(Part):
+    loss_change: fields.Count | None = Field(
+        default=None, description="the loss before and after every so many updates; simulated runs only"
+    )
+    drift: fields.Count | None = Field(
+        default=None, description="how far workers are apart after every so many steps; simulated runs only"
+    )
+
+    @property
+    def asked(self) -> list[str]:
+        """The keys that are asked for."""
+        return [name for name, every in self if every is not None]
+
+
 class StopPart(Part):
     accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
     epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
@@ -136,6 +150,9 @@ class Scenario(Part):
     )
     train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
     evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
+    record: RecordPart = Field(
+        default=RecordPart(), description="what else a simulation measures; costs no virtual time"
+    )
     stop: StopPart = Field(
         description="a mapping with epochs, updates, samples or seconds, and accuracy: when a run ends"
     )
@@ -180,6 +197,14 @@ class Scenario(Part):
             ]
         )
         return algorithms
+
+    @field_validator("record")
+    @classmethod
+    def _has_numbers(cls, record: RecordPart, info: ValidationInfo) -> RecordPart:
+        if "workload" in info.data and info.data["workload"].learning == "none":
+            words = "null where workload.learning is none: there is nothing to measure"
+            complain([((name,), expected(words), getattr(record, name)) for name in record.asked])
+        return record
 
     @field_validator("stop")
     @classmethod

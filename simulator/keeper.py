@@ -20,6 +20,7 @@ from paceline.algorithms.values import Step
 from paceline.records.learned import Goal, Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.strands import Station, Strand
+from paceline.simulator.watch import Watch
 
 Progress = Callable[[int, float], None]
 """told the samples so far and the virtual time, in seconds"""
@@ -31,6 +32,7 @@ class Keeper:
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
         self.job, self.trace, self.progress = job, trace, progress
         self.learned = Learned(job, schedule)
+        self._watch = Watch(job, schedule, trace)
         self.goal = Goal(job.budget.accuracy)
         self.role, self.rank = job.method.keeper, job.keeper
         self._stop_at: float = math.inf if job.limit is None else job.limit
@@ -58,10 +60,15 @@ class Keeper:
         self._stop_at = min(self._stop_at, self._granted)
 
     def applied(self, station: Station, op: Applied, now_s: float) -> int:
-        """Books an update; answers the version that the weights now have."""
+        """Books an update, or a layer's part of one; answers the version that the weights now have."""
+        if op.layer is not None:
+            self.trace.layers.extend(station.ledger.land(op, op.layer, now_s))
+            return op.weights.version
         version, rows = station.ledger.enter(op, now_s)
         self.trace.updates.extend(rows)
+        self._watch.stepped(station.me.rank, op, rows)
         if station.me.rank == self.rank:
+            self._watch.updated(self.learned.latest.vector, op, rows)
             self._keep(self.learned.applied(op, version, rows, now_s))
         return version
 

@@ -68,8 +68,9 @@ class UnlikeBowl(ExactBowl):
 
 
 def applied(run: AnyOrder, rank: Rank) -> list[Applied]:
-    """What a rank applied, in order."""
-    return [entry.op for entry in run.log if isinstance(entry.op, Applied) and entry.move.rank == rank]
+    """What a rank applied as a whole, in order: not the layers by themselves."""
+    ops = [entry.op for entry in run.log if isinstance(entry.op, Applied) and entry.move.rank == rank]
+    return [op for op in ops if op.layer is None]
 
 
 def ends(run: AnyOrder) -> Any:

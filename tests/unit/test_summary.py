@@ -110,6 +110,7 @@ def test_staleness_per_update_and_per_rank() -> None:
         "max": 6,
         "histogram": [[0, 1], [1, 2], [6, 1]],
         "by_rank": [[0, pytest.approx(2 / 3)], [1, 6.0]],
+        "notions": {"version lag": {"mean": 2.0, "max": 6, "mean_of_ranks": pytest.approx(10 / 3)}},
     }
 
 

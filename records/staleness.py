@@ -1,0 +1,243 @@
+"""Staleness in full, from a run's tables alone: each notion by itself, per rank, per layer and over time.
+
+Rules of this file:
+
+* Papers call six things staleness. A method's `staleness` column is one of five; the sixth, the clock gap, is read off
+  the spans of every run with several workers. `measured` says which of them a run has.
+* What is measured is a `Series`: one row per update's input, or per finished step, whatever the notion counts there.
+  Every figure is a function of a series, so that all notions are shown alike.
+* What cannot be said is None: an empty window has a count of 0 and no mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from paceline.algorithms.method import Notion
+from paceline.records.metrics import Histogram, finite, histogram
+from paceline.records.tables import Tables
+
+CLOCK_GAP = "clock gap"
+NAMES: Mapping[Notion, str] = {
+    Notion.STEPS: "iteration delay",
+    Notion.VERSION_LAG: "version lag",
+    Notion.EXCHANGE_LAG: "exchange lag",
+    Notion.LOCAL_AGE: "local-step age",
+    Notion.PEER_AGE: "peer age",
+}
+"""what a method's own notion is called beside the others"""
+COUNTS: Mapping[str, str] = {
+    **{name: notion.value for notion, name in NAMES.items()},
+    CLOCK_GAP: "steps that a worker has finished more than the slowest, when it finishes one",
+}
+"""what each notion counts, by its name"""
+WINDOWS = 20
+"""into which a run is cut; provenance: ours"""
+
+Series = pd.DataFrame
+"""columns `time_s`, `rank`, `value`"""
+
+
+class NotionFigures(TypedDict):
+    """One notion in a summary."""
+
+    mean: float | None
+    max: int | None
+    mean_of_ranks: float | None
+
+
+class RankFigures(TypedDict):
+    """One notion, and the age of gradients in seconds, at one rank."""
+
+    rank: int
+    count: int
+    mean: float
+    max: int
+
+
+class WindowFigures(TypedDict):
+    """One notion in one stretch of a run, from after `from_s` up to and with `to_s`."""
+
+    from_s: float
+    to_s: float
+    count: int
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    max: int | None
+    histogram: Histogram
+
+
+def measured(tables: Tables, notion: Notion, workers: int | None = None) -> dict[str, Series]:
+    """What a run says about each notion that applies to its method, the method's own first.
+
+    Args:
+        tables: of the run.
+        notion: what the staleness column counts.
+        workers: ranks 0 … workers − 1 are workers; None: up to the last one that computed anything.
+    """
+    own = tables.updates[["time_s", "rank", "staleness"]].set_axis(["time_s", "rank", "value"], axis="columns")
+    gaps = clock_gaps(tables.spans, workers_of(tables.spans) if workers is None else workers)
+    return {NAMES[notion]: own} | ({CLOCK_GAP: gaps} if len(gaps) else {})
+
+
+def workers_of(spans: pd.DataFrame) -> int:
+    """How many workers there are: workers alone compute gradients, and come before all others."""
+    ranks = spans.loc[spans["activity"] == "compute", "rank"]
+    return int(ranks.max()) + 1 if len(ranks) else 0
+
+
+def clock_gaps(spans: pd.DataFrame, workers: int) -> Series:
+    """How far ahead of the slowest each worker is as it finishes a step, or gives it up; nothing for one worker alone.
+
+    gap = own finished steps − min_j finished steps of j
+
+    Steps that are finished at the same moment count together, so workers in step have no gap. The slowest has finished
+    k steps once everybody's k-th has ended: this is how the minimum is found, without asking every worker every time.
+
+    Args:
+        spans: the table.
+        workers: ranks 0 … workers − 1 are workers.
+    """
+    gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
+    ends = (
+        gradients.groupby(["rank", "step"])["end_s"].max().reset_index().sort_values(["end_s", "rank"], kind="stable")
+    )
+    if workers < 2 or not len(ends):
+        return pd.DataFrame({"time_s": [], "rank": [], "value": []})
+    own = ends.groupby("rank").cumcount() + 1
+    everybody = ends["end_s"].groupby(own).agg(["max", "count"])
+    slowest_s = everybody.loc[everybody["count"] == workers, "max"].to_numpy()
+    slowest = np.searchsorted(slowest_s, ends["end_s"].to_numpy(), side="right")
+    gaps = {"time_s": ends["end_s"], "rank": ends["rank"], "value": own - slowest}
+    return pd.DataFrame(gaps).reset_index(drop=True)
+
+
+def figures(series: Series) -> NotionFigures:
+    """Mean of all, largest, and mean of the ranks' means.
+
+    >>> figures(pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "rank": [0, 0, 1], "value": [0, 2, 4]}))
+    {'mean': 2.0, 'max': 4, 'mean_of_ranks': 2.5}
+    """
+    values = series["value"]
+    return NotionFigures(
+        mean=finite(values.mean()),
+        max=int(values.max()) if len(values) else None,
+        mean_of_ranks=finite(values.groupby(series["rank"]).mean().mean()),
+    )
+
+
+def by_rank(series: Series) -> list[RankFigures]:
+    """Each rank's own count, mean and largest."""
+    found = series.groupby("rank")["value"].agg(["count", "mean", "max"])
+    return [
+        RankFigures(rank=int(str(rank)), count=int(row["count"]), mean=float(row["mean"]), max=int(row["max"]))
+        for rank, row in found.iterrows()
+    ]
+
+
+def over_time(series: Series, wall_s: float, windows: int = WINDOWS) -> list[WindowFigures]:
+    """The run in stretches of equal length, each with the distribution of what fell into it.
+
+    A moment on a border belongs to the stretch that it ends; what is later than `wall_s` belongs to the last.
+
+    >>> series = pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "rank": [0, 0, 1], "value": [0, 2, 4]})
+    >>> [(one["count"], one["mean"]) for one in over_time(series, wall_s=4.0, windows=2)]
+    [(2, 1.0), (1, 4.0)]
+    """
+    edges = np.linspace(0.0, wall_s, windows + 1)
+    place = np.searchsorted(edges, series["time_s"].to_numpy(), side="left").clip(1, windows) - 1
+    return [
+        _window(float(edges[number]), float(edges[number + 1]), series.loc[place == number, "value"])
+        for number in range(windows)
+    ]
+
+
+def _window(from_s: float, to_s: float, values: pd.Series[Any]) -> WindowFigures:
+    p50, p95 = np.percentile(values, [50, 95]) if len(values) else (None, None)
+    return WindowFigures(
+        from_s=from_s,
+        to_s=to_s,
+        count=len(values),
+        mean=finite(values.mean()),
+        p50=finite(p50),
+        p95=finite(p95),
+        max=int(values.max()) if len(values) else None,
+        histogram=histogram(values.tolist()),
+    )
+
+
+class LayerFigures(TypedDict):
+    """How stale one layer's own steps were, and how old in seconds the gradients that it took in."""
+
+    layer: str
+    count: int
+    mean: float
+    max: int
+    age_s: float | None
+
+
+def by_layer(layers: pd.DataFrame) -> list[LayerFigures]:
+    """Each layer's figures, in the order in which layers first landed; empty where whole gradients are applied."""
+    found = layers.groupby("layer", sort=False).agg(
+        count=("staleness", "count"), mean=("staleness", "mean"), most=("staleness", "max"), age_s=("age_s", "mean")
+    )
+    return [
+        LayerFigures(
+            layer=str(layer),
+            count=int(row["count"]),
+            mean=float(row["mean"]),
+            max=int(row["most"]),
+            age_s=finite(row["age_s"]),
+        )
+        for layer, row in found.iterrows()
+    ]
+
+
+class AgeFigures(TypedDict):
+    """Seconds between the start of a gradient and its application."""
+
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    max_s: float | None
+    by_rank: list[list[float]]
+    """``[[rank, mean in seconds], …]``"""
+
+
+def ages(updates: pd.DataFrame) -> AgeFigures:
+    """How old gradients were in seconds; all None for runs that did not say when gradients began."""
+    known = updates.dropna(subset="age_s")
+    column = known["age_s"]
+    p50, p95 = np.percentile(column, [50, 95]) if len(column) else (None, None)
+    means = column.groupby(known["rank"]).mean()
+    return AgeFigures(
+        mean_s=finite(column.mean()),
+        p50_s=finite(p50),
+        p95_s=finite(p95),
+        max_s=finite(column.max()),
+        by_rank=[[int(str(rank)), float(mean)] for rank, mean in means.items()],
+    )
+
+
+class DriftFigures(TypedDict):
+    """‖x_i − mean x‖ after steps of the same staleness, over workers and rounds."""
+
+    staleness: int
+    count: int
+    mean: float | None
+    max: float | None
+
+
+def by_age(drift: pd.DataFrame) -> list[DriftFigures]:
+    """How far workers were from each other, by the staleness of the step that brought them there."""
+    return [
+        DriftFigures(
+            staleness=int(str(age)), count=len(part), mean=finite(part["drift"].mean()), max=finite(part["drift"].max())
+        )
+        for age, part in drift.groupby("staleness")
+    ]
