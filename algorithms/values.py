@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
@@ -28,8 +29,22 @@ class Vector(Protocol):
     def __getitem__(self, part: slice, /) -> Self: ...
 
 
+class Special(ABC):
+    """A vector that is neither an array nor a tensor, and so joins and measures itself."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joined(self, parts: Sequence[Self]) -> Self:
+        """Parts of one vector end to end, the first of which is this one."""
+
+    @abstractmethod
+    def norm(self) -> float:
+        """The Euclidean length."""
+
+
 @dataclass(frozen=True, slots=True)
-class Null:
+class Null(Special):
     """A vector that has a size and no numbers, for runs that only ask how long things take.
 
     >>> weights = Null(count=1000)
@@ -54,6 +69,14 @@ class Null:
     def __getitem__(self, part: slice) -> Self:
         return dataclasses.replace(self, count=len(range(*part.indices(self.count))))
 
+    def joined(self, parts: Sequence[Self]) -> Self:
+        """As large as all of them."""
+        return dataclasses.replace(self, count=sum(part.count for part in parts))
+
+    def norm(self) -> float:
+        """0, as there are no numbers."""
+        return 0.0
+
 
 V = TypeVar("V", bound=Vector)
 
@@ -65,8 +88,8 @@ def join(parts: Sequence[V]) -> V:
     array([0., 0., 1.])
     """
     first: Any = parts[0]
-    if isinstance(first, Null):
-        return dataclasses.replace(first, count=sum(p.count for p in parts))  # type: ignore[attr-defined, return-value]
+    if isinstance(first, Special):
+        return first.joined(parts)  # type: ignore[return-value, arg-type]
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)  # type: ignore[return-value, arg-type]
     import torch  # only a vector that is a tensor gets here, so torch is there already
@@ -98,8 +121,8 @@ def norm(vector: Any) -> float:
     >>> norm(np.array([3.0, 4.0], dtype=np.float32)), norm(Null(count=5))
     (5.0, 0.0)
     """
-    if isinstance(vector, Null):
-        return 0.0
+    if isinstance(vector, Special):
+        return vector.norm()
     if isinstance(vector, np.ndarray):
         return float(np.linalg.norm(vector.astype(np.float64)))
     import torch

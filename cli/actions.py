@@ -14,6 +14,7 @@ from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
 from paceline.reports.conclusion import conclusion, say_load
+from paceline.reports.extrapolation import extrapolation_table, lines_of, words
 from paceline.reports.seeds import by_algorithm, figures, soonest
 from paceline.reports.table import comparison_tables, runs_table, seeds_table
 
@@ -105,7 +106,7 @@ def _say_kept(failure: RunsFailed, output: Output) -> None:
 
 def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
     seeds = by_algorithm(runs)
-    answer = {
+    answer: dict[str, Any] = {
         "scenario": name,
         "runs": [describe(run) for run in runs],
         "figures": [
@@ -113,9 +114,12 @@ def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> No
         ],
     }
     one_each = len(seeds) == len(runs)
-    tables = [runs_table(runs)] if one_each or output.verbose else []
-    tables += [] if one_each else [seeds_table(runs)]
-    output.answer(answer, [*tables, *filter(None, [soonest(runs)])])
+    shown: list[Any] = [runs_table(runs)] if one_each or output.verbose else []
+    shown += [*([] if one_each else [seeds_table(runs)]), *filter(None, [soonest(runs)])]
+    if lines := lines_of(runs):
+        answer["extrapolated"] = lines
+        shown += [extrapolation_table(lines), words(lines)]
+    output.answer(answer, shown)
     say_warnings(chain.from_iterable(map(_warnings, runs)), output)
     if not output.as_json:
         _say_where(runs, ask, output)

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.algorithms.method import Notion
+from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
@@ -82,6 +83,8 @@ class Summary(RunFigures, TargetFigures):
     """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
+    extrapolated: NotRequired[Extrapolated]
+    """only where the scenario asks for it; never a figure of this run alone"""
 
 
 def summarise(

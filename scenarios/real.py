@@ -7,7 +7,7 @@ from paceline.scenarios.schema import Scenario
 
 
 def refuse_simulated_only(scenario: Scenario) -> None:
-    """Raises `InputError` where a scenario that is to be run for real has crashes or asks for probes or drift."""
+    """Raises `InputError` where a scenario that is to be run for real has crashes, probes, drift or extrapolation."""
     found = []
     if scenario.cluster.crashes is not None:
         found.append(
@@ -18,6 +18,11 @@ def refuse_simulated_only(scenario: Scenario) -> None:
         found.append(
             f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, whose time stands "
             f"still meanwhile; for a real run expected none (`--set record.{key}=null`)"
+        )
+    if scenario.extrapolate is not None:
+        found.append(
+            "extrapolate: found a section that only a simulation has; for a real run expected none "
+            "(`--set extrapolate=null`)"
         )
     if found:
         raise InputError("\n".join(f"{scenario.name}: {one}" for one in found))

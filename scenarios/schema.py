@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from paceline.algorithms import reference
+from paceline.algorithms.baseline import SequentialSgd
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
+from paceline.scenarios.extrapolate import ReferencePart, RelationPart, faults_of
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
@@ -66,6 +68,16 @@ class WorkloadPart(Part):
         return population(self.model, data=self.data, directory=self.directory, learning=self.learning)
 
 
+def _unbuildable(workload: WorkloadPart) -> list[Fault]:
+    """What is wrong with the names of a workload and with its options."""
+    faults: list[Fault] = []
+    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic"}
+    for text in problems(**workload.model_dump(include=keys)):
+        key, _, rest = text.partition(": ")
+        faults.append((tuple(key.split(".")), wrong(rest), workload))
+    return faults
+
+
 class TrainPart(Part):
     pace: fields.Pace = Field(default="device", description="device: hold steps to device times; none: run freely")
     network: fields.RealNetwork = Field(default="local", description="local: messages cross this machine only")
@@ -110,6 +122,33 @@ class TargetPart(Part):
     loss: fields.Positive | None = Field(default=None, description="what the time to a loss is measured to")
 
 
+class StandInPart(WorkloadPart):
+    accuracy: fields.Accuracy = Field(description="what the stand-in is trained to; it stands for the target")
+    epochs: fields.Positive = Field(
+        default=40.0, description="of the stand-in's data, after which it has not got there"
+    )
+    evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
+    rates: tuple[fields.Positive, ...] = Field(
+        default=(), description="tried with every method and the reference; the best of each counts. Without: their own"
+    )
+    alone: Algorithm = Field(
+        default=SequentialSgd(), description="how one worker trains the stand-in's reference, as an algorithm"
+    )
+
+    @field_validator("alone")
+    @classmethod
+    def _one_worker(cls, alone: Algorithm) -> Algorithm:
+        if not alone.alone:
+            complain([(("name",), expected("a method of one worker, such as sequential-sgd"), alone.name)])
+        return alone
+
+
+class ExtrapolatePart(Part):
+    reference: ReferencePart = Field(description="a training of the model whose outcome is known")
+    stand_in: StandInPart | None = Field(default=None, description="a small problem, trained with the model's timing")
+    relation: RelationPart | None = Field(default=None, description="what is published of batch size and staleness")
+
+
 class Scenario(Part):
     """Methods, a cluster, work and an end: everything that a run needs, whoever runs it."""
 
@@ -135,18 +174,16 @@ class Scenario(Part):
     target: TargetPart = Field(
         default=TargetPart(), description="an accuracy or a loss that the time is measured to; else that of stop"
     )
+    extrapolate: ExtrapolatePart | None = Field(
+        default=None, description="how long a model takes to a target that cannot be trained here; simulate only"
+    )
     seed: fields.Index = Field(default=1, description="of initial weights, samples and spread")
     seeds: fields.Count = Field(default=1, description="how many runs of each algorithm: with seed, seed + 1, …")
 
     @field_validator("workload")
     @classmethod
     def _trainable(cls, workload: WorkloadPart, info: ValidationInfo) -> WorkloadPart:
-        given = workload.model_dump(exclude={"batch_per_worker", "arithmetic"})
-        faults: list[Fault] = []
-        for text in problems(**given):
-            key, _, rest = text.partition(": ")
-            faults.append((tuple(key.split(".")), wrong(rest), workload))
-        complain(faults)
+        complain(_unbuildable(workload))
         if "cluster" in info.data:
             workers, batch = info.data["cluster"].workers, workload.batch_per_worker
             if workers * batch > workload.population:
@@ -192,6 +229,17 @@ class Scenario(Part):
             found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
             complain([((), wrong(f"found {found}; expected one of epochs, updates, samples or seconds too"), None)])
         return stop
+
+    @field_validator("extrapolate")
+    @classmethod
+    def _fits(cls, part: ExtrapolatePart | None, info: ValidationInfo) -> ExtrapolatePart | None:
+        if part is not None:
+            if part.stand_in is not None:
+                complain([(("stand_in", *place), error, value) for place, error, value in _unbuildable(part.stand_in)])
+            cluster = info.data.get("cluster")
+            workers = None if cluster is None else cluster.workers
+            complain(faults_of(part, info.data.get("workload"), workers, info.data.get("algorithms", ())))
+        return part
 
     @property
     def target_accuracy(self) -> float | None:

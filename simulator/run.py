@@ -9,22 +9,24 @@ Rules of this file:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.operations import Work
 from paceline.algorithms.values import Rank
 from paceline.records import Run
+from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.scenarios.ranges import outside
 from paceline.simulator.cells import PASSES
+from paceline.simulator.extrapolation import Extrapolation
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.keeper import Progress as Telling
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
@@ -102,23 +104,29 @@ def simulate(
     ('simulated', 0.04)
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    measured = isinstance(network, Profile)
-    plans = scenario.plans(paced=measured and scenario.train.pace == "device")
+    machine = network if isinstance(network, Profile) else None
+    plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
+    plans = plans if spread else [replace(plan, cluster=plan.cluster.without_spread()) for plan in plans]
+
+    def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
+        asked = None if machine is None else Consulted(machine)
+        wires = _network(plan, asked or network) if message_cost else NoCost()
+        job = plan.job if machine is None else plan.measured_job
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told)
+        if isinstance(wires, ClusterNetwork):
+            trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+        trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
+        return trace
+
+    further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
     runs = []
     for index, plan in enumerate(plans):
-        plan = plan if spread else dataclasses.replace(plan, cluster=plan.cluster.without_spread())
-        machine = Consulted(network) if isinstance(network, Profile) else None
-        timing = PlanTiming(plan, network if isinstance(network, Profile) else NOTHING)
         told = None if progress is None else _telling(plan, progress, index, len(plans))
-        wires = _network(plan, machine or network) if message_cost else NoCost()
         with (
             collected_seldom(),
             torch_threads(scenario.train.threads),
         ):  # as in the real run, whose bits are to be the same
-            trace = simulate_job(plan.measured_job if measured else plan.job, timing, wires, plan.schedule(), told)
-            if isinstance(wires, ClusterNetwork):
-                trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
-            trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, machine)]
+            trace = perform(plan, plan.schedule(), told)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -130,6 +138,7 @@ def simulate(
                 target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
+            run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
 

@@ -14,6 +14,15 @@ SHORT = {
     "fat-tree-1024": ["stop.samples=2048", "cluster.nodes[0].count=4"],
 }
 """a few gradients of each worker; fewer machines where there are very many"""
+EXTRAPOLATED = [
+    "seeds=1",
+    "stop.samples=2560",
+    "cluster.nodes=2",
+    "extrapolate.stand_in.batch_per_worker=2",
+    "extrapolate.stand_in.epochs=1",
+    "extrapolate.stand_in.rates=[0.1]",
+]
+"""one that nothing reaches its target in"""
 
 
 def summaries(name: str) -> dict[str, dict[str, Any]]:
@@ -21,7 +30,7 @@ def summaries(name: str) -> dict[str, dict[str, Any]]:
 
 
 def test_all_but_the_first_scenario_are_run_here() -> None:
-    assert set(SHIPPED) == {"quickstart", *SHORT}
+    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", *SHORT}
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -36,6 +45,16 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
     assert rate["layerwise-sgd"] >= rate["sync-sgd"]
     assert min(rate, key=rate.__getitem__) == "easgd"
+
+
+def test_what_a_shipped_scenario_extrapolates_is_labelled() -> None:
+    runs = paceline.simulate(paceline.load("resnet50-extrapolated", EXTRAPOLATED))
+    assert [run.algorithm for run in runs] == ["sequential-sgd", "sync-sgd", "async-sgd", "hbs-sgd"]
+    for run in runs:
+        block = run.summary.get("extrapolated")
+        assert block is not None and block["label"] == "extrapolated"
+        assert block["evidence"]["reference_batch"] == 16
+        assert run.summary["final_accuracy"] is run.summary["time_to_accuracy_s"] is None
 
 
 def test_a_parameter_server_makes_gradients_as_stale_as_there_are_other_workers() -> None:
