@@ -22,7 +22,10 @@ class Score:
 
 
 class Learner(Protocol):
-    """What is being learned. The same seed gives the same numbers in every process and interpreter."""
+    """What is being learned. The same seed gives the same numbers in every process and interpreter.
+
+    A learner that computes each gradient by itself takes its `gradients` from `OneByOne`.
+    """
 
     @property
     def layout(self) -> Layout:
@@ -46,6 +49,10 @@ class Learner(Protocol):
         """Mean gradient and mean loss over a batch, at `vector`."""
         ...
 
+    def gradients(self, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
+        """As `gradient` at each of the vectors, on the data of its samples: together where the learner can."""
+        ...
+
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         """As `gradient`, handing each layer's part to `ready` with its name as it is complete, last layer first."""
         ...
@@ -53,6 +60,14 @@ class Learner(Protocol):
     def evaluate(self, vector: Any) -> Score:
         """Loss and accuracy on data held out."""
         ...
+
+
+class OneByOne:
+    """Gives a learner `gradients` that are computed one by one."""
+
+    def gradients(self: Learner, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
+        """As `gradient` at each of the vectors, on the data of its samples."""
+        return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

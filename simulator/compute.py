@@ -13,6 +13,7 @@ from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
 from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Weights, join
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.faults import State, Stretch, Timeline
+from paceline.simulator.flight import Flight, Pending
 from paceline.simulator.strands import Steps, Strand, Task
 from paceline.simulator.timing import Timing
 
@@ -25,6 +26,7 @@ class Compute:
     job: Job
     timing: Timing
     trace: Trace
+    _flight: Flight
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
     """where devices stand that have a timeline"""
@@ -33,7 +35,7 @@ class Compute:
         """The batch, after its loading time."""
         samples = op.samples
         yield from self._spend(strand, "load", self.timing.load_s(strand.me.rank, samples.count), step=samples.index)
-        return Batch(samples, self.job.learner.load(samples))
+        return Batch(samples, None)  # its gradient loads the data, which depend on nothing but the samples' names
 
     def work(self, strand: Strand, op: Work) -> Steps:
         """Charges the program's own arithmetic."""
@@ -43,12 +45,14 @@ class Compute:
         """The gradient at exactly the weights given, once the device has had its time for it."""
         rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
         yield from device.acquire(strand, "its device")
+        pending = self._flight.begin(op.weights.vector, samples)
         try:
             work_s = self.timing.compute_s(rank, samples.index, samples.count)
             stretches, seconds = yield from self._lives(strand, work_s, samples.index)
             self._note_life(strand, stretches, step=samples.index)
-            vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
+            vector, loss = self._flight.end(pending)
         finally:
+            self._flight.give_up(pending)
             device.release()
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
@@ -62,6 +66,7 @@ class Compute:
         """
         rank, samples, layers = strand.me.rank, op.batch.samples, strand.me.layout.layers
         yield from strand.station.device.acquire(strand, "its device")
+        pending: Pending | None = None
         try:
             total = self.timing.compute_s(rank, samples.index, samples.count)
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
@@ -70,15 +75,17 @@ class Compute:
                 before, busy = yield from self._lives(strand, sum(forward), samples.index)
             else:
                 given, busy = yield from self._forward(strand, weights, forward, samples.index)
-            vector, loss = self.job.learner.gradient(given.vector, op.batch.data)
+            pending = self._flight.begin(given.vector, samples)
             for layer, seconds, part in zip(reversed(layers), reversed(backward), parts, strict=True):
                 stretches, spent = yield from self._lives(strand, seconds, samples.index)
+                vector, loss = self._flight.end(pending)
                 busy += spent
                 self._note_life(strand, [*before, *stretches], step=samples.index, layer=layer.name)
                 before = []
                 piece, version = vector[layer.part], given.version
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
+            self._flight.give_up(pending)
             strand.station.device.release()
 
     def _forward(self, strand: Strand, tasks: Sequence[Task], shares: Sequence[float], step: int) -> Steps:

@@ -31,6 +31,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cells import Cells
 from paceline.simulator.clock import Clock
 from paceline.simulator.compute import Compute
+from paceline.simulator.flight import Flight
 from paceline.simulator.gatherings import Gatherings
 from paceline.simulator.keeper import Keeper, Progress
 from paceline.simulator.mail import Mail
@@ -67,7 +68,7 @@ class Simulation:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         network.attach(self.env)
         self._keeper = Keeper(job, schedule, self.trace, progress)
-        self._compute = Compute(self.env, job, timing, self.trace)
+        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner))
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.job import Budget, Job, Score
+from paceline.algorithms.job import Budget, Job, OneByOne, Score
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
@@ -24,7 +24,7 @@ Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Bowl:
+class Bowl(OneByOne):
     """Worker i's loss is |w − centre(i)|² / 2, without noise: gradient w − centre(i), centre(i) = (1 + i, 2 + i, …).
 
     Float64 in two layers, so that every method runs on it. Accuracy is 1 / (1 + loss), which a stop rule can watch.

@@ -13,6 +13,7 @@ from paceline.algorithms.naming import near_miss
 from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.timing import TimingOnly
+from paceline.workloads.zoo import ZOO
 
 Learning = Literal["train", "quadratic", "none"]
 Precision = Literal["float32", "float64"]
@@ -73,11 +74,19 @@ def build(
         case "quadratic":
             return Quadratic(seed=seed, options=QuadraticOptions(**options))
         case "train":
-            import torch  # here, because it takes a second that the other learners need not pay
+            return _trained(model, seed, precision)
 
-            from paceline.workloads.digits import DigitsMlp
 
-            return DigitsMlp(seed=seed, dtype=torch.float32 if precision == "float32" else torch.float64)
+def _trained(model: str, seed: int, precision: Precision) -> Learner:
+    import torch  # here, because it takes a second that the other learners need not pay
+
+    from paceline.workloads.digits import digits
+    from paceline.workloads.starts import uniform
+    from paceline.workloads.torch_learner import TorchLearner
+
+    module = ZOO[model].make()
+    dtype = torch.float32 if precision == "float32" else torch.float64
+    return TorchLearner(module, digits(), uniform(module, seed), seed=seed, dtype=dtype)
 
 
 def _unknown_model(model: str) -> list[str]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from paceline.algorithms.job import Score
+from paceline.algorithms.job import OneByOne, Score
 from paceline.algorithms.values import Layout, Samples, may_diverge
 from paceline.workloads.models import LayerInfo, layout_of
 from paceline.workloads.sampling import stream_start
@@ -67,7 +67,7 @@ class QuadraticOptions:
         return found
 
 
-class Quadratic:
+class Quadratic(OneByOne):
     """The noisy quadratic model as a learner; see the head of this file for the theory.
 
     >>> problem = Quadratic(seed=1, options=QuadraticOptions(dimensions=4, layers=1, noise=0.0))

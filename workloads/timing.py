@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.algorithms.job import Score
+from paceline.algorithms.job import OneByOne, Score
 from paceline.algorithms.values import Layout, Null, Samples
 
 
 @dataclass(frozen=True, slots=True)
-class TimingOnly:
+class TimingOnly(OneByOne):
     """A learner without numbers. Losses are NaN and there is no accuracy.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.job import Job, Learner, Score
+from paceline.algorithms.job import Job, Learner, OneByOne, Score
 from paceline.algorithms.values import Layout, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -35,7 +35,7 @@ PROBLEMS = [("quadratic", "float64"), ("digits-mlp", "float64"), ("digits-mlp", 
 
 
 @dataclass(frozen=True)
-class Noting:
+class Noting(OneByOne):
     """A learner that writes down which batches were loaded, and a checksum of what was in them."""
 
     learner: Learner

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.job import Score
+from paceline.algorithms.job import OneByOne, Score
 from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.values import Layer, Layout, Null, Samples
 from paceline.records.trace import Schedule
@@ -31,7 +31,7 @@ LENET = 431_080
 
 
 @dataclass(frozen=True)
-class Sized:
+class Sized(OneByOne):
     """Nothing to learn: layers of these sizes."""
 
     sizes: Sequence[int]

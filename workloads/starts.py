@@ -1,0 +1,32 @@
+"""Initial weights: a function of the seed and the module, the same in both precisions.
+
+They are drawn in float64 by NumPy and then rounded, so that both precisions start from the same point.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def uniform(module: nn.Module, seed: int) -> Tensor:
+    """Uniform in ± 1/√inputs for weights and biases of linear layers and convolutions, as torch does by default.
+
+    Parameters of other layers (normalisation) keep the constants that they are built with.
+
+    >>> float(uniform(nn.Linear(4, 3), seed=1).abs().max()) <= 0.5
+    True
+    """
+    generator = np.random.default_rng(np.random.SeedSequence((seed, 0, 2)))
+    parts = []
+    for layer in module.modules():
+        for parameter in layer.parameters(recurse=False):
+            if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
+                bound = math.prod(layer.weight.shape[1:]) ** -0.5
+                parts.append(torch.from_numpy(generator.uniform(-bound, bound, size=parameter.numel())))
+            else:
+                parts.append(parameter.detach().reshape(-1).double())
+    return torch.cat(parts)

@@ -1,0 +1,207 @@
+"""A learner from any torch module, the examples it is trained on, and a loss.
+
+Rules of this file:
+
+* Weights are one flat tensor; the module's parameters are views of it while it is used. Nothing given is changed in
+  place, and every gradient is new. One thread uses a learner at a time.
+* A layer is a module that has parameters of its own, in the order of the module tree, as in the tables of `models`.
+* Gradients are computed one by one, as plain torch would, or many together by `torch.func.vmap` over stacked weights
+  and batches: the same numbers up to rounding. Which of the two follows from sizes alone, never from a timing, so that
+  runs repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from paceline.algorithms.job import Score
+from paceline.algorithms.values import Layout, Samples
+from paceline.workloads.examples import Batch, Examples
+from paceline.workloads.models import LayerInfo, layout_of
+from paceline.workloads.sampling import positions
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""of what the module answers and the labels: the mean over the batch, as a tensor without dimensions"""
+
+SMALL = 100_000
+"""parameters up to which gradients are computed together"""
+TOGETHER = 64
+"""gradients that are computed together at most, so that memory is bounded"""
+AT_ONCE = 1024
+"""examples that are evaluated at once"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One parameter's place in the flat vector."""
+
+    name: str
+    layer: str
+    part: slice
+    shape: torch.Size
+
+
+class TorchLearner:
+    """A torch module as a learner.
+
+    Args:
+        module: answers a batch's outputs; its own weights do not matter.
+        examples: what it is trained and tested on.
+        start: the initial weights, flat, in the order of the module's parameters.
+        seed: of the order of samples.
+        dtype: of weights and inputs.
+        loss: the mean loss of a batch's outputs.
+        together: gradients that are computed together at most; None: by the rule on sizes.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        examples: Examples,
+        start: Tensor,
+        *,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+        loss: Loss = F.cross_entropy,
+        together: int | None = None,
+    ) -> None:
+        self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
+        self.module = module.to(dtype)
+        self.layout: Layout = layout_of(tuple(_layers(module)))
+        self._start = start.to(dtype)
+        self._parameters = [parameter for _, parameter in module.named_parameters()]
+        self._pieces = _pieces(module)
+        self.together = (TOGETHER if self.layout.size <= SMALL else 1) if together is None else together
+        self._joint = vmap(grad_and_value(self._loss_at))
+
+    @property
+    def population(self) -> int:
+        return len(self.examples.train.labels)
+
+    def initial(self) -> Tensor:
+        return self._start
+
+    def load(self, samples: Samples) -> Batch:
+        """Inputs and labels of the batch."""
+        chosen = torch.from_numpy(positions(samples, population=self.population, seed=self.seed).copy())
+        return self.examples.shaped(self.examples.train.at(chosen), self.dtype)
+
+    def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
+        """Mean gradient, flat and new, and mean loss over the batch."""
+        self._hold(vector)
+        loss = self.loss(self.module(data.inputs), data.labels)
+        gradients = torch.autograd.grad(loss, self._parameters)
+        return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
+
+    def gradients(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
+        """As `gradient` for each of the vectors on the data of its samples, `together` at a time where sizes agree."""
+        answers: list[tuple[Tensor, float]] = [(torch.empty(0), math.nan)] * len(vectors)
+        alike: dict[int, list[int]] = defaultdict(list)
+        for place, one in enumerate(samples):
+            alike[one.count].append(place)
+        for places in alike.values():
+            for first in range(0, len(places), self.together):
+                some = places[first : first + self.together]
+                found = self._some([vectors[place] for place in some], [samples[place] for place in some])
+                for place, answer in zip(some, found, strict=True):
+                    answers[place] = answer
+        return answers
+
+    def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
+        """Gradients of batches of one size: together, unless there is only one."""
+        if len(vectors) == 1:
+            return [self.gradient(vectors[0], self.load(samples[0]))]
+        chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]
+        batch = self.examples.shaped(self.examples.train.at(torch.from_numpy(np.stack(chosen))), self.dtype)
+        gradients, losses = self._joint(torch.stack(list(vectors)), batch.inputs, batch.labels)
+        return list(zip(gradients.unbind(), losses.tolist(), strict=True))
+
+    def _loss_at(self, vector: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        parts = {piece.name: vector[piece.part].view(piece.shape) for piece in self._pieces}
+        return self.loss(functional_call(self.module, parts, (inputs,)), labels)
+
+    def layer_gradients(self, vector: Tensor, data: Batch, ready: Callable[[str, Tensor], None]) -> float:
+        """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.
+
+        Returns the mean loss. The parts are bit for bit those of `gradient`.
+        """
+        self._hold(vector)
+        layers: dict[str, list[nn.Parameter]] = defaultdict(list)
+        for piece, parameter in zip(self._pieces, self._parameters, strict=True):
+            layers[piece.layer].append(parameter)
+        hooks = [hook for name, parameters in layers.items() for hook in _hooks(name, parameters, ready)]
+        try:
+            loss = self.loss(self.module(data.inputs), data.labels)
+            loss.backward()
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for parameter in self._parameters:
+                parameter.grad = None
+        return loss.item()
+
+    def evaluate(self, vector: Tensor) -> Score:
+        """Mean loss on the examples held out, and accuracy where labels are classes."""
+        self._hold(vector)
+        test, losses, right = self.examples.test, [], 0
+        whole = len(test.labels)
+        with torch.no_grad():
+            for first in range(0, whole, AT_ONCE):
+                batch = self.examples.shaped(test.at(slice(first, first + AT_ONCE)), self.dtype)
+                outputs = self.module(batch.inputs)
+                losses.append(self.loss(outputs, batch.labels).item() * (len(batch.labels) / whole))
+                if self.examples.classes is not None:
+                    right += int((outputs.argmax(dim=1) == batch.labels).sum())
+        return Score(math.fsum(losses), None if self.examples.classes is None else right / whole)
+
+    def _hold(self, vector: Tensor) -> None:
+        """Makes the module's parameters views of `vector`."""
+        vector = vector.detach()
+        for parameter, piece in zip(self._parameters, self._pieces, strict=True):
+            parameter.data = vector[piece.part].view(piece.shape)
+
+
+def _layers(module: nn.Module) -> list[LayerInfo]:
+    """Modules that have parameters of their own, and how many."""
+    sizes: dict[str, int] = {}
+    for name, parameter in module.named_parameters():
+        layer = name.rpartition(".")[0]
+        sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+    return [LayerInfo(name, size) for name, size in sizes.items()]
+
+
+def _pieces(module: nn.Module) -> list[Piece]:
+    pieces, start = [], 0
+    for name, parameter in module.named_parameters():
+        part = slice(start, start + parameter.numel())
+        pieces.append(Piece(name, name.rpartition(".")[0], part, parameter.shape))
+        start = part.stop
+    return pieces
+
+
+def _hooks(name: str, parameters: Sequence[nn.Parameter], ready: Callable[[str, Tensor], None]) -> list[Any]:
+    """Hooks that call `ready` once all of a layer's gradients are there, whichever comes last."""
+    missing = len(parameters)
+
+    def arrived(_: Tensor) -> None:
+        nonlocal missing
+        missing -= 1
+        if missing == 0:
+            ready(name, torch.cat([_gradient(parameter) for parameter in parameters]))
+
+    return [parameter.register_post_accumulate_grad_hook(arrived) for parameter in parameters]
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad.reshape(-1)
