@@ -5,13 +5,14 @@ Rules of this file:
 * Rates are chosen on seeds of their own, by the figure that is then tested on the others.
 * A verdict says what the interval says, and nothing where it says nothing.
 * Reasons are measured: what each method takes in per second, what it has learned after equal samples, how stale its
-  gradients are, and what comes out at a common rate.
+  gradients are, and what comes out where both have the same rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ MARGIN_POINTS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Everything that has been run."""
+    """What has been run."""
 
     found: Mapping[Piece, Outcome]
     tuning: Sequence[int]
@@ -40,22 +41,14 @@ class Runs:
         """One outcome for each seed."""
         return [self.found[Piece(contender, rate, seed)] for seed in seeds]
 
+    def tuned(self, contender: Contender, figure: str, rate: float) -> float:
+        """A figure's mean on the tuning seeds."""
+        return float(np.mean([value(figure, contender, one) for one in self.of(contender, rate, self.tuning)]))
+
     def best(self, contender: Contender, figure: str) -> float:
         """The rate with the best mean on the tuning seeds, the smallest of equals."""
-        means = {
-            rate: float(np.mean([value(figure, contender, one) for one in self.of(contender, rate, self.tuning)]))
-            for rate in contender.grid
-        }
-        return (max if figure == "accuracy" else min)(means, key=means.__getitem__)
-
-    def largest(self, contender: Contender, seed: int) -> float:
-        """The largest rate below which nothing diverges; 0 if the smallest does."""
-        stands = 0.0
-        for rate in contender.grid:
-            if self.of(contender, rate, [seed])[0].diverged:
-                break
-            stands = rate * contender.scale
-        return stands
+        choose = max if figure == "accuracy" else min
+        return choose(contender.grid, key=lambda rate: self.tuned(contender, figure, rate))
 
 
 def value(figure: str, contender: Contender, found: Outcome) -> float:
@@ -63,6 +56,35 @@ def value(figure: str, contender: Contender, found: Outcome) -> float:
     if figure == "time":
         return contender.setting.end * contender.setting.unit if found.reached is None else found.reached
     return found.accuracy if figure == "accuracy" else found.loss
+
+
+def to_tune(claim: Claim, seeds: Sequence[int]) -> Iterator[Piece]:
+    """The runs that its rates are chosen by."""
+    if claim.figure == "largest rate":
+        return
+    for one in (claim.ours, claim.theirs) if claim.rate_of is None else (claim.rate_of,):
+        yield from (Piece(one, rate, seed) for rate in one.grid for seed in seeds)
+
+
+def to_test(claim: Claim, runs: Runs) -> Iterator[Piece]:
+    """The runs that it is tested by."""
+    for seed in runs.testing:
+        if claim.figure == "largest rate":
+            yield from (Piece(one, rate, seed) for one in (claim.ours, claim.theirs) for rate in one.grid)
+            continue
+        for pair in pairs(claim, runs):
+            for one, rate in zip((claim.ours, claim.theirs), pair, strict=True):
+                yield Piece(one, rate, seed)
+                if claim.reference is not None:
+                    yield Piece(claim.reference, rate, seed)
+
+
+def pairs(claim: Claim, runs: Runs) -> list[tuple[float, float]]:
+    """Our rate and theirs: first the best of each, then those that are compared at a common one."""
+    figure = "loss" if claim.figure == "distance" else claim.figure
+    ours, theirs = (runs.best(claim.rate_of or one, figure) for one in (claim.ours, claim.theirs))
+    common = [(rate, rate) for rate in (ours, theirs)] if claim.alike and ours != theirs else []
+    return [(ours, theirs), *common]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +97,7 @@ class Side:
     """whether the grid ends there"""
     mean: float
     reached: int
-    """of its test runs"""
+    """test runs that reached the target"""
     samples_per_s: float
     staleness: float
     staleness_of_ranks: float
@@ -91,9 +113,12 @@ class Tested:
     difference: Difference
     verdict: Verdict
     equal_samples: Difference | None
-    """of the losses after equal samples, each at its own rate"""
-    common: Mapping[float, Verdict]
-    """what is to be said at each common rate at which either learns"""
+    """of the losses after equal samples, each at its best rate"""
+    common: Mapping[float, tuple[Difference, Verdict]]
+    """where both have our best rate, or theirs"""
+    favours: tuple[int, int] | None
+    """at how many rates of the grid ours is better on the tuning seeds, of how many at which one of them learns"""
+    seeds: int
 
 
 def verdict(found: Difference, direction: Direction, better: Literal["lower", "higher"], margin: float) -> Verdict:
@@ -119,47 +144,53 @@ def verdict(found: Difference, direction: Direction, better: Literal["lower", "h
 def tested(claim: Claim, runs: Runs) -> Tested:
     """Tests a claim."""
     if claim.figure == "largest rate":
-        return _step_sizes(claim, runs)
-    rates = _rates(claim, runs)
-    figures = [_figures(claim, one, rate, runs) for one, rate in zip((claim.ours, claim.theirs), rates, strict=True)]
+        return _largest_rates(claim, runs)
+    best, *common = pairs(claim, runs)
+    figures = _figures(claim, best, runs)
     found = difference(*figures)
-    sides = [
-        _side(one, rate, figure, runs)
-        for one, rate, figure in zip((claim.ours, claim.theirs), rates, figures, strict=True)
-    ]
     return Tested(
         claim,
-        *sides,
-        found,
-        _judged(claim, found, sides[1].mean),
-        _after_equal_samples(claim, rates, runs),
-        _common(claim, runs) if claim.alike and claim.rate_of is None else {},
+        ours=_side(claim.ours, best[0], figures[0], runs),
+        theirs=_side(claim.theirs, best[1], figures[1], runs),
+        difference=found,
+        verdict=_judged(claim, found, figures[1]),
+        equal_samples=_after_equal_samples(claim, best, runs),
+        common={pair[0]: _compared(claim, pair, runs) for pair in common},
+        favours=_favours(claim, runs) if claim.alike and claim.rate_of is None and claim.reference is None else None,
+        seeds=len(runs.testing),
     )
 
 
-def _rates(claim: Claim, runs: Runs) -> list[float]:
-    figure = "loss" if claim.figure == "distance" else claim.figure
-    return [runs.best(claim.rate_of or one, figure) for one in (claim.ours, claim.theirs)]
+def _figures(claim: Claim, pair: tuple[float, float], runs: Runs) -> tuple[list[float], list[float]]:
+    """Ours and theirs, one for each test seed."""
+    ours, theirs = (
+        _of_side(claim, one, rate, runs) for one, rate in zip((claim.ours, claim.theirs), pair, strict=True)
+    )
+    return ours, theirs
 
 
-def _figures(claim: Claim, contender: Contender, rate: float, runs: Runs) -> list[float]:
-    """One for each test seed."""
+def _of_side(claim: Claim, contender: Contender, rate: float, runs: Runs) -> list[float]:
     outcomes = runs.of(contender, rate, runs.testing)
-    if claim.figure != "distance":
+    if claim.reference is None:
         return [value(claim.figure, contender, one) for one in outcomes]
-    assert claim.reference is not None
     steady = runs.of(claim.reference, rate, runs.testing)
-    return [_distance(one, other) for one, other in zip(outcomes, steady, strict=True)]
+    return [distance(one, other) for one, other in zip(outcomes, steady, strict=True)]
 
 
-def _distance(one: Outcome, other: Outcome) -> float:
-    """Mean distance of two curves over the samples that both have seen."""
-    samples = np.linspace(0.0, min(one.samples[-1], other.samples[-1]), 101)
-    return float(np.mean([abs(one.loss_at(seen) - other.loss_at(seen)) for seen in samples.tolist()]))
+def distance(one: Outcome, other: Outcome) -> float:
+    """Mean distance of two curves of loss over the samples that both have seen."""
+    samples = np.linspace(0.0, min(one.samples[-1], other.samples[-1]), 101).tolist()
+    return float(np.mean([abs(one.loss_at(seen) - other.loss_at(seen)) for seen in samples]))
 
 
-def _judged(claim: Claim, found: Difference, theirs: float) -> Verdict:
-    margin = MARGIN_POINTS if claim.figure == "accuracy" else MARGIN * theirs
+def _compared(claim: Claim, pair: tuple[float, float], runs: Runs) -> tuple[Difference, Verdict]:
+    ours, theirs = _figures(claim, pair, runs)
+    found = difference(ours, theirs)
+    return found, _judged(claim, found, theirs)
+
+
+def _judged(claim: Claim, found: Difference, theirs: Sequence[float]) -> Verdict:
+    margin = MARGIN_POINTS if claim.figure == "accuracy" else MARGIN * float(np.mean(theirs))
     return verdict(found, claim.direction, claim.better, margin)
 
 
@@ -180,9 +211,10 @@ def _side(contender: Contender, rate: float, figures: Sequence[float], runs: Run
     )
 
 
-def _after_equal_samples(claim: Claim, rates: Sequence[float], runs: Runs) -> Difference:
+def _after_equal_samples(claim: Claim, pair: tuple[float, float], runs: Runs) -> Difference:
+    """The losses when the slower of the two has had its last sample."""
     ours, theirs = (
-        runs.of(one, rate, runs.testing) for one, rate in zip((claim.ours, claim.theirs), rates, strict=True)
+        runs.of(one, rate, runs.testing) for one, rate in zip((claim.ours, claim.theirs), pair, strict=True)
     )
     least = [min(one.samples[-1], other.samples[-1]) for one, other in zip(ours, theirs, strict=True)]
     return difference(
@@ -191,24 +223,51 @@ def _after_equal_samples(claim: Claim, rates: Sequence[float], runs: Runs) -> Di
     )
 
 
-def _common(claim: Claim, runs: Runs) -> dict[float, Verdict]:
-    """At each rate that both have and at which one of them learns."""
-    found: dict[float, Verdict] = {}
+def _favours(claim: Claim, runs: Runs) -> tuple[int, int]:
+    sign = 1 if claim.better == "lower" else -1
+    learn, better = 0, 0
     for rate in claim.ours.grid:
-        outcomes = [runs.of(one, rate, runs.testing) for one in (claim.ours, claim.theirs)]
-        if min(np.mean([one.loss for one in side]) for side in outcomes) < CHANCE / 2:
-            figures = [_figures(claim, one, rate, runs) for one in (claim.ours, claim.theirs)]
-            found[rate] = _judged(claim, difference(*figures), float(np.mean(figures[1])))
-    return found
+        if rate not in claim.theirs.grid:
+            continue
+        sides = (claim.ours, claim.theirs)
+        if min(runs.tuned(one, "loss", rate) for one in sides) < CHANCE / 2:
+            ours, theirs = (sign * runs.tuned(one, claim.figure, rate) for one in sides)
+            learn, better = learn + 1, better + (ours < theirs)
+    return better, learn
 
 
-def _step_sizes(claim: Claim, runs: Runs) -> Tested:
+def _largest_rates(claim: Claim, runs: Runs) -> Tested:
     """Of a claim on the largest rate, which needs no tuning."""
     sides, figures = [], []
     for one in (claim.ours, claim.theirs):
-        stands = [runs.largest(one, seed) for seed in runs.testing]
+        stands = [largest(one, {rate: runs.of(one, rate, [seed])[0] for rate in one.grid}) for seed in runs.testing]
         side = _side(one, one.grid[0], stands, runs)
         figures.append(stands)
-        sides.append(replace(side, rate=None, at_edge=max(stands) == one.grid[-1] * one.scale))
+        sides.append(dataclasses.replace(side, rate=None, at_edge=max(stands) == one.grid[-1] * one.scale))
     found = difference(*figures)
-    return Tested(claim, *sides, found, _judged(claim, found, sides[1].mean), None, {})
+    return Tested(
+        claim,
+        ours=sides[0],
+        theirs=sides[1],
+        difference=found,
+        verdict=_judged(claim, found, figures[1]),
+        equal_samples=None,
+        common={},
+        favours=None,
+        seeds=len(runs.testing),
+    )
+
+
+def largest(contender: Contender, found: Mapping[float, Outcome]) -> float:
+    """The largest rate up to which nothing diverges; 0 if everything does.
+
+    Args:
+        contender: whose rates are tried.
+        found: what came of each rate of its grid, for one seed.
+    """
+    stands = 0.0
+    for rate in contender.grid:
+        if found[rate].diverged:
+            break
+        stands = rate * contender.scale
+    return stands

@@ -104,7 +104,10 @@ def measured(names: Sequence[str], rates: Sequence[float], *, seeds: int, second
     for rate in rates:
         found = {name: figures(simulated(name, rate, seeds=seeds, seconds=seconds)) for name in ("dbs-sgd", *names)}
         ours = found["dbs-sgd"]
-        less = {key: {name: asdict(difference(ours[key], found[name][key])) for name in names} for key in ("loss", "accuracy")}
+        less = {
+            key: {name: asdict(difference(ours[key], found[name][key])) for name in names}
+            for key in ("loss", "accuracy")
+        }
         rows.append({"rate": rate, "methods": found, "difference": less})
     return rows
 
