@@ -125,7 +125,9 @@ class Contender:
         }
 
 
-def entered(method: str, setting: Setting, *, scale: float = 1.0, **options: Any) -> Contender:
-    """A contender, its options as keywords."""
+def entered(
+    method: str, setting: Setting, *, scale: float = 1.0, grid: tuple[float, ...] | None = None, **options: Any
+) -> Contender:
+    """A contender, its options as keywords; without a grid it has that of its kind."""
     momentum = options.get("momentum", getattr(METHODS[method], "momentum", 0.0))
-    return Contender(method, setting, tuple(options.items()), scale, LOW if momentum else GRID)
+    return Contender(method, setting, tuple(options.items()), scale, grid or (LOW if momentum else GRID))

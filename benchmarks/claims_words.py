@@ -95,7 +95,7 @@ def _short(found: Tested, side: Side) -> bool:
 
 def reasons(found: Tested) -> list[str]:
     """What was measured beside the figure, in sentences."""
-    said = []
+    said = [words for words in [cause(found)] if words is not None]
     if found.equal_samples is not None:
         said += [_speed(found), _learned(found)]
     ours, theirs = found.ours, found.theirs
@@ -122,6 +122,21 @@ def _learned(found: Tested) -> str:
         return "After equal samples the losses are not told apart."
     relative = "" if less.relative is None else f" by {abs(less.relative):.0%}"
     return f"After equal samples its loss is {'higher' if less.mean > 0 else 'lower'}{relative}."
+
+
+def cause(found: Tested) -> str | None:
+    """Whether a method that has lost did so by its speed or by what it learns from a sample; None where neither shows.
+
+    A run that ends after so many samples does not show speed.
+    """
+    less = found.equal_samples
+    if found.verdict != "does not hold" or less is None:
+        return None
+    slower = found.claim.ours.setting.samples is None and (
+        found.ours.samples_per_s < (1 - ALIKE) * found.theirs.samples_per_s
+    )
+    causes = ["it is slower"] * slower + ["it learns less from a sample"] * (less.low > 0)
+    return f"Why: {' and '.join(causes)}." if causes else None
 
 
 def tables(found: Sequence[Tested]) -> list[Table]:

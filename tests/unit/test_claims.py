@@ -192,6 +192,23 @@ def test_reasons_stand_under_what_does_not_hold() -> None:
     assert "samples per second" not in text
 
 
+@pytest.mark.parametrize(
+    ("speed", "worse", "expected"),
+    [
+        (50.0, 0.0, "Why: it is slower."),
+        (100.0, 0.1, "Why: it learns less from a sample."),
+        (50.0, 0.1, "Why: it is slower and it learns less from a sample."),
+        (100.0, 0.0, None),
+    ],
+)
+def test_what_has_lost_is_slower_or_learns_less(speed: float, worse: float, expected: str | None) -> None:
+    losses = {"async-easgd": {0.1: 0.6, 0.2: 0.9}, "async-sgd": {0.1: 0.4, 0.2: 0.9}}
+    tested = part("claims_verdicts").tested(claim(), runs(losses))
+    less = part("paired").Difference(worse, worse - 0.05, worse + 0.05, None)
+    ours = replace(tested.ours, samples_per_s=speed)
+    assert part("claims_words").cause(replace(tested, ours=ours, equal_samples=less)) == expected
+
+
 def test_results_are_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
     words, page = part("claims_words"), tmp_path / "page.md"
     page.write_text(f"Before.\n{words.BEGIN}\nold\n{words.END}\nAfter.\n", encoding="utf-8")
