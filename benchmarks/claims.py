@@ -56,11 +56,17 @@ def _run(stage: str, pieces: Iterable[Piece], found: dict[Piece, Outcome], jobs:
             print(f"{stage}: {done} of {len(todo)} runs", file=sys.stderr)
 
 
-def note(seeds: int, tuning: int) -> str:
-    """What the tables are of."""
+def note(names: Sequence[str], *, seeds: int, tuning: int) -> str:
+    """What the tables are of.
+
+    >>> note(NAMES, seeds=10, tuning=3)
+    'Seeds 1 to 10; rates chosen on seeds 101 to 103. A rate with * is at an end of its grid.'
+    """
     last = FIRST_TUNING_SEED + tuning - 1
-    chosen = f"rates chosen on seeds {FIRST_TUNING_SEED} to {last}"
-    return f"Seeds 1 to {seeds}; {chosen}. Rates with * are at an end of the grid."
+    chosen = f"seeds {FIRST_TUNING_SEED} to {last}" if tuning > 1 else f"seed {FIRST_TUNING_SEED} alone"
+    said = f"Seeds 1 to {seeds}; rates chosen on {chosen}. A rate with * is at an end of its grid."
+    missing = [name for name in NAMES if name not in names]
+    return f"{said} Left out: {', '.join(missing)}." if missing else said
 
 
 def main() -> int:
@@ -83,7 +89,8 @@ def main() -> int:
             parser.error(str(error))
     claims = [claim for claim in CLAIMS if claim.name in options.only]
     found = all_tested(claims, seeds=options.seeds, tuning=options.tuning, jobs=options.jobs)
-    text = markdown(found, note(options.seeds, options.tuning))
+    of = note(options.only, seeds=options.seeds, tuning=options.tuning)
+    text = markdown(found, of)
     if options.write:
         write(options.write, text)
     elif options.json:
@@ -91,7 +98,7 @@ def main() -> int:
     elif options.markdown:
         print(text)
     else:
-        _show(found, note(options.seeds, options.tuning))
+        _show(found, of)
     return 0
 
 

@@ -46,9 +46,16 @@ class Runs:
         return float(np.mean([value(figure, contender, one) for one in self.of(contender, rate, self.tuning)]))
 
     def best(self, contender: Contender, figure: str) -> float:
-        """The rate with the best mean on the tuning seeds, the smallest of equals."""
-        choose = max if figure == "accuracy" else min
-        return choose(contender.grid, key=lambda rate: self.tuned(contender, figure, rate))
+        """The rate with the best mean on the tuning seeds; of equals that with the smaller loss, then the smallest.
+
+        So a target that is never reached still leaves a choice.
+        """
+        sign = -1 if figure == "accuracy" else 1
+
+        def merit(rate: float) -> tuple[float, float]:
+            return sign * self.tuned(contender, figure, rate), self.tuned(contender, "loss", rate)
+
+        return min(contender.grid, key=merit)
 
 
 def value(figure: str, contender: Contender, found: Outcome) -> float:

@@ -18,6 +18,8 @@ BEGIN, END = "<!-- results: written by benchmarks/claims.py -->", "<!-- end of r
 HEADERS = ("claim", "where", "ours against theirs", "figure", "ours", "theirs", "difference, 95 % interval", "verdict")
 ALIKE = 0.02
 """speeds that differ by less are called the same; provenance: ours"""
+UNLIKE = 0.1
+"""of the mean staleness, by which that of the nodes may differ and is not mentioned; provenance: ours"""
 
 
 def answer(found: Tested) -> dict[str, Any]:
@@ -99,7 +101,10 @@ def reasons(found: Tested) -> list[str]:
     if found.equal_samples is not None:
         said += [_speed(found), _learned(found)]
     ours, theirs = found.ours, found.theirs
-    said.append(f"Staleness, as each counts it: {ours.staleness:.1f} and {theirs.staleness:.1f}.")
+    stale = f"Staleness, as each counts it: {ours.staleness:.1f} and {theirs.staleness:.1f}"
+    if any(abs(side.staleness_of_ranks - side.staleness) > UNLIKE * side.staleness for side in (ours, theirs)):
+        stale += f"; mean of the nodes' means {ours.staleness_of_ranks:.1f} and {theirs.staleness_of_ranks:.1f}"
+    said.append(f"{stale}.")
     for rate, (less, words) in sorted(found.common.items()):
         relative = "" if less.relative is None else f" ({signed(less.relative, '.0%')})"
         said.append(f"Both at {rate:.4g}: {words}{relative}.")

@@ -86,7 +86,7 @@ def test_claims_are_told_apart_and_fair() -> None:
     assert across == {"hbs-sequential", "softsync-one", "lars-small"}
     for one in table.CLAIMS:
         assert len(one.ours.grid) == len(one.theirs.grid)
-        assert one.direction in ("no worse", one.better)
+        assert one.direction in ("no worse", one.better) or one.name == "why-delay"
         assert (one.reference is not None) == (one.figure == "distance")
 
 
@@ -147,6 +147,13 @@ def test_rates_are_chosen_on_their_own_seeds_and_compared_at_both_and_in_common(
     assert tested.verdict == "holds"
     assert {rate: words for rate, (_, words) in tested.common.items()} == {0.1: "does not hold", 0.2: "holds"}
     assert tested.favours == (1, 2)
+
+
+def test_a_target_that_nobody_reaches_leaves_the_choice_to_the_loss() -> None:
+    found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}})
+    assert found.best(entered("async-sgd"), "time") == 0.2
+    found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}}, reached=500.0)
+    assert found.best(entered("async-sgd"), "accuracy") == 0.2
 
 
 def test_what_is_tested_is_what_is_run() -> None:
@@ -228,6 +235,13 @@ def test_a_page_without_marks_is_refused_before_anything_runs(
         part("claims").main()
     assert stopped.value.code == 2
     assert f"error: {page}: " in capsys.readouterr().err
+
+
+def test_what_was_left_out_is_said() -> None:
+    command = part("claims")
+    names = [name for name in command.NAMES if name != "hier-often"]
+    assert command.note(command.NAMES, seeds=10, tuning=3).endswith("at an end of its grid.")
+    assert command.note(names, seeds=10, tuning=1).endswith("Left out: hier-often.")
 
 
 # --- the runs --------------------------------------------------------------------------------------------------------
