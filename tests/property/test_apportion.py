@@ -23,7 +23,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.noise import Noise
 from tests.exact import applied
 from tests.support import job_of
 
@@ -240,12 +240,11 @@ def test_the_weighted_gradients_are_the_unions(seed: int, batches: list[int]) ->
 
     Biased: each sample of a small batch counts more, so the mean of means is another one, unless batches are equal.
     """
-    problem = Quadratic(seed=seed, options=QuadraticOptions(dimensions=3, layers=1))
-    noise = problem.sample_noise(0, sum(batches))
-    ends = np.cumsum(batches)
-    means = [noise[end - batch : end].mean(axis=0) for batch, end in zip(batches, ends, strict=True)]
+    noise = Noise(seed=seed, dimensions=3)
+    ends = np.cumsum(batches).tolist()
+    means = [noise.mean(end - batch, batch) for batch, end in zip(batches, ends, strict=True)]
     weights = [weight_of(batch, sum(batches), len(batches)) for batch in batches]
-    union = noise.mean(axis=0)
+    union = noise.mean(0, sum(batches))
     mixed = np.mean([weight * mean for weight, mean in zip(weights, means, strict=True)], axis=0)
     np.testing.assert_allclose(mixed, union, rtol=0, atol=1e-12 * len(batches))
     if len(set(batches)) > 1:

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.algorithms.values import Samples
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.noise import Noise
 from paceline.workloads.sampling import positions, stream_start
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -83,12 +83,15 @@ def test_epochs_and_seeds_shuffle_differently(seed: int) -> None:
     assert all(sorted(order) == list(range(50)) for order in orders)
 
 
-@given(seed=SEEDS, dimensions=st.integers(1, 9), first=st.integers(0, 2**40), cut=st.integers(1, 4))
-def test_noise_of_a_sample_does_not_depend_on_the_batch_it_is_in(
-    seed: int, dimensions: int, first: int, cut: int
+@given(seed=SEEDS, dimensions=st.integers(1, 3000), first=st.integers(0, 2**40), cuts=st.lists(st.integers(1, 70)))
+def test_the_noise_of_a_batch_is_the_mean_of_its_samples_however_it_is_cut(
+    seed: int, dimensions: int, first: int, cuts: list[int]
 ) -> None:
-    problem = Quadratic(seed=seed, options=QuadraticOptions(dimensions=dimensions, layers=1))
-    whole = problem.sample_noise(first, 5)
-    np.testing.assert_array_equal(whole[:cut], problem.sample_noise(first, cut))
-    np.testing.assert_array_equal(whole[cut:], problem.sample_noise(first + cut, 5 - cut))
-    assert np.isfinite(whole).all() and len(np.unique(whole)) == whole.size
+    """Samples one by one, from another copy and backwards, so that nothing depends on what was asked for before."""
+    noise, other = Noise(seed=seed, dimensions=dimensions), Noise(seed=seed, dimensions=dimensions)
+    ends = np.cumsum([0, *cuts])
+    alone = [other.mean(first + number, 1) for number in reversed(range(ends[-1]))][::-1]
+    for start, count in zip(ends, cuts, strict=False):
+        expected = np.mean(alone[start : start + count], axis=0)
+        np.testing.assert_allclose(noise.mean(first + int(start), count), expected, rtol=0, atol=1e-14)
+    assert np.isfinite(alone).all() and len(np.unique(alone)) == np.size(alone)

@@ -1,0 +1,26 @@
+"""benchmarks/delay.py: what a delay costs on the digits has the shape of O6, measured with another program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+delay = pytest.importorskip("benchmarks.delay", reason="needs the repository")
+
+
+def test_a_delay_costs_nothing_then_steps_then_everything() -> None:
+    """Of steps to 95 %, by two seeds; the table in docs/quadratic.md comes from more of them."""
+    plain, slight, some = (delay.delayed(steps, seeds=2, epochs=8).median(0.95) for steps in (0, 8, 16))
+    assert plain < 250
+    assert slight < 1.3 * plain
+    assert 1.3 * plain < some < 2 * plain
+    much, most = (delay.delayed(steps, seeds=2, epochs=40) for steps in (32, 64))
+    assert 5 * plain < much.median(0.95) < 12 * plain
+    assert max(most.final) < 0.5
+
+
+def test_with_the_rate_in_step_twice_the_batch_needs_half_the_steps() -> None:
+    """Epochs to 95 % stay the same up to batches of 64 or so."""
+    few, more = (delay.batched(batch, rate, seeds=2, epochs=8) for batch, rate in ((16, 0.05), (64, 0.2)))
+    assert few.median(0.95) / more.median(0.95) == pytest.approx(4, rel=0.3)
+    assert np.isfinite(more.median(0.95))
