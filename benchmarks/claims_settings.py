@@ -25,8 +25,8 @@ GRID = tuple(0.0125 * 2**power for power in range(9))
 """of every method, from 0.0125 to 3.2"""
 LOW = tuple(rate / 4 for rate in GRID)
 """of methods with momentum, whose steps are up to 1 / (1 − 0.9) times as long"""
-FINE = tuple(0.1 * 2 ** (power / 2) for power in range(13))
-"""for the largest rate that a method stands, from 0.1 to 6.4, in steps of 41 %"""
+FINE = tuple(0.025 * 2 ** (power / 2) for power in range(17))
+"""for the largest rate that a method stands, from 0.025 to 6.4, in steps of 41 %"""
 
 STEP_S = 0.01
 """of a batch of 16"""
