@@ -98,7 +98,7 @@ def main() -> int:
     elif options.markdown:
         print(text)
     else:
-        _show(found, of)
+        _show(found, note(NAMES, seeds=options.seeds, tuning=options.tuning))
     return 0
 
 

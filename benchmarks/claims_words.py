@@ -149,10 +149,11 @@ def tables(found: Sequence[Tested]) -> list[Table]:
     made = []
     for paper, some in by_paper(found).items():
         table = Table(title=paper, title_justify="left", box=box.SIMPLE_HEAD)
-        for header in HEADERS:
+        for header in HEADERS[2:]:  # a terminal is narrow
             table.add_column(header, overflow="fold")
         for one in some:
-            table.add_row(*row(one))
+            name, where, labels, *figures = row(one)
+            table.add_row(f"{name}, {where}: {labels}", *figures)
         made.append(table)
     return made
 
