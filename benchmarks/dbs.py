@@ -18,12 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from paired import difference
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
 
 from paceline.records import Run
 from paceline.scenarios import load
@@ -50,23 +51,28 @@ def algorithm(name: str, rate: float) -> dict[str, Any]:
     return {"name": name, "rate": rate}
 
 
-def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run]:
-    """One run for each seed."""
+def cluster() -> dict[str, Any]:
+    """The workers, on a network that costs next to nothing."""
     nodes = [
         {"device": {"name": f"speed-{speed}", "overhead": "0 s", "per_sample": f"{1 / (SAMPLES_PER_S * speed)!r} s"}}
         for speed in SPEEDS
     ]
+    return {
+        "nodes": nodes,
+        "network": {"topology": "star", "link": "eth-10g"},
+        "spread": {"law": "lognorm", "sigma": SPREAD},
+    }
+
+
+def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run]:
+    """One run for each seed."""
     return simulate(
         load(
             {
                 "name": "dbs",
                 "algorithms": [algorithm(name, rate)],
                 "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": BATCH},
-                "cluster": {
-                    "nodes": nodes,
-                    "network": {"topology": "star", "link": "eth-10g"},
-                    "spread": {"law": "lognorm", "sigma": SPREAD},
-                },
+                "cluster": cluster(),
                 "evaluate": {"every": "4096 samples"},
                 "stop": {"seconds": f"{seconds!r} s"},
                 "seeds": seeds,
@@ -92,20 +98,16 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Mean of ours − theirs, paired by seed, with its 95 % confidence interval, and both relative to theirs."""
-    interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-    mean, scale = float(np.mean(np.subtract(ours, theirs))), float(np.mean(theirs))
-    return {"mean": mean, "low": float(interval.low), "high": float(interval.high), "relative": mean / scale}
-
-
 def measured(names: Sequence[str], rates: Sequence[float], *, seeds: int, seconds: float) -> list[dict[str, Any]]:
     """For each rate: every method's figures, and the differences of dbs-sgd from the others."""
     rows = []
     for rate in rates:
         found = {name: figures(simulated(name, rate, seeds=seeds, seconds=seconds)) for name in ("dbs-sgd", *names)}
         ours = found["dbs-sgd"]
-        less = {key: {name: difference(ours[key], found[name][key]) for name in names} for key in ("loss", "accuracy")}
+        less = {
+            key: {name: asdict(difference(ours[key], found[name][key])) for name in names}
+            for key in ("loss", "accuracy")
+        }
         rows.append({"rate": rate, "methods": found, "difference": less})
     return rows
 

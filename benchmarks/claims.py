@@ -1,0 +1,117 @@
+"""Every accuracy claim of the papers, tested on the digits in virtual time: direction, size and interval.
+
+    python benchmarks/claims.py                                   # all claims, ten seeds
+    python benchmarks/claims.py --only sc17-async-easgd agd-delay --seeds 4
+    python benchmarks/claims.py --json
+    python benchmarks/claims.py --write docs/claims.md            # the tables of that page
+
+Each claim compares two methods in one setting. The rate of each is chosen on seeds of its own (101, 102, …) from one
+grid; differences are then paired over seeds 1, 2, …, with Student's 95 % interval. A claim that does not hold is an
+answer, not a failure. docs/claims.md says what is claimed, and how each is tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from claims_runs import Outcome, Piece, outcomes
+from claims_table import CLAIMS, Claim
+from claims_verdicts import Runs, Tested, tested, to_test, to_tune
+from claims_words import answer, markdown, parts, reasons, tables, write
+from rich.console import Console
+
+from paceline.algorithms.errors import InputError
+from paceline.reports.sweep_processes import cores
+
+FIRST_TUNING_SEED = 101
+NAMES = tuple(dict.fromkeys(claim.name for claim in CLAIMS))
+
+
+def all_tested(claims: Sequence[Claim], *, seeds: int, tuning: int, jobs: int) -> list[Tested]:
+    """Chooses the rates, then tests.
+
+    Args:
+        claims: which.
+        seeds: test seeds, from 1 up.
+        tuning: seeds that rates are chosen on, from 101 up.
+        jobs: processes at a time.
+    """
+    found: dict[Piece, Outcome] = {}
+    runs = Runs(found, range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning), range(1, seeds + 1))
+    _run("tuning", (piece for claim in claims for piece in to_tune(claim, runs.tuning)), found, jobs)
+    _run("testing", (piece for claim in claims for piece in to_test(claim, runs)), found, jobs)
+    return [tested(claim, runs) for claim in claims]
+
+
+def _run(stage: str, pieces: Iterable[Piece], found: dict[Piece, Outcome], jobs: int) -> None:
+    """Adds what has not been run yet."""
+    todo = [piece for piece in dict.fromkeys(pieces) if piece not in found]
+    for done, (piece, came) in enumerate(outcomes(todo, jobs=jobs), start=1):
+        found[piece] = came
+        if done % 100 == 0 or done == len(todo):
+            print(f"{stage}: {done} of {len(todo)} runs", file=sys.stderr)
+
+
+def note(names: Sequence[str], *, seeds: int, tuning: int) -> str:
+    """What the tables are of.
+
+    >>> note(NAMES, seeds=10, tuning=3)
+    'Seeds 1 to 10; rates chosen on seeds 101 to 103. A rate with * is at an end of its grid.'
+    """
+    last = FIRST_TUNING_SEED + tuning - 1
+    chosen = f"seeds {FIRST_TUNING_SEED} to {last}" if tuning > 1 else f"seed {FIRST_TUNING_SEED} alone"
+    said = f"Seeds 1 to {seeds}; rates chosen on {chosen}. A rate with * is at an end of its grid."
+    missing = [name for name in NAMES if name not in names]
+    return f"{said} Left out: {', '.join(missing)}." if missing else said
+
+
+def main() -> int:
+    """Tests the claims and prints what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--seeds", type=int, default=10, help="to test on")
+    parser.add_argument("--tuning", type=int, default=3, help="seeds to choose rates on")
+    parser.add_argument("--jobs", type=int, default=cores(), help="processes at a time")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--markdown", action="store_true", help="as on the page")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="into a page, between its marks")
+    options = parser.parse_args()
+    if options.seeds < 2 or options.tuning < 1 or options.jobs < 1:
+        parser.error("expected --seeds of 2 or more, --tuning and --jobs of 1 or more")
+    if options.write:
+        try:
+            parts(options.write)  # before the runs, which take long
+        except InputError as error:
+            parser.error(str(error))
+    claims = [claim for claim in CLAIMS if claim.name in options.only]
+    found = all_tested(claims, seeds=options.seeds, tuning=options.tuning, jobs=options.jobs)
+    of = note(options.only, seeds=options.seeds, tuning=options.tuning)
+    text = markdown(found, of)
+    if options.write:
+        write(options.write, text)
+    elif options.json:
+        print(json.dumps({"seeds": options.seeds, "tuning": options.tuning, "claims": list(map(answer, found))}))
+    elif options.markdown:
+        print(text)
+    else:
+        _show(found, note(NAMES, seeds=options.seeds, tuning=options.tuning))
+    return 0
+
+
+def _show(found: Sequence[Tested], words: str) -> None:
+    """For a person."""
+    console = Console()
+    console.print(words)
+    for table in tables(found):
+        console.print(table)
+    for one in found:
+        if one.verdict != "holds":
+            print(f"{one.claim.name}, {one.claim.ours.setting.name}: {' '.join(reasons(one))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Differences of two methods, paired by seed: the mean, and its 95 % confidence interval by Student's t."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean of ours − theirs, its interval, and the mean relative to theirs."""
+
+    mean: float
+    low: float
+    high: float
+    relative: float | None
+    """None where theirs is 0 on average"""
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Mean of ours − theirs, paired by seed, with its 95 % confidence interval.
+
+    Args:
+        ours: one figure for each seed.
+        theirs: those of the same seeds, in the same order.
+
+    Raises:
+        ValueError: if there are fewer than two pairs, which have no interval.
+
+    >>> found = difference([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
+    >>> found.mean, round(found.low, 3), round(found.high, 3)
+    (1.0, -1.484, 3.484)
+    >>> difference([2.0, 3.0], [1.0, 2.0])  # always the same
+    Difference(mean=1.0, low=1.0, high=1.0, relative=0.6666666666666666)
+    """
+    less = np.subtract(ours, theirs)
+    if len(less) < 2:
+        raise ValueError(f"found {len(less)} pair; expected 2 or more, or there is no interval")
+    mean, half = float(less.mean()), float(stats.t.ppf(0.975, len(less) - 1) * stats.sem(less))
+    scale = float(np.mean(theirs))
+    return Difference(mean, mean - half, mean + half, mean / scale if scale else None)
