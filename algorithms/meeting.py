@@ -21,7 +21,7 @@ from paceline.algorithms.operations import (
     Op,
     Reduce,
 )
-from paceline.algorithms.values import Group, Rank, may_diverge
+from paceline.algorithms.values import Group, Rank
 
 Collective = AllReduce | Reduce | Broadcast | AllGather | Barrier
 COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
@@ -112,7 +112,6 @@ def describe(op: Op[Any]) -> str:
     return f"{type(op).__name__}({', '.join(fields)})"
 
 
-@may_diverge
 def outcome(room: Room) -> Mapping[Rank, Any]:
     """What every member is answered, once all have come."""
     ops = [room.came[rank] for rank in room.group]

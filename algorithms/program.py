@@ -17,7 +17,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.operations import Op
-from paceline.algorithms.values import may_diverge
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +97,6 @@ class Lane:
         self.done = False
         self.answer: Any = None
 
-    @may_diverge
     def advance(self, answer: Any = None, failure: BaseException | None = None) -> Op[Any] | None:
         """Gives the program its last answer, or throws the failure; returns its next operation, None at its end."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
@@ -11,7 +12,7 @@ import numpy as np
 
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
-"""for functions that do arithmetic on vectors: a run that diverges says so in its summary, not in NumPy's warnings"""
+"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary, not in NumPy's warnings"""
 
 
 @runtime_checkable
@@ -239,10 +240,23 @@ def nbytes(value: Any) -> int:
     >>> nbytes(Weights(np.zeros(10), version=3))
     80
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, Null):
-        return sum(nbytes(getattr(value, f.name)) for f in dataclasses.fields(value))
+    kind = type(value)
+    if (names := parts_of(kind)) is not None:
+        size = 0
+        for name in names:
+            if type(part := getattr(value, name)) is not int:
+                size += nbytes(part)
+        return size
     if isinstance(value, tuple | list):
         return sum(map(nbytes, value))
     if isinstance(value, dict):
         return sum(map(nbytes, value.values()))
     return int(getattr(value, "nbytes", 0))
+
+
+@functools.cache
+def parts_of(kind: type) -> tuple[str, ...] | None:
+    """The names of a dataclass's fields; None of anything else, and of a vector that is one."""
+    if kind is Null or not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))

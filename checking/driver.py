@@ -28,7 +28,7 @@ from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.meeting import COLLECTIVES, Collective, Meetings, outcome
 from paceline.algorithms.operations import Handle, Op, Receive, Start
 from paceline.algorithms.program import Lane, Routine
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Rank, may_diverge
 from paceline.checking.cells import Cells
 from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
@@ -81,6 +81,7 @@ class Driver(ABC):
         """The logical clock: moves made so far."""
         return float(len(self.log))
 
+    @may_diverge
     def run(self, choose: Chooser = first) -> Trace:
         """Moves until everything is done; raises `DeadlockError` if nothing can move and a program has not ended."""
         self._begin()

@@ -57,10 +57,16 @@ class Mutex:
         self._env = env
         self._queue: deque[tuple[Strand, simpy.Event]] = deque()
 
-    def acquire(self, strand: Strand, what: str) -> Steps:
-        """Waits for its turn; `what` is what it waits for, for messages."""
+    def take(self, strand: Strand) -> bool:
+        """Takes it if nobody holds it; says whether it did."""
         if self.holder is None:
             self.holder = strand
+            return True
+        return False
+
+    def acquire(self, strand: Strand, what: str) -> Steps:
+        """Waits for its turn; `what` is what it waits for, for messages."""
+        if self.take(strand):
             return
         entry = (strand, self._env.event())
         self._queue.append(entry)
