@@ -14,6 +14,19 @@ from itertools import count
 import simpy
 
 
+def after(env: simpy.Environment, seconds: float, then: Callable[[simpy.Event], object]) -> None:
+    """Calls somebody after so many seconds, with the event that this is."""
+    timer = env.timeout(seconds)
+    assert timer.callbacks is not None, "a timer that has just been made is still to come"
+    timer.callbacks.append(then)
+
+
+def come(event: simpy.Event, seconds: float) -> None:
+    """From now on it is settled that the event comes, after so many seconds: it needs no timer beside it."""
+    event._ok, event._value = True, None
+    event.env.schedule(event, delay=seconds)
+
+
 class Clock(simpy.Environment):
     """Virtual time from 0 on.
 
@@ -46,8 +59,6 @@ class Clock(simpy.Environment):
             soonest_s = self.peek()
             if at_s <= soonest_s if soonest_s < math.inf else wanted():
                 heappop(self._moments)
-                moment = self.timeout(max(0.0, at_s - self.now))
-                assert moment.callbacks is not None, "a timer that has just been made is still to come"
-                moment.callbacks.append(lambda _: then())
+                after(self, max(0.0, at_s - self.now), lambda _: then())
         super().step()
         self.steps += 1

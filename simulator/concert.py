@@ -19,6 +19,7 @@ from math import inf
 import numpy as np
 import simpy
 
+from paceline.simulator.clock import after
 from paceline.simulator.fabric import Fabric
 from paceline.simulator.flows import Port
 from paceline.simulator.perform import alone_s
@@ -132,9 +133,7 @@ class Concert:
         return list(dict.fromkeys(turn for port in ports for turn in self._users.get(port, ())))
 
     def _after(self, seconds: float, turn: Turn) -> None:
-        timer = self._env.timeout(seconds)
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(lambda _: self._end(turn) if turn.alone else None)
+        after(self._env, seconds, lambda _: self._end(turn) if turn.alone else None)
 
     def _end(self, turn: Turn) -> None:
         for port in turn.ports:
@@ -150,9 +149,7 @@ class Concert:
         def play(_: object = None) -> None:
             self._follow(Performance(self._env, self._carry, turn.play), turn)
 
-        timer = self._env.timeout(turn.play.base_s)
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(play)
+        after(self._env, turn.play.base_s, play)
 
     def _follow(self, performance: Performance, turn: Turn) -> None:
         if performance.done.triggered:

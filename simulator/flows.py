@@ -6,6 +6,8 @@ Rules of this file:
 * A limit of one flow is a link of its own, in the engine and for whoever asks.
 * A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
   so a run is no larger than what is under way.
+* A flow that has everything to itself needs no solving. It enters the network when another one comes, or when anybody
+  asks, as of the time at which it began; so the answers are the same.
 * Where very many are under way together, as before a parameter server, machine code goes on; the answers are the same.
 """
 
@@ -20,6 +22,7 @@ from simpy.events import EventPriority
 
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
+from paceline.simulator.clock import after
 from paceline.simulator.machine import AS_IT_STANDS, machine_code
 from paceline.simulator.net import NONE, add_flow, add_link, as_arrays, network, with_room
 
@@ -84,6 +87,8 @@ class Flows:
         """numbers that no flow has any more, by their hops"""
         self._unused_limits: list[int] = []
         """links that were a flow's own"""
+        self._alone: simpy.Event | None = None
+        """stands for the only flow, which has not entered the network"""
         self._to_solve = False
         self._left: list[int] = []
         """flows that have left the network at this instant"""
@@ -97,6 +102,7 @@ class Flows:
     @property
     def carried_bytes(self) -> dict[Port, float]:
         """What has gone through each port so far, as rates times durations."""
+        self._share()
         net, carried = self._net, [link.carried for link in self._net.links]
         for number in self._done:
             flow = net.flows[number]
@@ -132,6 +138,7 @@ class Flows:
         """
         if event.triggered:
             return
+        self._share()
         flow = self._under_way[event]
         flow.ports = ports
         if flow.number != NONE:
@@ -147,6 +154,7 @@ class Flows:
 
     def remaining(self, event: simpy.Event) -> float:
         """Bytes that are still to come of the flow that the event stands for."""
+        self._share()
         flow = self._under_way.get(event)
         if flow is None:
             return 0.0
@@ -160,7 +168,7 @@ class Flows:
         del self._done[number]
         self._left.append(number)
 
-    def _enter(self, done: simpy.Event, flow: _Flow) -> None:
+    def _enter(self, done: simpy.Event, flow: _Flow, now: float) -> None:
         route = [self._number[port] for port in flow.ports]
         if flow.limit_bytes_per_s < inf:
             route.append(self._limit(flow.limit_bytes_per_s))
@@ -175,7 +183,7 @@ class Flows:
         else:
             flow.number = add_flow(self._net, route, flow.remaining)
         self._done[flow.number] = done
-        self._code.enter(self._net, flow.number, self._env.now)
+        self._code.enter(self._net, flow.number, now)
 
     def _more_flows(self, hops: int) -> None:
         """Arrays do not grow by themselves."""
@@ -209,29 +217,52 @@ class Flows:
 
     def _solve(self) -> None:
         """New rates, and a timer for those that end first under them."""
-        self._to_solve, self._solved_s = False, self._env.now
+        self._to_solve = False
+        self._share()
         for number in self._left:
             self._forget(number)
+        self._left, self._solved_s = [], self._env.now
+        if len(self._under_way) == len(self._to_enter) == 1 and not self._changed:
+            (self._alone,), self._to_enter = self._to_enter, {}
+            self._await(self._solved_s + fluid.until(self._under_way[self._alone].remaining, self._own_rate()))
+            return
         for link, bytes_per_s in self._changed.items():
             self._code.change(self._net, link, bytes_per_s)
         for done, flow in self._to_enter.items():
-            self._enter(done, flow)
+            self._enter(done, flow, self._solved_s)
         if len(self._under_way) > MANY and self._code is AS_IT_STANDS:
             self._net, self._code = as_arrays(self._net), machine_code()
-        self._left, self._changed, self._to_enter = [], {}, {}
+        self._changed, self._to_enter = {}, {}
         self._code.solve(self._net, self._solved_s)
-        soonest_s = float(fluid.least(self._net.ends))
+        self._await(float(fluid.least(self._net.ends)))
+
+    def _own_rate(self) -> float:
+        """Of the only flow: what the narrowest of its ports carries, or its limit."""
+        assert self._alone is not None
+        flow = self._under_way[self._alone]
+        return min([flow.limit_bytes_per_s, *(self._net.links[self._number[port]].capacity for port in flow.ports)])
+
+    def _share(self) -> None:
+        """The flow that was alone, if any, enters the network as of the time at which it began."""
+        if (done := self._alone) is not None:
+            self._alone = None
+            self._enter(done, self._under_way[done], self._solved_s)
+            self._code.solve(self._net, self._solved_s)
+
+    def _await(self, soonest_s: float) -> None:
+        """A timer for the flows that end first."""
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
-        timer = self._env.timeout(max(soonest_s - self._env.now, 0.0))
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(lambda _: self._end(soonest_s))
+        after(self._env, max(soonest_s - self._env.now, 0.0), lambda _: self._end(soonest_s))
 
     def _end(self, soonest_s: float) -> None:
         if soonest_s != self._soonest_s:
             return
         self._soonest_s = None
+        if self._alone is not None:
+            self._end_alone()
+            return
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
         while fluid.least(self._net.ends) <= latest_s:
@@ -241,7 +272,16 @@ class Flows:
         for done in sorted(through, key=lambda one: self._under_way[one].begun):
             del self._under_way[done]
             done.succeed()
-        self._solve_afterwards()
+        if self._under_way:
+            self._solve_afterwards()
+
+    def _end_alone(self) -> None:
+        moved = self._own_rate() * (self._env.now - self._solved_s)
+        done, self._alone = self._alone, None
+        assert done is not None
+        for port in self._under_way.pop(done).ports:
+            self._net.links[self._number[port]].carried += moved
+        done.succeed()
 
 
 class _Afterwards(simpy.Event):
