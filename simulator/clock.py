@@ -42,8 +42,6 @@ class Clock(simpy.Environment):
         super().__init__(0.0)
         self._moments: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
         self._count = count()
-        self.steps = 0
-        """how many events there were"""
 
     def meanwhile(self, at_s: float, then: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Does `then` at a time, unless the run has ended by then.
@@ -52,8 +50,9 @@ class Clock(simpy.Environment):
             wanted: asked where nothing else is to come: whether the run waits for this.
         """
         heappush(self._moments, (at_s, next(self._count), then, wanted))
+        self.step = self._step  # type: ignore[method-assign]  # without moments, a step is SimPy's own
 
-    def step(self) -> None:
+    def _step(self) -> None:
         if self._moments:
             at_s, _, then, wanted = self._moments[0]
             soonest_s = self.peek()
@@ -61,4 +60,3 @@ class Clock(simpy.Environment):
                 heappop(self._moments)
                 after(self, max(0.0, at_s - self.now), lambda _: then())
         super().step()
-        self.steps += 1

@@ -87,8 +87,8 @@ class Flows:
         """numbers that no flow has any more, by their hops"""
         self._unused_limits: list[int] = []
         """links that were a flow's own"""
-        self._alone: simpy.Event | None = None
-        """stands for the only flow, which has not entered the network"""
+        self._alone: tuple[simpy.Event, _Flow, float] | None = None
+        """the only flow, which has not entered the network, and its rate"""
         self._to_solve = False
         self._left: list[int] = []
         """flows that have left the network at this instant"""
@@ -223,8 +223,10 @@ class Flows:
             self._forget(number)
         self._left, self._solved_s = [], self._env.now
         if len(self._under_way) == len(self._to_enter) == 1 and not self._changed:
-            (self._alone,), self._to_enter = self._to_enter, {}
-            self._await(self._solved_s + fluid.until(self._under_way[self._alone].remaining, self._own_rate()))
+            ((done, flow),), self._to_enter = self._to_enter.items(), {}
+            rate = self._narrowest(flow)
+            self._alone = done, flow, rate
+            self._await(self._solved_s + fluid.until(flow.remaining, rate))
             return
         for link, bytes_per_s in self._changed.items():
             self._code.change(self._net, link, bytes_per_s)
@@ -236,17 +238,18 @@ class Flows:
         self._code.solve(self._net, self._solved_s)
         self._await(float(fluid.least(self._net.ends)))
 
-    def _own_rate(self) -> float:
-        """Of the only flow: what the narrowest of its ports carries, or its limit."""
-        assert self._alone is not None
-        flow = self._under_way[self._alone]
-        return min([flow.limit_bytes_per_s, *(self._net.links[self._number[port]].capacity for port in flow.ports)])
+    def _narrowest(self, flow: _Flow) -> float:
+        """What the narrowest of its ports carries, or its limit."""
+        rate, links, number = flow.limit_bytes_per_s, self._net.links, self._number
+        for port in flow.ports:
+            rate = min(rate, links[number[port]].capacity)
+        return float(rate)
 
     def _share(self) -> None:
         """The flow that was alone, if any, enters the network as of the time at which it began."""
-        if (done := self._alone) is not None:
-            self._alone = None
-            self._enter(done, self._under_way[done], self._solved_s)
+        if self._alone is not None:
+            (done, flow, _), self._alone = self._alone, None
+            self._enter(done, flow, self._solved_s)
             self._code.solve(self._net, self._solved_s)
 
     def _await(self, soonest_s: float) -> None:
@@ -261,7 +264,7 @@ class Flows:
             return
         self._soonest_s = None
         if self._alone is not None:
-            self._end_alone()
+            self._end_alone(*self._alone)
             return
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
@@ -275,12 +278,12 @@ class Flows:
         if self._under_way:
             self._solve_afterwards()
 
-    def _end_alone(self) -> None:
-        moved = self._own_rate() * (self._env.now - self._solved_s)
-        done, self._alone = self._alone, None
-        assert done is not None
-        for port in self._under_way.pop(done).ports:
+    def _end_alone(self, done: simpy.Event, flow: _Flow, rate: float) -> None:
+        self._alone = None
+        moved = rate * (self._env.now - self._solved_s)
+        for port in flow.ports:
             self._net.links[self._number[port]].carried += moved
+        del self._under_way[done]
         done.succeed()
 
 

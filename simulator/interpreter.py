@@ -108,16 +108,18 @@ class Simulation:
         """Runs until all programs have ended and what is in flight is completed."""
         for me in self.job.team:
             self.env.process(self._main(me))
+        events = 0
         while self._failure is None:
             try:
                 self.env.step()
             except EmptySchedule:
                 break
+            events += 1
         self._judge()
         self._keeper.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
         self.trace.lost_updates = self._cells.lost_updates()
-        self.trace.notes.update(events=self.env.steps, operations=self._operations)
+        self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
 
     def _judge(self) -> None:
