@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pandas as pd
@@ -87,10 +88,10 @@ def assemble(trace: Trace, *, population: int) -> Tables:
         trace: what an interpreter wrote down.
         population: samples in one epoch.
     """
-    updates = [tuple(getattr(update, name) for name in SCHEMAS["updates"].names) for update in trace.updates]
+    updates = map(attrgetter(*SCHEMAS["updates"].names), trace.updates)
     return Tables(
-        spans=frame("spans", sorted(split(trace.spans), key=lambda row: (row[START], row[RANK], row[LANE], row[END]))),
-        updates=frame("updates", sorted(updates, key=lambda row: (row[TIME], row[VERSION], row[BY]))),
+        spans=frame("spans", sorted(split(trace.spans), key=itemgetter(START, RANK, LANE, END))),
+        updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
         evaluations=frame("evaluations", list(_evaluations(trace.snapshots, population))),
     )
 
@@ -122,13 +123,13 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
     spans = list(spans)
     last = _last_entries(spans)
     for number, span in enumerate(spans):
-        if span.activity == "collective":
-            yield from _parts(span, ready_s=last[number], sent=span.bytes)
-        elif span.activity == "receive":
-            yield from _parts(span, ready_s=span.start_s if span.ready_s is None else span.ready_s, sent=0)
+        rank, lane, activity, layer, step, start_s, end_s, size, ready_s, _ = span
+        if activity == "collective":
+            yield from _parts(span, ready_s=last[number], sent=size)
+        elif activity == "receive":
+            yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
         else:
-            activity = "communication" if span.activity == "send" else span.activity
-            yield (span.rank, span.lane, activity, span.layer, span.step, span.start_s, span.end_s, span.bytes)
+            yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
 
 
 def _last_entries(spans: Sequence[Span]) -> dict[int, float]:

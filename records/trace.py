@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from paceline.algorithms.job import Score
 from paceline.algorithms.ledger import Update
@@ -24,9 +24,8 @@ Outcome = tuple[int, ...] | bool
 """what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One activity of one lane of one rank.
+class Span(NamedTuple):
+    """One activity of one lane of one rank. A tuple, as there are many: these are made, and read, most quickly.
 
     A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that
     the last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was
