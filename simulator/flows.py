@@ -79,10 +79,14 @@ class Flows:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
         self._net, self._code = network(capacity.values()), AS_IT_STANDS
+        self._capacity, self._carried = dict(capacity), dict.fromkeys(capacity, 0.0)
+        """of each port, what it carries now, and what it has carried of flows that were alone"""
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
         """what comes when the flow of a number is through"""
+        self._routes: dict[int, list[int]] = {}
+        """the links of each number, until it is free for others"""
         self._unused: dict[int, list[int]] = {}
         """numbers that no flow has any more, by their hops"""
         self._unused_limits: list[int] = []
@@ -108,7 +112,7 @@ class Flows:
             flow = net.flows[number]
             for entry in net.entries[flow.first : flow.first + flow.hops]:
                 carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
-        return {port: carried[number] for port, number in self._number.items()}
+        return {port: self._carried[port] + carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
         """An event that comes when `nbytes` have passed all ports, never faster than the limit."""
@@ -128,7 +132,7 @@ class Flows:
         """
         if not 0.0 <= bytes_per_s < inf:
             raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
-        self._changed[self._number[port]] = float(bytes_per_s)
+        self._changed[self._number[port]] = self._capacity[port] = float(bytes_per_s)
         self._solve_afterwards()
 
     def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
@@ -176,14 +180,10 @@ class Flows:
             self._more_flows(len(route))
         if unused := self._unused.get(len(route)):
             flow.number = unused.pop()
-            known = self._net.flows[flow.number]
-            known.remaining = flow.remaining
-            for entry, link in zip(self._net.entries[known.first : known.first + known.hops], route, strict=True):
-                entry.link = link
         else:
             flow.number = add_flow(self._net, route, flow.remaining)
-        self._done[flow.number] = done
-        self._code.enter(self._net, flow.number, now)
+        self._done[flow.number], self._routes[flow.number] = done, route
+        self._code.enter_anew(self._net, flow.number, flow.remaining, tuple(route), now)
 
     def _more_flows(self, hops: int) -> None:
         """Arrays do not grow by themselves."""
@@ -204,11 +204,10 @@ class Flows:
 
     def _forget(self, number: int) -> None:
         """The number, and the link that was a limit, are free for others."""
-        flow = self._net.flows[number]
-        last = self._net.entries[flow.first + flow.hops - 1].link
-        if last >= len(self._number):
-            self._unused_limits.append(last)
-        self._unused.setdefault(flow.hops, []).append(number)
+        route = self._routes.pop(number)
+        if route[-1] >= len(self._number):
+            self._unused_limits.append(route[-1])
+        self._unused.setdefault(len(route), []).append(number)
 
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
@@ -240,10 +239,10 @@ class Flows:
 
     def _narrowest(self, flow: _Flow) -> float:
         """What the narrowest of its ports carries, or its limit."""
-        rate, links, number = flow.limit_bytes_per_s, self._net.links, self._number
+        rate = flow.limit_bytes_per_s
         for port in flow.ports:
-            rate = min(rate, links[number[port]].capacity)
-        return float(rate)
+            rate = min(rate, self._capacity[port])
+        return rate
 
     def _share(self) -> None:
         """The flow that was alone, if any, enters the network as of the time at which it began."""
@@ -282,7 +281,7 @@ class Flows:
         self._alone = None
         moved = rate * (self._env.now - self._solved_s)
         for port in flow.ports:
-            self._net.links[self._number[port]].carried += moved
+            self._carried[port] += moved
         del self._under_way[done]
         done.succeed()
 

@@ -21,6 +21,8 @@ So a flow is freed and stopped once at most, nothing is filled twice, and what n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline.simulator.net import NONE, Floats, Net, Queue
 
 CLOSE = 1e-12
@@ -103,6 +105,15 @@ def enter(net: Net, number: int, now: float) -> None:
             net.entries[link.head].before = at
         link.head = at
     free(net, number)
+
+
+def enter_anew(net: Net, number: int, nbytes: float, route: Sequence[int], now: float) -> None:
+    """A flow begins under the number, and with the entries, of one of as many hops that has left."""
+    flow = net.flows[number]
+    flow.remaining = nbytes
+    for hop in range(flow.hops):
+        net.entries[flow.first + hop].link = route[hop]
+    enter(net, number, now)
 
 
 def leave(net: Net, number: int, now: float) -> None:

@@ -115,6 +115,7 @@ class Simulation:
             except EmptySchedule:
                 break
             events += 1
+        self._meanings.clear()  # they refer back to this object: all of the run would wait for the garbage collector
         self._judge()
         self._keeper.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)

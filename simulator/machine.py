@@ -22,14 +22,14 @@ PARTS = (
 class Code(NamedTuple):
     """Functions of `fluid`, on tables that are arrays of records."""
 
-    enter: Callable[..., Any]
+    enter_anew: Callable[..., Any]
     leave: Callable[..., Any]
     change: Callable[..., Any]
     solve: Callable[..., Any]
     play: Callable[..., Any]
 
 
-AS_IT_STANDS = Code(fluid.enter, fluid.leave, fluid.change, fluid.solve, fluid.play)
+AS_IT_STANDS = Code(fluid.enter_anew, fluid.leave, fluid.change, fluid.solve, fluid.play)
 """the same, on tables that are lists"""
 
 
