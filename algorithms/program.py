@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 class Routine(Generic[R]):
     """A program bound to its arguments; run it with ``yield from`` or `Start`."""
 
+    __slots__ = ("_driven", "_steps", "name")
+
     def __init__(self, name: str, steps: Program[R]) -> None:
         self.name, self._steps, self._driven = name, steps, False
 

@@ -27,6 +27,14 @@ def come(event: simpy.Event, seconds: float) -> None:
     event.env.schedule(event, delay=seconds)
 
 
+def happen(event: simpy.Event) -> None:
+    """The event comes at this very moment, before anything else that does, without a place in the queue."""
+    event._ok, event._value = True, None
+    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # SimPy's mark of what has come
+    for callback in callbacks:
+        callback(event)
+
+
 class Clock(simpy.Environment):
     """Virtual time from 0 on.
 

@@ -22,7 +22,7 @@ from simpy.events import EventPriority
 
 from paceline.algorithms.errors import InputError
 from paceline.simulator import fluid
-from paceline.simulator.clock import after
+from paceline.simulator.clock import after, happen
 from paceline.simulator.machine import AS_IT_STANDS, machine_code
 from paceline.simulator.net import NONE, add_flow, add_link, as_arrays, network, with_room
 
@@ -271,11 +271,13 @@ class Flows:
             number = int(self._net.ends.order[0])
             through.append(self._done[number])
             self._leave(number)
-        for done in sorted(through, key=lambda one: self._under_way[one].begun):
+        through.sort(key=lambda one: self._under_way[one].begun)
+        for done in through:
             del self._under_way[done]
-            done.succeed()
         if self._under_way:
             self._solve_afterwards()
+        for done in through:
+            happen(done)
 
     def _end_alone(self, done: simpy.Event, flow: _Flow, rate: float) -> None:
         self._alone = None
@@ -283,7 +285,7 @@ class Flows:
         for port in flow.ports:
             self._carried[port] += moved
         del self._under_way[done]
-        done.succeed()
+        happen(done)
 
 
 class _Afterwards(simpy.Event):
