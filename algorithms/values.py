@@ -118,12 +118,22 @@ class Group:
     """
 
     ranks: tuple[Rank, ...]
+    _members: frozenset[Rank] = dataclasses.field(init=False, repr=False, compare=False)
+    _hash: int = dataclasses.field(init=False, repr=False, compare=False)
+    """worked out once: each collective asks for it several times, and a group may be large"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_members", frozenset(self.ranks))
+        object.__setattr__(self, "_hash", hash(self.ranks))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __len__(self) -> int:
         return len(self.ranks)
 
     def __contains__(self, rank: Rank) -> bool:
-        return rank in self.ranks
+        return rank in self._members
 
     def __iter__(self) -> Any:
         return iter(self.ranks)

@@ -149,7 +149,7 @@ class Driver(ABC):
             self.trace.states[task.me.rank] = answer
 
     def _meet(self, task: Task, op: Collective) -> None:
-        task.room = room = self._meetings.enter(task.me.rank, op, task.place, task.stream)
+        task.room = room = self._meetings.enter(task.me.rank, op, lambda: task.place, task.stream)
         if room.full:
             answers = outcome(room)
             for other in self._tasks:
