@@ -43,7 +43,7 @@ class Snapshots:
 
     def of(self, value: Any) -> Any:
         """The value as it is now."""
-        kind = type(value)
+        kind: Any = type(value)
         if kind in CONSTANT:
             return value
         if (copied_and_same := _of_vectors(kind)) is not None:
@@ -55,7 +55,8 @@ class Snapshots:
         return copy.deepcopy(value)
 
     def _of_fields(self, value: Any, kind: type, names: tuple[str, ...]) -> Any:
-        made, changed = object.__new__(kind), False
+        made: Any = object.__new__(kind)
+        changed = False
         for name in names:
             part = now = getattr(value, name)
             if type(part) not in CONSTANT:

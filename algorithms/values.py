@@ -12,7 +12,8 @@ import numpy as np
 
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
-"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary, not in NumPy's warnings"""
+"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary,
+not in NumPy's warnings"""
 
 
 @runtime_checkable
@@ -250,7 +251,7 @@ def nbytes(value: Any) -> int:
     >>> nbytes(Weights(np.zeros(10), version=3))
     80
     """
-    kind = type(value)
+    kind: type = type(value)
     if (names := parts_of(kind)) is not None:
         size = 0
         for name in names:

@@ -36,7 +36,7 @@ DIVERGED = 10.0
 KINDS = {activity: kind for kind, activity in enumerate(ACTIVITIES)} | {"redo": ACTIVITIES.index("compute")}
 """of each activity in the table of spans, its place among those that time is given to, if any"""
 Seconds = NDArray[np.float64]
-Numbers = NDArray[np.int64]
+Numbers = NDArray[np.integer[Any]]
 
 
 class StepTime(TypedDict):
@@ -204,7 +204,7 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
     start, end = (spans[name].to_numpy().clip(0.0, wall_s) for name in ("start_s", "end_s"))
     by_rank = np.argsort(ranks, kind="stable")
     bounds = np.searchsorted(ranks[by_rank], np.arange(workers + 1))
-    for first, last in pairwise(bounds):
+    for first, last in pairwise(bounds.tolist()):
         mine = by_rank[first:last]
         for activity, seconds in _sweep(kinds[mine], start[mine], end[mine], wall_s).items():
             total_s[activity] += seconds

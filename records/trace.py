@@ -96,6 +96,11 @@ class Trace:
         self.heard.append((receiver, source))
         self.hearers.append(lane)
 
+    def look(self, rank: Rank, now_s: float) -> float:
+        """Notes what a rank's `Now` is answered, and answers it."""
+        self.now_s.setdefault(rank, []).append(now_s)
+        return now_s
+
     def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
         """Notes what a `WaitFor` or a `Cancel` of this lane was told."""
         self.outcomes.setdefault((rank, lane), []).append(outcome)

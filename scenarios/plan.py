@@ -37,7 +37,9 @@ class Plan:
     stretch: float = 1.0
     """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _places: dict[Rank, tuple[Device, Spread, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: dict[Rank, tuple[Device, Spread, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """both hold what follows from the cluster and the seed, so that no step works it out again"""
 
     @property

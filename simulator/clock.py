@@ -14,7 +14,7 @@ from itertools import count
 import simpy
 
 
-def after(env: simpy.Environment, seconds: float, then: Callable[[simpy.Event], object]) -> None:
+def after(env: simpy.Environment, seconds: float, then: Callable[[simpy.Event], None]) -> None:
     """Calls somebody after so many seconds, with the event that this is."""
     timer = env.timeout(seconds)
     assert timer.callbacks is not None, "a timer that has just been made is still to come"

@@ -30,12 +30,14 @@ class Compute:
     _states: dict[Rank, State] = field(default_factory=dict)
     """where devices stand that have a timeline"""
 
-    def load(self, strand: Strand, op: Load) -> Batch | Steps:
+    def load(self, strand: Strand, op: Load) -> Any:
         """The batch, after its loading time."""
         samples, seconds = op.samples, self.timing.load_s(strand.me.rank, op.samples.count)
-        return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, self.job.learner.load(samples)))
+        return self._after(
+            strand, "load", seconds, samples.index, lambda: Batch(samples, self.job.learner.load(samples))
+        )
 
-    def work(self, strand: Strand, op: Work) -> Steps | None:
+    def work(self, strand: Strand, op: Work) -> Any:
         """Charges the program's own arithmetic."""
         return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
 
@@ -141,9 +143,7 @@ class Compute:
             span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
             self.trace.spans.append(span)
 
-    def _after(
-        self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]
-    ) -> Any:
+    def _after(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
         """The answer, once the time has passed; records what it was for."""
         if seconds > 0:
             return self._spend(strand, activity, seconds, step, answer)
@@ -151,9 +151,7 @@ class Compute:
         self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, now, now))
         return answer()
 
-    def _spend(
-        self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]
-    ) -> Steps:
+    def _spend(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
         start_s = self.env.now
         yield self.env.timeout(seconds)
         self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))

@@ -21,7 +21,7 @@ import simpy
 from simpy.events import EventPriority
 
 from paceline.algorithms.errors import InputError
-from paceline.simulator import fluid
+from paceline.simulator import fluid, queues
 from paceline.simulator.clock import after, happen
 from paceline.simulator.machine import AS_IT_STANDS, machine_code
 from paceline.simulator.net import NONE, add_flow, add_link, as_arrays, network, with_room
@@ -235,7 +235,7 @@ class Flows:
             self._net, self._code = as_arrays(self._net), machine_code()
         self._changed, self._to_enter = {}, {}
         self._code.solve(self._net, self._solved_s)
-        self._await(float(fluid.least(self._net.ends)))
+        self._await(float(queues.least(self._net.ends)))
 
     def _narrowest(self, flow: _Flow) -> float:
         """What the narrowest of its ports carries, or its limit."""
@@ -267,7 +267,7 @@ class Flows:
             return
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
-        while fluid.least(self._net.ends) <= latest_s:
+        while queues.least(self._net.ends) <= latest_s:
             number = int(self._net.ends.order[0])
             through.append(self._done[number])
             self._leave(number)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import simpy
 from simpy.core import EmptySchedule
@@ -38,7 +37,7 @@ from paceline.simulator.gatherings import Gatherings
 from paceline.simulator.keeper import Keeper, Progress
 from paceline.simulator.mail import Mail
 from paceline.simulator.network import Network
-from paceline.simulator.strands import Mutex, Station, Steps, Strand, Task, cancelled, continued
+from paceline.simulator.strands import Handles, Mutex, Station, Steps, Strand, Task, cancelled, continued
 from paceline.simulator.timing import Timing
 
 
@@ -74,15 +73,18 @@ class Simulation:
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
-        # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
-        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
+        self._handles = Handles()
         self._strands: dict[Strand, None] = {}
         """those that have not ended, in the order of their beginnings"""
         self._unheard: list[Exception] = []
         """failures that no program has been told of"""
         self._failure: Exception | None = None
         self._operations = 0
-        self._meanings: dict[type[Op[Any]], Callable[[Strand, Any], Any]] = {
+        self._meanings = self._table()
+        """what each operation does; it answers, or answers with steps"""
+
+    def _table(self) -> dict[type[Op[Any]], Callable[[Strand, Any], Any]]:
+        return {
             ops.Next: lambda strand, op: self._keeper.next(strand, op.state, self.env.now),
             ops.Load: self._compute.load,
             ops.Gradient: self._compute.gradient,
@@ -95,13 +97,12 @@ class Simulation:
             ops.Wait: self._wait,
             ops.WaitFor: lambda strand, op: self._wait_for(strand, op.handles, op.least),
             ops.Cancel: self._cancel,
-            ops.Now: self._now,
+            ops.Now: lambda strand, _: self.trace.look(strand.me.rank, self.env.now),
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
             ops.Unlock: self._cells.unlock,
             ops.Applied: lambda strand, op: self._keeper.applied(strand.station, op, self.env.now),
         }
-        """what each operation does; it answers, or answers with steps"""
 
     @may_diverge
     def run(self) -> Trace:
@@ -193,10 +194,6 @@ class Simulation:
         answer = self._perform(strand, op)
         return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
-    def _now(self, strand: Strand, op: ops.Now) -> float:
-        self.trace.now_s.setdefault(strand.me.rank, []).append(self.env.now)
-        return self.env.now
-
     # --- what is started ------------------------------------------------------------------------------------------
 
     def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any]:
@@ -215,11 +212,11 @@ class Simulation:
             self._begin(child, self._steps(child, what))
             if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
                 self._raise(child.task)
-        return self._handle(strand.station, child.task)
+        return self._handles.give(strand.station, child.task)
 
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
-        weights = [self._task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        weights = [self._handles.task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         parts = [Task(partial("the gradient of layer {!r}".format, one.name)) for one in strand.me.layout.layers[::-1]]
         child = self._beside(strand, lambda: "the gradients of the layers", strand.line)
 
@@ -229,7 +226,7 @@ class Simulation:
 
         child.task.watchers.append(end_all)
         self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
-        return tuple(self._handle(strand.station, part) for part in parts)
+        return tuple(self._handles.give(strand.station, part) for part in parts)
 
     def _beside(self, strand: Strand, what: Callable[[], str], line: str, lane: Lane | None = None) -> Strand:
         """A new strand on the same rank; the collectives of a sub-program are a stream of their own."""
@@ -247,25 +244,13 @@ class Simulation:
             return
         strand.task.process = self.env.process(continued(carried, event))
 
-    def _handle(self, station: Station, task: Task) -> Handle[Any]:
-        station.handles += 1
-        handle: Handle[Any] = Handle(station.me.rank, station.handles)
-        self._tasks[handle] = task
-        return handle
-
-    def _task(self, strand: Strand, handle: Handle[Any]) -> Task:
-        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
-        if task is None:
-            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
-        return task
-
     def _wait(self, strand: Strand, op: ops.Wait[Any]) -> Steps:
         """The answer of what the handle stands for."""
         return (yield from self._wait_for(strand, [op.handle], 1))[0][1]
 
     def _wait_for(self, strand: Strand, handles: Sequence[Handle[Any]], least: int) -> Steps:
         """Waits until `least` of them have ended; answers all that have by then, with their places in `handles`."""
-        tasks = [self._task(strand, handle) for handle in handles]
+        tasks = [self._handles.task(strand, handle) for handle in handles]
         if not 0 <= least <= len(tasks):
             raise ProgramError(f"{strand.standing()}: waits for {least} of {len(tasks)} handles; give no more")
         missing = least - sum(task.ended for task in tasks)
@@ -299,7 +284,7 @@ class Simulation:
 
     def _cancel(self, strand: Strand, op: ops.Cancel) -> bool:
         """Gives up what was started; a collective goes on for the others, a layer's gradient for the other layers."""
-        task = self._task(strand, op.handle)
+        task = self._handles.task(strand, op.handle)
         in_time = not task.ended
         self.trace.tell(strand.me.rank, strand.line, in_time)
         if in_time and task.process is not None:

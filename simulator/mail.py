@@ -13,7 +13,6 @@ from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.snapshots import Snapshots
 from paceline.algorithms.values import Message, Rank, nbytes
 from paceline.records.trace import Span, Trace
-from paceline.simulator.clock import happen
 from paceline.simulator.network import Network
 from paceline.simulator.strands import Steps, Strand
 
@@ -126,7 +125,7 @@ class Mail:
             if letter.suits(request.op):
                 requests.remove(request)
                 request.letter = letter
-                happen(request.turn)
+                request.turn.succeed()
                 return
         inbox = self._inboxes[letter.to]
         inbox.insert(0 if oldest else len(inbox), letter)

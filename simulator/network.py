@@ -32,7 +32,6 @@ from paceline.topologies.cluster import Cluster
 from paceline.topologies.link_faults import changes
 from paceline.topologies.routing import Rule
 
-
 NOWHERE = Path((), 0.0)
 """of a message that has not set out"""
 
@@ -189,7 +188,7 @@ class ClusterNetwork:
         moving.callbacks.append(lambda _: self._passed(trip, moving))
 
     def _passed(self, trip: Trip, moving: simpy.Event) -> None:
-        """It has passed the ports: the latency at the end, and the receiver's processor; the next of its pair sets out."""
+        """It has passed the ports: the latency at the end, and the receiver's processor; the next one sets out."""
         path, trip.through = trip.path, True
         self._concert.passed(moving)
         latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)
