@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from paceline.algorithms.method import Me, Method, crew
@@ -151,7 +152,7 @@ class Job:
         """The job of `method` with its workers placed on `nodes`."""
         return Job(method, crew(method, nodes, learner.layout), learner, batch, budget, seed)
 
-    @property
+    @cached_property
     def workers(self) -> int:
         return len(self.team[0].workers)
 

@@ -6,7 +6,7 @@ the values alone and not on who came first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -21,13 +21,13 @@ from paceline.algorithms.operations import (
     Op,
     Reduce,
 )
-from paceline.algorithms.values import Group, Rank, may_diverge
+from paceline.algorithms.values import Group, Rank
 
 Collective = AllReduce | Reduce | Broadcast | AllGather | Barrier
 COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
 
 
-@dataclass
+@dataclass(slots=True)
 class Room:
     """One collective: who has come, with what."""
 
@@ -47,32 +47,41 @@ class Room:
         return [rank for rank in self.group if rank not in self.came]
 
 
+@dataclass(slots=True)
+class Visits:
+    """The rooms of one group and stream in their order, and how many of them each member has entered."""
+
+    rooms: list[Room] = field(default_factory=list)
+    positions: dict[Rank, int] = field(default_factory=dict)
+
+
 class Meetings:
     """All collectives of a run. Members of a group must enter the same ones in the same order, lane by lane."""
 
     def __init__(self) -> None:
-        self._order: dict[tuple[Group, str], list[Room]] = {}
-        self._position: dict[tuple[Group, str, Rank], int] = {}
+        self._visits: dict[tuple[Group, str], Visits] = {}
 
-    def enter(self, rank: Rank, op: Collective, place: str, stream: str = "") -> Room:
+    def enter(self, rank: Rank, op: Collective, place: Callable[[], str], stream: str = "") -> Room:
         """Brings `rank` into its next room of this group; raises `ProgramError` if the others did something else there.
 
-        `stream` names the lane: lanes are ordered each for itself, since their interleaving is nobody's promise.
+        `place` says where in its program the rank is, and is asked only for messages. `stream` names the lane: lanes
+        are ordered each for itself, since their interleaving is nobody's promise.
         """
         if rank not in op.group:
-            raise ProgramError(f"rank {rank} at {place}: enters {describe(op)}, but is no member of {op.group}")
-        rooms = self._order.setdefault((op.group, stream), [])
-        position = self._position.get((op.group, stream, rank), 0)
+            raise ProgramError(f"rank {rank} at {place()}: enters {describe(op)}, but is no member of {op.group}")
+        if (visits := self._visits.get((op.group, stream))) is None:
+            visits = self._visits[op.group, stream] = Visits()
+        rooms, position, words = visits.rooms, visits.positions.get(rank, 0), signature(op)
         if position == len(rooms):
-            rooms.append(Room(signature(op), op.group, op.key, rank, place))
+            rooms.append(Room(words, op.group, op.key, rank, place()))
         room = rooms[position]
-        if room.kind != signature(op):
+        if room.kind != words:
             raise ProgramError(
-                f"mismatched collectives: rank {rank} at {place} enters {describe(op)}, "
+                f"mismatched collectives: rank {rank} at {place()} enters {describe(op)}, "
                 f"where rank {room.first} at {room.place} entered {room.kind}; "
                 f"every member of {op.group} must issue the same collectives in the same order"
             )
-        self._position[op.group, stream, rank] = position + 1
+        visits.positions[rank] = position + 1
         room.came[rank] = op
         if room.full:
             rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # forget the payloads
@@ -112,7 +121,6 @@ def describe(op: Op[Any]) -> str:
     return f"{type(op).__name__}({', '.join(fields)})"
 
 
-@may_diverge
 def outcome(room: Room) -> Mapping[Rank, Any]:
     """What every member is answered, once all have come."""
     ops = [room.came[rank] for rank in room.group]

@@ -17,7 +17,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.operations import Op
-from paceline.algorithms.values import may_diverge
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 class Routine(Generic[R]):
     """A program bound to its arguments; run it with ``yield from`` or `Start`."""
+
+    __slots__ = ("_driven", "_steps", "name")
 
     def __init__(self, name: str, steps: Program[R]) -> None:
         self.name, self._steps, self._driven = name, steps, False
@@ -98,7 +99,6 @@ class Lane:
         self.done = False
         self.answer: Any = None
 
-    @may_diverge
     def advance(self, answer: Any = None, failure: BaseException | None = None) -> Op[Any] | None:
         """Gives the program its last answer, or throws the failure; returns its next operation, None at its end."""
         try:

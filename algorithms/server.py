@@ -45,7 +45,8 @@ class Push:
 def opened(message: Message) -> Push:
     """The push that a message brings, with the whole vector."""
     push: Push = message.value
-    return replace(push, vector=decompressed(push.vector))
+    vector = decompressed(push.vector)
+    return push if vector is push.vector else replace(push, vector=vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,7 @@ def mean_of(vectors: Sequence[Any]) -> Any:
     total = vectors[0]
     for vector in vectors[1:]:
         total = total + vector
-    return total / len(vectors)
+    return total / len(vectors) if len(vectors) > 1 else total  # dividing by 1 changes nothing, and takes its time
 
 
 def server_of(me: Me) -> Rank:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import numpy as np
 
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
-"""for functions that do arithmetic on vectors: a run that diverges says so in its summary, not in NumPy's warnings"""
+"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary,
+not in NumPy's warnings"""
 
 
 @runtime_checkable
@@ -140,12 +142,22 @@ class Group:
     """
 
     ranks: tuple[Rank, ...]
+    _members: frozenset[Rank] = dataclasses.field(init=False, repr=False, compare=False)
+    _hash: int = dataclasses.field(init=False, repr=False, compare=False)
+    """worked out once: each collective asks for it several times, and a group may be large"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_members", frozenset(self.ranks))
+        object.__setattr__(self, "_hash", hash(self.ranks))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __len__(self) -> int:
         return len(self.ranks)
 
     def __contains__(self, rank: Rank) -> bool:
-        return rank in self.ranks
+        return rank in self._members
 
     def __iter__(self) -> Any:
         return iter(self.ranks)
@@ -262,10 +274,23 @@ def nbytes(value: Any) -> int:
     >>> nbytes(Weights(np.zeros(10), version=3))
     80
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, Null):
-        return sum(nbytes(getattr(value, f.name)) for f in dataclasses.fields(value))
+    kind: type = type(value)
+    if (names := parts_of(kind)) is not None:
+        size = 0
+        for name in names:
+            if type(part := getattr(value, name)) is not int:
+                size += nbytes(part)
+        return size
     if isinstance(value, tuple | list):
         return sum(map(nbytes, value))
     if isinstance(value, dict):
         return sum(map(nbytes, value.values()))
     return int(getattr(value, "nbytes", 0))
+
+
+@functools.cache
+def parts_of(kind: type) -> tuple[str, ...] | None:
+    """The names of a dataclass's fields; None of anything else, and of a vector that is one."""
+    if kind is Null or not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 from paceline.algorithms.operations import Cell
-from paceline.algorithms.values import may_diverge
 
 LINE_BYTES = 64
 Array = np.ndarray[Any, Any]
@@ -75,7 +74,6 @@ class Mapped:
         np.copyto(copy.view(lines["numbers"].dtype), lines["numbers"])
         return self.like(copy[: self.length])
 
-    @may_diverge
     def add(self, vector: Array) -> None:
         """Adds the vector, and 1 to every probe, in one loop."""
         lines = self._spare.pop() if self._spare else self._lines()

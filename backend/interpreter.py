@@ -22,7 +22,7 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.operations import Cell, Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import Batch, GradientResult, Weights, join, nbytes
+from paceline.algorithms.values import Batch, GradientResult, Weights, join, may_diverge, nbytes
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
@@ -60,6 +60,7 @@ class Interpreter:
         self.keeper.show()
         return answer
 
+    @may_diverge
     def drive(self, thread: Thread) -> Any:
         """Performs a routine's operations until it ends."""
         assert thread.lane is not None, "only routines are driven"

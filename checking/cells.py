@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.operations import Access, Cell
-from paceline.algorithms.values import Group, may_diverge
+from paceline.algorithms.values import Group
 
 Place = tuple[Group, Cell]
 
@@ -23,7 +23,6 @@ class Cells:
         self._values: dict[Place, Any] = {}
         self._holders: dict[Place, Hashable] = {}
 
-    @may_diverge
     def access(self, node: Group, op: Access) -> Any:
         """Reads, adds or swaps; answers the value before."""
         before = self._values.get((node, op.cell))

@@ -28,7 +28,7 @@ from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.meeting import COLLECTIVES, Collective, Meetings, outcome
 from paceline.algorithms.operations import Handle, Op, Receive, Start
 from paceline.algorithms.program import Lane, Routine
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Rank, may_diverge
 from paceline.checking.cells import Cells
 from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
@@ -81,6 +81,7 @@ class Driver(ABC):
         """The logical clock: moves made so far."""
         return float(len(self.log))
 
+    @may_diverge
     def run(self, choose: Chooser = first) -> Trace:
         """Moves until everything is done; raises `DeadlockError` if nothing can move and a program has not ended."""
         self._begin()
@@ -148,7 +149,7 @@ class Driver(ABC):
             self.trace.states[task.me.rank] = answer
 
     def _meet(self, task: Task, op: Collective) -> None:
-        task.room = room = self._meetings.enter(task.me.rank, op, task.place, task.stream)
+        task.room = room = self._meetings.enter(task.me.rank, op, lambda: task.place, task.stream)
         if room.full:
             answers = outcome(room)
             for other in self._tasks:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from dataclasses import dataclass
 
 from paceline.algorithms.operations import Send
+from paceline.algorithms.snapshots import Snapshots
 from paceline.algorithms.values import Message, Rank
 
 
@@ -23,11 +23,12 @@ class Mail:
 
     def __init__(self) -> None:
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = {}
+        self._copies: dict[Rank, Snapshots] = {}
         self._inbox: dict[Rank, deque[Letter]] = {}
 
     def post(self, source: Rank, op: Send, time_s: float) -> None:
         """Puts a message under way, with the value as it is now: what its sender does to it later is not seen."""
-        letter = Letter(Message(source, copy.deepcopy(op.value), op.tag), time_s)
+        letter = Letter(Message(source, self._copies.setdefault(source, Snapshots()).of(op.value), op.tag), time_s)
         self._under_way.setdefault((source, op.to), deque()).append(letter)
 
     def channels(self) -> list[tuple[Rank, Rank]]:

@@ -11,10 +11,12 @@ Rules of this file:
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from paceline.algorithms.method import Notion
 from paceline.records.extrapolated import Extrapolated
@@ -27,6 +29,12 @@ from paceline.records.targets import TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostUpdates, Reason
 
 Kind = Literal["simulated", "measured"]
+
+
+KINDS = {activity: kind for kind, activity in enumerate(ACTIVITIES)} | {"redo": ACTIVITIES.index("compute")}
+"""of each activity in the table of spans, its place among those that time is given to, if any"""
+Seconds = NDArray[np.float64]
+Numbers = NDArray[np.integer[Any]]
 
 
 class StepTime(TypedDict):
@@ -203,8 +211,13 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
         workers: ranks 0 … workers − 1; one without any span waited all the time.
     """
     total_s = dict.fromkeys(ACTIVITIES, 0.0)
-    for rank in range(workers):
-        for activity, seconds in _sweep(spans[spans["rank"] == rank], wall_s).items():
+    ranks, kinds = spans["rank"].to_numpy(), spans["activity"].map(KINDS).fillna(-1).to_numpy(dtype=np.int64)
+    start, end = (spans[name].to_numpy().clip(0.0, wall_s) for name in ("start_s", "end_s"))
+    by_rank = np.argsort(ranks, kind="stable")
+    bounds = np.searchsorted(ranks[by_rank], np.arange(workers + 1))
+    for first, last in pairwise(bounds.tolist()):
+        mine = by_rank[first:last]
+        for activity, seconds in _sweep(kinds[mine], start[mine], end[mine], wall_s).items():
             total_s[activity] += seconds
     whole_s = math.fsum(total_s.values())
     if whole_s <= 0:
@@ -212,21 +225,18 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
     return {activity: seconds / whole_s for activity, seconds in total_s.items()}
 
 
-def _sweep(mine: pd.DataFrame, wall_s: float) -> dict[str, float]:
+def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[str, float]:
     """One rank's seconds per activity, each second given to the first activity that covers it."""
-    start = mine["start_s"].to_numpy().clip(0.0, wall_s)
-    end = mine["end_s"].to_numpy().clip(0.0, wall_s)
     edges = np.unique(np.concatenate([start, end, [0.0, wall_s]]))
     lengths = np.diff(edges)
     free = np.ones(len(lengths), dtype=bool)
     seconds = dict.fromkeys(ACTIVITIES, 0.0)
-    for activity in ACTIVITIES:
-        chosen = mine["activity"].isin([activity, "redo"] if activity == "compute" else [activity]).to_numpy()
-        depth = np.zeros(len(edges), dtype=np.int64)
-        np.add.at(depth, np.searchsorted(edges, start[chosen]), 1)
-        np.add.at(depth, np.searchsorted(edges, end[chosen]), -1)
-        covered = (depth.cumsum()[:-1] > 0) & free
-        seconds[activity] = float(lengths[covered].sum())
+    from_edge, to_edge = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    for kind in np.unique(kinds[kinds >= 0]):
+        chosen = kinds == kind
+        begun, ended = (np.bincount(at[chosen], minlength=len(edges)) for at in (from_edge, to_edge))
+        covered = ((begun - ended).cumsum()[:-1] > 0) & free
+        seconds[ACTIVITIES[kind]] = float(lengths[covered].sum())
         free &= ~covered
     seconds["wait"] += float(lengths[free].sum())
     return seconds

@@ -21,6 +21,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pandas as pd
@@ -135,8 +136,8 @@ def assemble(trace: Trace, *, population: int) -> Tables:
     updates = _aged("updates", trace.updates, begun_s)
     layers = sorted(_aged("layers", trace.layers, begun_s), key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]))
     return Tables(
-        spans=frame("spans", sorted(split(trace.spans), key=lambda row: (row[START], row[RANK], row[LANE], row[END]))),
-        updates=frame("updates", sorted(updates, key=lambda row: (row[TIME], row[VERSION], row[BY]))),
+        spans=frame("spans", sorted(split(trace.spans), key=itemgetter(START, RANK, LANE, END))),
+        updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
         evaluations=frame("evaluations", list(_evaluations(trace.snapshots, population))),
         layers=frame("layers", layers),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
@@ -161,12 +162,12 @@ def _beginnings(spans: Iterable[Span]) -> dict[tuple[Rank, int], float]:
 
 def _aged(table: str, entries: Iterable[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
     """The rows of what the ledger wrote, each with its gradient's age at the end."""
-    *names, _ = SCHEMAS[table].names
+    written = attrgetter(*SCHEMAS[table].names[:-1])
     rows = []
     for entry in entries:
         start_s = begun_s.get((entry.rank, entry.step))
         age_s = None if start_s is None else max(0.0, entry.time_s - start_s)
-        rows.append((*(getattr(entry, name) for name in names), age_s))
+        rows.append((*written(entry), age_s))
     return rows
 
 
@@ -193,13 +194,13 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
     spans = list(spans)
     last = _last_entries(spans)
     for number, span in enumerate(spans):
-        if span.activity == "collective":
-            yield from _parts(span, ready_s=last[number], sent=span.bytes)
-        elif span.activity == "receive":
-            yield from _parts(span, ready_s=span.start_s if span.ready_s is None else span.ready_s, sent=0)
+        rank, lane, activity, layer, step, start_s, end_s, size, ready_s, _ = span
+        if activity == "collective":
+            yield from _parts(span, ready_s=last[number], sent=size)
+        elif activity == "receive":
+            yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
         else:
-            activity = "communication" if span.activity == "send" else span.activity
-            yield (span.rank, span.lane, activity, span.layer, span.step, span.start_s, span.end_s, span.bytes)
+            yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
 
 
 def _last_entries(spans: Sequence[Span]) -> dict[int, float]:

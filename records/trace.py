@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from paceline.algorithms.job import Counted, Score
 from paceline.algorithms.ledger import LayerUpdate, Update
@@ -29,9 +29,8 @@ Outcome = tuple[int, ...] | bool
 """what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One activity of one lane of one rank.
+class Span(NamedTuple):
+    """One activity of one lane of one rank. A tuple, as there are many: these are made, and read, most quickly.
 
     A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that
     the last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was
@@ -133,6 +132,11 @@ class Trace:
         """Notes whom a lane of the receiver heard; None if nobody was in time."""
         self.heard.append((receiver, source))
         self.hearers.append(lane)
+
+    def look(self, rank: Rank, now_s: float) -> float:
+        """Notes what a rank's `Now` is answered, and answers it."""
+        self.now_s.setdefault(rank, []).append(now_s)
+        return now_s
 
     def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
         """Notes what a `WaitFor` or a `Cancel` of this lane was told."""

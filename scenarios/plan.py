@@ -13,7 +13,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule
 from paceline.scenarios.problems import Problem, raise_all
-from paceline.topologies import Cluster, Spread
+from paceline.topologies import Cluster, Device, Spread
 from paceline.topologies.slowdowns import Speed
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Plan:
     stretch: float = 1.0
     """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _spreads: dict[Rank, tuple[Spread, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: dict[Rank, tuple[Device, Spread, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """both hold what follows from the cluster and the seed, so that no step works it out again"""
 
     @property
@@ -70,8 +72,8 @@ class Plan:
 
         Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
         """
-        base_s = self.cluster.device_of(rank).compute_s(samples)
-        spread, slowness = self._varying(rank)
+        device, spread, slowness = self._varying(rank)
+        base_s = device.compute_s(samples)
         return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.stretch
 
     def speed_of(self, rank: Rank) -> Speed:
@@ -88,10 +90,11 @@ class Plan:
         """By how much slowdowns made work longer that lasted from one time to another."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
-    def _varying(self, rank: Rank) -> tuple[Spread, float]:
-        if rank not in self._spreads:
-            self._spreads[rank] = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
-        return self._spreads[rank]
+    def _varying(self, rank: Rank) -> tuple[Device, Spread, float]:
+        if (known := self._places.get(rank)) is None:
+            spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
+            known = self._places[rank] = self.cluster.device_of(rank), spread, slowness
+        return known
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.

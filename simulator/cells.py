@@ -9,7 +9,7 @@ from __future__ import annotations
 import simpy
 
 from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.operations import Access, Cell, Work
+from paceline.algorithms.operations import Access, Lock, Unlock, Work
 from paceline.algorithms.values import Group
 from paceline.records.trace import LostUpdates, Span, Trace
 from paceline.simulator.strands import Mutex, Steps, Strand
@@ -51,13 +51,14 @@ class Cells:
         lost = sum(memory.lost for memory in self._memories.values())
         return LostUpdates(adds=adds, lost_share=lost / adds) if adds else None
 
-    def lock(self, strand: Strand, cell: Cell) -> Steps:
+    def lock(self, strand: Strand, op: Lock) -> Steps:
         """Waits for the lock, first come first served."""
-        mutex = self._locks.setdefault((strand.me.node, cell.name), Mutex(self._env))
-        yield from mutex.acquire(strand, f"the lock of cell {cell.name!r}")
+        mutex = self._locks.setdefault((strand.me.node, op.cell.name), Mutex(self._env))
+        yield from mutex.acquire(strand, f"the lock of cell {op.cell.name!r}")
 
-    def unlock(self, strand: Strand, cell: Cell) -> None:
+    def unlock(self, strand: Strand, op: Unlock) -> None:
         """Gives the lock back; any lane of the rank that took it may do so."""
+        cell = op.cell
         mutex = self._locks.get((strand.me.node, cell.name))
         holder = mutex.holder if mutex else None
         if mutex is None or holder is None or holder.station is not strand.station:

@@ -14,6 +14,27 @@ from itertools import count
 import simpy
 
 
+def after(env: simpy.Environment, seconds: float, then: Callable[[simpy.Event], None]) -> None:
+    """Calls somebody after so many seconds, with the event that this is."""
+    timer = env.timeout(seconds)
+    assert timer.callbacks is not None, "a timer that has just been made is still to come"
+    timer.callbacks.append(then)
+
+
+def come(event: simpy.Event, seconds: float) -> None:
+    """From now on it is settled that the event comes, after so many seconds: it needs no timer beside it."""
+    event._ok, event._value = True, None
+    event.env.schedule(event, delay=seconds)
+
+
+def happen(event: simpy.Event) -> None:
+    """The event comes at this very moment, before anything else that does, without a place in the queue."""
+    event._ok, event._value = True, None
+    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # SimPy's mark of what has come
+    for callback in callbacks:
+        callback(event)
+
+
 class Clock(simpy.Environment):
     """Virtual time from 0 on.
 
@@ -29,8 +50,6 @@ class Clock(simpy.Environment):
         super().__init__(0.0)
         self._moments: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
         self._count = count()
-        self.steps = 0
-        """how many events there were"""
 
     def meanwhile(self, at_s: float, then: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Does `then` at a time, unless the run has ended by then.
@@ -39,15 +58,13 @@ class Clock(simpy.Environment):
             wanted: asked where nothing else is to come: whether the run waits for this.
         """
         heappush(self._moments, (at_s, next(self._count), then, wanted))
+        self.step = self._step  # type: ignore[method-assign]  # without moments, a step is SimPy's own
 
-    def step(self) -> None:
+    def _step(self) -> None:
         if self._moments:
             at_s, _, then, wanted = self._moments[0]
             soonest_s = self.peek()
             if at_s <= soonest_s if soonest_s < math.inf else wanted():
                 heappop(self._moments)
-                moment = self.timeout(max(0.0, at_s - self.now))
-                assert moment.callbacks is not None, "a timer that has just been made is still to come"
-                moment.callbacks.append(lambda _: then())
+                after(self, max(0.0, at_s - self.now), lambda _: then())
         super().step()
-        self.steps += 1

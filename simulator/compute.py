@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import simpy
 
@@ -31,20 +32,21 @@ class Compute:
     _states: dict[Rank, State] = field(default_factory=dict)
     """where devices stand that have a timeline"""
 
-    def load(self, strand: Strand, op: Load) -> Steps:
+    def load(self, strand: Strand, op: Load) -> Any:
         """The batch, after its loading time."""
-        samples = op.samples
-        yield from self._spend(strand, "load", self.timing.load_s(strand.me.rank, samples.count), step=samples.index)
-        return Batch(samples, None)  # its gradient loads the data, which depend on nothing but the samples' names
+        samples, seconds = op.samples, self.timing.load_s(strand.me.rank, op.samples.count)
+        # its gradient loads the data, which depend on nothing but the samples' names
+        return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
 
-    def work(self, strand: Strand, op: Work) -> Steps:
+    def work(self, strand: Strand, op: Work) -> Any:
         """Charges the program's own arithmetic."""
-        yield from self._spend(strand, "update", self.timing.work_s(strand.me.rank, op), step=strand.step)
+        return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
 
     def gradient(self, strand: Strand, op: Gradient) -> Steps:
         """The gradient at exactly the weights given, once the device has had its time for it."""
         rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
-        yield from device.acquire(strand, "its device")
+        if not device.take(strand):
+            yield from device.acquire(strand, "its device")
         pending = self._flight.begin(op.weights.vector, samples)
         try:
             work_s = self.timing.compute_s(rank, samples.index, samples.count)
@@ -142,16 +144,28 @@ class Compute:
 
     def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
         """Records what a device did; computing without a break is one span."""
-        for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
-            parts = list(run)
-            for part in [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts:
-                assert part.stage != "idle", "an idle device leaves no stretch"
-                span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
-                self.trace.spans.append(span)
+        for part in stretches if len(stretches) == 1 else _joined(stretches):
+            assert part.stage != "idle", "an idle device leaves no stretch"
+            span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
+            self.trace.spans.append(span)
 
-    def _spend(self, strand: Strand, activity: Activity, seconds: float, *, step: int) -> Steps:
-        """Lets the time pass and records what it was for."""
-        start_s = self.env.now
+    def _after(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
+        """The answer, once the time has passed; records what it was for."""
         if seconds > 0:
-            yield self.env.timeout(seconds)
+            return self._spend(strand, activity, seconds, step, answer)
+        now = self.env.now
+        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, now, now))
+        return answer()
+
+    def _spend(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
+        start_s = self.env.now
+        yield self.env.timeout(seconds)
         self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))
+        return answer()
+
+
+def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
+    """Computing without a break as one stretch; the rest as it is."""
+    for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
+        parts = list(run)
+        yield from [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts

@@ -10,7 +10,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +18,7 @@ from math import inf
 import numpy as np
 import simpy
 
+from paceline.simulator.clock import after
 from paceline.simulator.fabric import Fabric
 from paceline.simulator.flows import Port
 from paceline.simulator.perform import alone_s
@@ -49,10 +49,8 @@ class Concert:
         self._env, self._fabric, self._carry = env, fabric, carry
         self._users: dict[Port, list[Turn]] = {}
         """the collectives that may use each port"""
-        self._messages: Counter[Port] = Counter()
-        """how many messages beside collectives are on each port"""
-        self._ports: dict[simpy.Event, tuple[Port, ...]] = {}
-        """the ports of each of these messages"""
+        self._messages: dict[simpy.Event, tuple[Port, ...]] = {}
+        """the ports of each message beside collectives"""
         self._known: dict[Play, tuple[frozenset[Port], float]] = {}
         """of each play: its ports, and what it takes alone"""
 
@@ -62,7 +60,7 @@ class Concert:
             self._known[play] = self._alone(play)
         ports, seconds = self._known[play]
         others = self._turns_on(ports)
-        quiet = not others and seconds < inf and not any(port in self._messages for port in ports)
+        quiet = not others and seconds < inf and all(map(ports.isdisjoint, self._messages.values()))
         turn = Turn(play, ports, self._env.now, self._env.event(), alone=quiet)
         for port in ports:
             self._users.setdefault(port, []).append(turn)
@@ -83,22 +81,18 @@ class Concert:
 
     def message(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
         """A message, which the event stands for, is about to pass these ports."""
-        self._ports[message] = ports
-        self._messages.update(ports)
-        for turn in self._turns_on(ports):
-            self.carry_out(turn)
+        self._messages[message] = ports
+        if self._users:
+            for turn in self._turns_on(ports):
+                self.carry_out(turn)
 
     def passed(self, message: simpy.Event) -> None:
         """It is through."""
-        for port in self._ports.pop(message):
-            self._messages[port] -= 1
-            if not self._messages[port]:
-                del self._messages[port]
+        del self._messages[message]
 
     def moved(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
         """It goes on along other ports; a message of a collective is none of these."""
-        if message in self._ports:
-            self.passed(message)
+        if message in self._messages:
             self.message(message, ports)
 
     def disturb(self, ports: Iterable[Port]) -> None:
@@ -127,14 +121,10 @@ class Concert:
         return list(dict.fromkeys(turn for turns in self._users.values() for turn in turns))
 
     def _turns_on(self, ports: Iterable[Port]) -> list[Turn]:
-        if not self._users:
-            return []
         return list(dict.fromkeys(turn for port in ports for turn in self._users.get(port, ())))
 
     def _after(self, seconds: float, turn: Turn) -> None:
-        timer = self._env.timeout(seconds)
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(lambda _: self._end(turn) if turn.alone else None)
+        after(self._env, seconds, lambda _: self._end(turn) if turn.alone else None)
 
     def _end(self, turn: Turn) -> None:
         for port in turn.ports:
@@ -150,9 +140,7 @@ class Concert:
         def play(_: object = None) -> None:
             self._follow(Performance(self._env, self._carry, turn.play), turn)
 
-        timer = self._env.timeout(turn.play.base_s)
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(play)
+        after(self._env, turn.play.base_s, play)
 
     def _follow(self, performance: Performance, turn: Turn) -> None:
         if performance.done.triggered:

@@ -71,6 +71,8 @@ class Ways:
     routes: Routes
     known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
     paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
+    """those of equal messages are one"""
+    asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
 
 
 class GraphFabric:
@@ -124,6 +126,11 @@ class GraphFabric:
         self._ways = self._around[gone]
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        if (path := self._ways.asked.get((source, to, nbytes, flow))) is None:
+            path = self._ways.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
+        return path
+
+    def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:
             return self._inside(source, to, nbytes)

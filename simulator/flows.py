@@ -6,6 +6,8 @@ Rules of this file:
 * A limit of one flow is a link of its own, in the engine and for whoever asks.
 * A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
   so a run is no larger than what is under way.
+* A flow that has everything to itself needs no solving. It enters the network when another one comes, or when anybody
+  asks, as of the time at which it began; so the answers are the same.
 * Where very many are under way together, as before a parameter server, machine code goes on; the answers are the same.
 """
 
@@ -19,7 +21,8 @@ import simpy
 from simpy.events import EventPriority
 
 from paceline.algorithms.errors import InputError
-from paceline.simulator import fluid
+from paceline.simulator import fluid, queues
+from paceline.simulator.clock import after, happen
 from paceline.simulator.machine import AS_IT_STANDS, machine_code
 from paceline.simulator.net import NONE, add_flow, add_link, as_arrays, network, with_room
 
@@ -76,14 +79,20 @@ class Flows:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
         self._net, self._code = network(capacity.values()), AS_IT_STANDS
+        self._capacity, self._carried = dict(capacity), dict.fromkeys(capacity, 0.0)
+        """of each port, what it carries now, and what it has carried of flows that were alone"""
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
         """what comes when the flow of a number is through"""
+        self._routes: dict[int, list[int]] = {}
+        """the links of each number, until it is free for others"""
         self._unused: dict[int, list[int]] = {}
         """numbers that no flow has any more, by their hops"""
         self._unused_limits: list[int] = []
         """links that were a flow's own"""
+        self._alone: tuple[simpy.Event, _Flow, float] | None = None
+        """the only flow, which has not entered the network, and its rate"""
         self._to_solve = False
         self._left: list[int] = []
         """flows that have left the network at this instant"""
@@ -97,12 +106,13 @@ class Flows:
     @property
     def carried_bytes(self) -> dict[Port, float]:
         """What has gone through each port so far, as rates times durations."""
+        self._share()
         net, carried = self._net, [link.carried for link in self._net.links]
         for number in self._done:
             flow = net.flows[number]
             for entry in net.entries[flow.first : flow.first + flow.hops]:
                 carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
-        return {port: carried[number] for port, number in self._number.items()}
+        return {port: self._carried[port] + carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
         """An event that comes when `nbytes` have passed all ports, never faster than the limit."""
@@ -122,7 +132,7 @@ class Flows:
         """
         if not 0.0 <= bytes_per_s < inf:
             raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
-        self._changed[self._number[port]] = float(bytes_per_s)
+        self._changed[self._number[port]] = self._capacity[port] = float(bytes_per_s)
         self._solve_afterwards()
 
     def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
@@ -132,6 +142,7 @@ class Flows:
         """
         if event.triggered:
             return
+        self._share()
         flow = self._under_way[event]
         flow.ports = ports
         if flow.number != NONE:
@@ -147,6 +158,7 @@ class Flows:
 
     def remaining(self, event: simpy.Event) -> float:
         """Bytes that are still to come of the flow that the event stands for."""
+        self._share()
         flow = self._under_way.get(event)
         if flow is None:
             return 0.0
@@ -160,7 +172,7 @@ class Flows:
         del self._done[number]
         self._left.append(number)
 
-    def _enter(self, done: simpy.Event, flow: _Flow) -> None:
+    def _enter(self, done: simpy.Event, flow: _Flow, now: float) -> None:
         route = [self._number[port] for port in flow.ports]
         if flow.limit_bytes_per_s < inf:
             route.append(self._limit(flow.limit_bytes_per_s))
@@ -168,14 +180,10 @@ class Flows:
             self._more_flows(len(route))
         if unused := self._unused.get(len(route)):
             flow.number = unused.pop()
-            known = self._net.flows[flow.number]
-            known.remaining = flow.remaining
-            for entry, link in zip(self._net.entries[known.first : known.first + known.hops], route, strict=True):
-                entry.link = link
         else:
             flow.number = add_flow(self._net, route, flow.remaining)
-        self._done[flow.number] = done
-        self._code.enter(self._net, flow.number, self._env.now)
+        self._done[flow.number], self._routes[flow.number] = done, route
+        self._code.enter_anew(self._net, flow.number, flow.remaining, tuple(route), now)
 
     def _more_flows(self, hops: int) -> None:
         """Arrays do not grow by themselves."""
@@ -196,11 +204,10 @@ class Flows:
 
     def _forget(self, number: int) -> None:
         """The number, and the link that was a limit, are free for others."""
-        flow = self._net.flows[number]
-        last = self._net.entries[flow.first + flow.hops - 1].link
-        if last >= len(self._number):
-            self._unused_limits.append(last)
-        self._unused.setdefault(flow.hops, []).append(number)
+        route = self._routes.pop(number)
+        if route[-1] >= len(self._number):
+            self._unused_limits.append(route[-1])
+        self._unused.setdefault(len(route), []).append(number)
 
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
@@ -209,39 +216,76 @@ class Flows:
 
     def _solve(self) -> None:
         """New rates, and a timer for those that end first under them."""
-        self._to_solve, self._solved_s = False, self._env.now
+        self._to_solve = False
+        self._share()
         for number in self._left:
             self._forget(number)
+        self._left, self._solved_s = [], self._env.now
+        if len(self._under_way) == len(self._to_enter) == 1 and not self._changed:
+            ((done, flow),), self._to_enter = self._to_enter.items(), {}
+            rate = self._narrowest(flow)
+            self._alone = done, flow, rate
+            self._await(self._solved_s + fluid.until(flow.remaining, rate))
+            return
         for link, bytes_per_s in self._changed.items():
             self._code.change(self._net, link, bytes_per_s)
         for done, flow in self._to_enter.items():
-            self._enter(done, flow)
+            self._enter(done, flow, self._solved_s)
         if len(self._under_way) > MANY and self._code is AS_IT_STANDS:
             self._net, self._code = as_arrays(self._net), machine_code()
-        self._left, self._changed, self._to_enter = [], {}, {}
+        self._changed, self._to_enter = {}, {}
         self._code.solve(self._net, self._solved_s)
-        soonest_s = float(fluid.least(self._net.ends))
+        self._await(float(queues.least(self._net.ends)))
+
+    def _narrowest(self, flow: _Flow) -> float:
+        """What the narrowest of its ports carries, or its limit."""
+        rate = flow.limit_bytes_per_s
+        for port in flow.ports:
+            rate = min(rate, self._capacity[port])
+        return rate
+
+    def _share(self) -> None:
+        """The flow that was alone, if any, enters the network as of the time at which it began."""
+        if self._alone is not None:
+            (done, flow, _), self._alone = self._alone, None
+            self._enter(done, flow, self._solved_s)
+            self._code.solve(self._net, self._solved_s)
+
+    def _await(self, soonest_s: float) -> None:
+        """A timer for the flows that end first."""
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
-        timer = self._env.timeout(max(soonest_s - self._env.now, 0.0))
-        assert timer.callbacks is not None, "a timer that has just been made is still to come"
-        timer.callbacks.append(lambda _: self._end(soonest_s))
+        after(self._env, max(soonest_s - self._env.now, 0.0), lambda _: self._end(soonest_s))
 
     def _end(self, soonest_s: float) -> None:
         if soonest_s != self._soonest_s:
             return
         self._soonest_s = None
+        if self._alone is not None:
+            self._end_alone(*self._alone)
+            return
         latest_s = fluid.together(soonest_s, self._solved_s)
         through = []
-        while fluid.least(self._net.ends) <= latest_s:
+        while queues.least(self._net.ends) <= latest_s:
             number = int(self._net.ends.order[0])
             through.append(self._done[number])
             self._leave(number)
-        for done in sorted(through, key=lambda one: self._under_way[one].begun):
+        through.sort(key=lambda one: self._under_way[one].begun)
+        for done in through:
             del self._under_way[done]
-            done.succeed()
-        self._solve_afterwards()
+        if self._under_way:
+            self._solve_afterwards()
+        for done in through:
+            happen(done)
+
+    def _end_alone(self, done: simpy.Event, flow: _Flow, rate: float) -> None:
+        self._alone = None
+        moved = rate * (self._env.now - self._solved_s)
+        for port in flow.ports:
+            self._carried[port] += moved
+        del self._under_way[done]
+        happen(done)
 
 
 class _Afterwards(simpy.Event):

@@ -36,7 +36,7 @@ class Gatherings:
     def attend(self, strand: Strand, op: Collective) -> Steps:
         """Enters at once, in program order, and leaves with the answer when the network is done."""
         rank, start = strand.me.rank, self._env.now
-        room = self._meetings.enter(rank, op, strand.where(), strand.stream)
+        room = self._meetings.enter(rank, op, strand.where, strand.stream)
         kind = type(op).__name__
         if (door := self._doors.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{strand.stream}"

@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* `_perform` has one case per operation; what an operation means is in the module that its case calls.
+* `_meanings` has a line for each operation; what an operation means is in the module that it names. What takes no time
+  is answered at once; what does take time is answered by steps, which a strand goes through.
 * What is started begins at once, before its starter goes on. So collectives are entered in program order, and an
   operation that takes no time has ended when `Start` answers.
 * A failure is raised in the program, at the operation that it belongs to. One that nobody hears of ends the run.
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import GeneratorType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import simpy
 from simpy.core import EmptySchedule
@@ -23,10 +24,11 @@ from paceline.algorithms import operations as ops
 from paceline.algorithms.errors import DeadlockError, ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
-from paceline.algorithms.meeting import describe
+from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.method import Me
 from paceline.algorithms.operations import Handle, LayerGradients, Op
 from paceline.algorithms.program import Lane, Routine
+from paceline.algorithms.values import may_diverge
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cells import Cells
 from paceline.simulator.clock import Clock
@@ -36,7 +38,7 @@ from paceline.simulator.gatherings import Gatherings
 from paceline.simulator.keeper import Keeper, Progress
 from paceline.simulator.mail import Mail
 from paceline.simulator.network import Network
-from paceline.simulator.strands import Mutex, Station, Steps, Strand, Task, cancelled, continued
+from paceline.simulator.strands import Handles, Mutex, Station, Steps, Strand, Task, cancelled, continued
 from paceline.simulator.timing import Timing
 
 
@@ -72,29 +74,55 @@ class Simulation:
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
-        # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
-        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
+        self._handles = Handles()
         self._strands: dict[Strand, None] = {}
         """those that have not ended, in the order of their beginnings"""
         self._unheard: list[Exception] = []
         """failures that no program has been told of"""
         self._failure: Exception | None = None
         self._operations = 0
+        self._meanings = self._table()
+        """what each operation does; it answers, or answers with steps"""
 
+    def _table(self) -> dict[type[Op[Any]], Callable[[Strand, Any], Any]]:
+        return {
+            ops.Next: lambda strand, op: self._keeper.next(strand, op.state, self.env.now),
+            ops.Load: self._compute.load,
+            ops.Gradient: self._compute.gradient,
+            ops.LayerGradients: self._layers,
+            ops.Work: self._compute.work,
+            **dict.fromkeys(COLLECTIVES, self._gatherings.attend),
+            ops.Send: self._mail.send,
+            ops.Receive: self._mail.receive,
+            ops.Start: self._start,
+            ops.Wait: self._wait,
+            ops.WaitFor: lambda strand, op: self._wait_for(strand, op.handles, op.least),
+            ops.Cancel: self._cancel,
+            ops.Now: lambda strand, _: self.trace.look(strand.me.rank, self.env.now),
+            ops.Access: self._cells.access,
+            ops.Lock: self._cells.lock,
+            ops.Unlock: self._cells.unlock,
+            ops.Applied: lambda strand, op: self._keeper.applied(strand.station, op, self.env.now),
+        }
+
+    @may_diverge
     def run(self) -> Trace:
         """Runs until all programs have ended and what is in flight is completed."""
         for me in self.job.team:
             self.env.process(self._main(me))
+        events = 0
         while self._failure is None:
             try:
                 self.env.step()
             except EmptySchedule:
                 break
+            events += 1
+        self._meanings.clear()  # they refer back to this object: all of the run would wait for the garbage collector
         self._judge()
         self._keeper.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
         self.trace.lost_updates = self._cells.lost_updates()
-        self.trace.notes.update(events=self.env.steps, operations=self._operations)
+        self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
 
     def _judge(self) -> None:
@@ -146,7 +174,9 @@ class Simulation:
             answer, failure = None, None
             self._operations += 1
             try:
-                answer = yield from self._perform(strand, op)
+                answer = self._perform(strand, op)
+                if isinstance(answer, GeneratorType):
+                    answer = yield from answer
             except simpy.Interrupt:
                 lane.steps.close()
                 raise
@@ -154,51 +184,22 @@ class Simulation:
                 failure = error
         return lane.answer
 
-    def _perform(self, strand: Strand, op: Op[Any]) -> Steps:
-        """Answers one operation; where that takes time, by way of the events it waits for."""
-        match op:
-            case ops.Next(state):
-                return self._keeper.next(strand, state, self.env.now)
-            case ops.Load():
-                return (yield from self._compute.load(strand, op))
-            case ops.Gradient():
-                return (yield from self._compute.gradient(strand, op))
-            case ops.LayerGradients():
-                return self._layers(strand, op)
-            case ops.Work():
-                return (yield from self._compute.work(strand, op))
-            case ops.AllReduce() | ops.Reduce() | ops.Broadcast() | ops.AllGather() | ops.Barrier():
-                return (yield from self._gatherings.attend(strand, op))
-            case ops.Send():
-                return self._mail.send(strand, op)
-            case ops.Receive():
-                return (yield from self._mail.receive(strand, op))
-            case ops.Start(what):
-                return self._start(strand, what)
-            case ops.Wait(handle):
-                return (yield from self._wait(strand, [handle], 1))[0][1]
-            case ops.WaitFor(handles):
-                return (yield from self._wait(strand, handles, op.least))
-            case ops.Cancel(handle):
-                return self._cancel(strand, handle)
-            case ops.Now():
-                self.trace.now_s.setdefault(strand.me.rank, []).append(self.env.now)
-                return self.env.now
-            case ops.Access():
-                return (yield from self._cells.access(strand, op))
-            case ops.Lock(cell):
-                return (yield from self._cells.lock(strand, cell))
-            case ops.Unlock(cell):
-                return self._cells.unlock(strand, cell)
-            case ops.Applied():
-                return self._keeper.applied(strand.station, op, self.env.now)
-            case _:
-                raise ProgramError(f"{strand.standing()}: asked for {describe(op)}, which the simulator does not know")
+    def _perform(self, strand: Strand, op: Op[Any]) -> Any:
+        """Answers one operation; where that takes time, with the steps that do."""
+        if (meaning := self._meanings.get(type(op))) is None:
+            raise ProgramError(f"{strand.standing()}: asked for {describe(op)}, which the simulator does not know")
+        return meaning(strand, op)
+
+    def _steps(self, strand: Strand, op: Op[Any]) -> Steps:
+        """Performs one operation by way of the events that it waits for, if any."""
+        answer = self._perform(strand, op)
+        return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
     # --- what is started ------------------------------------------------------------------------------------------
 
-    def _start(self, strand: Strand, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+    def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any]:
         """Begins an operation or a sub-program beside the strand."""
+        what: Op[Any] | Routine[Any] = op.what
         if not isinstance(what, Op | Routine):
             raise ProgramError(f"{strand.standing()}: starts {what!r}; only an operation or a program can be started")
         line = strand.station.branches.name(strand.line, what)
@@ -209,14 +210,14 @@ class Simulation:
         else:
             self._operations += 1
             child = self._beside(strand, lambda: describe(what), line)
-            self._begin(child, self._perform(child, what))
+            self._begin(child, self._steps(child, what))
             if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
                 self._raise(child.task)
-        return self._handle(strand.station, child.task)
+        return self._handles.give(strand.station, child.task)
 
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
-        weights = [self._task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        weights = [self._handles.task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         parts = [Task(partial("the gradient of layer {!r}".format, one.name)) for one in strand.me.layout.layers[::-1]]
         child = self._beside(strand, lambda: "the gradients of the layers", strand.line)
 
@@ -226,7 +227,7 @@ class Simulation:
 
         child.task.watchers.append(end_all)
         self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
-        return tuple(self._handle(strand.station, part) for part in parts)
+        return tuple(self._handles.give(strand.station, part) for part in parts)
 
     def _beside(self, strand: Strand, what: Callable[[], str], line: str, lane: Lane | None = None) -> Strand:
         """A new strand on the same rank; the collectives of a sub-program are a stream of their own."""
@@ -244,21 +245,13 @@ class Simulation:
             return
         strand.task.process = self.env.process(continued(carried, event))
 
-    def _handle(self, station: Station, task: Task) -> Handle[Any]:
-        station.handles += 1
-        handle: Handle[Any] = Handle(station.me.rank, station.handles)
-        self._tasks[handle] = task
-        return handle
+    def _wait(self, strand: Strand, op: ops.Wait[Any]) -> Steps:
+        """The answer of what the handle stands for."""
+        return (yield from self._wait_for(strand, [op.handle], 1))[0][1]
 
-    def _task(self, strand: Strand, handle: Handle[Any]) -> Task:
-        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
-        if task is None:
-            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
-        return task
-
-    def _wait(self, strand: Strand, handles: Sequence[Handle[Any]], least: int) -> Steps:
+    def _wait_for(self, strand: Strand, handles: Sequence[Handle[Any]], least: int) -> Steps:
         """Waits until `least` of them have ended; answers all that have by then, with their places in `handles`."""
-        tasks = [self._task(strand, handle) for handle in handles]
+        tasks = [self._handles.task(strand, handle) for handle in handles]
         if not 0 <= least <= len(tasks):
             raise ProgramError(f"{strand.standing()}: waits for {least} of {len(tasks)} handles; give no more")
         missing = least - sum(task.ended for task in tasks)
@@ -290,9 +283,9 @@ class Simulation:
         self._unheard = [one for one in self._unheard if one is not task.failure]
         raise task.failure
 
-    def _cancel(self, strand: Strand, handle: Handle[Any]) -> bool:
+    def _cancel(self, strand: Strand, op: ops.Cancel) -> bool:
         """Gives up what was started; a collective goes on for the others, a layer's gradient for the other layers."""
-        task = self._task(strand, handle)
+        task = self._handles.task(strand, op.handle)
         in_time = not task.ended
         self.trace.tell(strand.me.rank, strand.line, in_time)
         if in_time and task.process is not None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from paceline.simulator import fluid
+from paceline.simulator import fluid, queues
 
 PARTS = (
-    *(fluid.put, fluid.take, fluid.least, fluid.rise, fluid.sink, fluid.enter, fluid.leave, fluid.change, fluid.free),
+    *(queues.put, queues.take, queues.least, queues.rise, queues.sink),
+    *(fluid.enter, fluid.leave, fluid.change, fluid.free),
     *(fluid.account, fluid.solve, fluid.fill, fluid.survey, fluid.squeeze, fluid.stop, fluid.let_go, fluid.until),
     fluid.together,
 )
@@ -22,14 +23,14 @@ PARTS = (
 class Code(NamedTuple):
     """Functions of `fluid`, on tables that are arrays of records."""
 
-    enter: Callable[..., Any]
+    enter_anew: Callable[..., Any]
     leave: Callable[..., Any]
     change: Callable[..., Any]
     solve: Callable[..., Any]
     play: Callable[..., Any]
 
 
-AS_IT_STANDS = Code(fluid.enter, fluid.leave, fluid.change, fluid.solve, fluid.play)
+AS_IT_STANDS = Code(fluid.enter_anew, fluid.leave, fluid.change, fluid.solve, fluid.play)
 """the same, on tables that are lists"""
 
 

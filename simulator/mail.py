@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import simpy
 
 from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.operations import Receive, Send
+from paceline.algorithms.snapshots import Snapshots
 from paceline.algorithms.values import Message, Rank, nbytes
 from paceline.records.trace import Span, Trace
 from paceline.simulator.network import Network
@@ -29,19 +29,18 @@ class Letter:
     bytes: int
     arrived: bool = False
 
+    def suits(self, op: Receive) -> bool:
+        return self.tag == op.tag and (op.source is None or op.source == self.source)
+
 
 @dataclass(eq=False, slots=True)
 class Request:
     """Somebody who waits for a letter."""
 
-    source: Rank | None
-    tag: str
+    op: Receive
     turn: simpy.Event
     letter: Letter | None = None
     """what it has been given"""
-
-    def takes(self, letter: Letter) -> bool:
-        return letter.tag == self.tag and self.source in (None, letter.source)
 
 
 class Mail:
@@ -51,44 +50,52 @@ class Mail:
         self._env, self._network, self._trace = env, network, trace
         self._inboxes: dict[Rank, list[Letter]] = {rank: [] for rank in ranks}
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
+        self._copies = {rank: Snapshots() for rank in ranks}
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
 
     def send(self, strand: Strand, op: Send) -> None:
         """Hands over the value as it is now; the sender does not wait."""
-        source, now = strand.me.rank, self._env.now
-        if op.to not in self._inboxes:
-            raise ProgramError(f"{strand.standing()}: sends to rank {op.to}; there are {strand.me.everyone}")
-        letter = Letter(source, op.to, op.tag, copy.deepcopy(op.value), now, nbytes(op.value))
-        self._trace.spans.append(Span(source, strand.name, "send", None, strand.step, now, now, letter.bytes))
-        self._under_way[source, op.to].append(letter)
-        arrival = self._network.message(source, op.to, letter.bytes)
+        source, to, now = strand.me.rank, op.to, self._env.now
+        if to not in self._inboxes:
+            raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.everyone}")
+        size = nbytes(op.value)
+        letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
+        self._trace.spans.append(Span(source, strand.name, "send", None, strand.step, now, now, size))
+        self._under_way[source, to].append(letter)
+        arrival = self._network.message(source, to, size)
         assert arrival.callbacks is not None, "a network answers with an event that is still to come"
         arrival.callbacks.append(lambda _: self._arrive(letter))
 
-    def receive(self, strand: Strand, op: Receive) -> Steps:
+    def receive(self, strand: Strand, op: Receive) -> Message | Steps:
         """The oldest message that matches; waits for one, for `timeout_s` at most."""
-        rank, start = strand.me.rank, self._env.now
-        request = Request(op.source, op.tag, self._env.event())
-        letter = next((letter for letter in self._inboxes[rank] if request.takes(letter)), None)
-        if letter is not None:
-            self._inboxes[rank].remove(letter)
-        else:
-            whom = "anyone" if op.source is None else f"rank {op.source}"
-            whom += f" with tag {op.tag!r}" if op.tag else ""
-            strand.blocked = lambda: f"waits to receive from {whom}"
-            letter = yield from self._await(rank, request, op.timeout_s)
-            if letter is None:
-                self._trace.hear(rank, None, strand.line)
-                raise TimedOut(f"{strand.standing()}: no message from {whom} within {op.timeout_s} s")
-        step, now = strand.step, self._env.now
+        inbox = self._inboxes[strand.me.rank]
+        for letter in inbox:
+            if letter.suits(op):
+                inbox.remove(letter)
+                return self._heard(strand, letter, self._env.now)
+        return self._waited(strand, op)
+
+    def _waited(self, strand: Strand, op: Receive) -> Steps:
+        start = self._env.now
+        strand.blocked = lambda: f"waits to receive from {_whom(op)}"
+        letter = yield from self._await(strand.me.rank, Request(op, self._env.event()))
+        if letter is None:
+            self._trace.hear(strand.me.rank, None, strand.line)
+            raise TimedOut(f"{strand.standing()}: no message from {_whom(op)} within {op.timeout_s} s")
+        return self._heard(strand, letter, start)
+
+    def _heard(self, strand: Strand, letter: Letter, start: float) -> Message:
+        """The message, once its receiver's record says that it has come."""
+        rank, now = strand.me.rank, self._env.now
         self._trace.spans.append(
-            Span(rank, strand.name, "receive", None, step, start, now, letter.bytes, letter.sent_s)
+            Span(rank, strand.name, "receive", None, strand.step, start, now, letter.bytes, letter.sent_s)
         )
         self._trace.hear(rank, letter.source, strand.line)
         return Message(letter.source, letter.value, letter.tag)
 
-    def _await(self, rank: Rank, request: Request, timeout_s: float | None) -> Steps:
+    def _await(self, rank: Rank, request: Request) -> Steps:
         """The letter handed to the request, or None when the time is up."""
+        timeout_s = request.op.timeout_s
         self._requests[rank].append(request)
         try:
             if timeout_s is None:
@@ -115,10 +122,15 @@ class Mail:
     def _deliver(self, letter: Letter, *, oldest: bool = False) -> None:
         requests = self._requests[letter.to]
         for request in requests:
-            if request.takes(letter):
+            if letter.suits(request.op):
                 requests.remove(request)
                 request.letter = letter
                 request.turn.succeed()
                 return
         inbox = self._inboxes[letter.to]
         inbox.insert(0 if oldest else len(inbox), letter)
+
+
+def _whom(op: Receive) -> str:
+    """Whom a receive listens to, in words."""
+    return ("anyone" if op.source is None else f"rank {op.source}") + (f" with tag {op.tag!r}" if op.tag else "")

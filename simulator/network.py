@@ -11,6 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import simpy
@@ -18,7 +19,7 @@ import simpy
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import Broadcast, Reduce
 from paceline.algorithms.values import Group, Rank
-from paceline.simulator.clock import Clock
+from paceline.simulator.clock import Clock, after, come
 from paceline.simulator.concert import Concert
 from paceline.simulator.fabric import GraphFabric, Path
 from paceline.simulator.flows import Flows, Port
@@ -30,6 +31,9 @@ from paceline.simulator.tuning import Tuner
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.link_faults import changes
 from paceline.topologies.routing import Rule
+
+NOWHERE = Path((), 0.0)
+"""of a message that has not set out"""
 
 
 class Network(Protocol):
@@ -134,8 +138,8 @@ class ClusterNetwork:
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
         self._concert = Concert(env, self.fabric, self._carry)
-        self._last: dict[tuple[Rank, Rank], simpy.Event] = {}
-        """the last transfer of each pair"""
+        self._last: dict[tuple[Rank, Rank], Trip] = {}
+        """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream"""
         self._sending, self._receiving = Processors(), Processors()
@@ -160,25 +164,44 @@ class ClusterNetwork:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        before, through = self._last.get((source, to)), self._env.event()
-        self._last[source, to] = through
-        return self._env.process(self._travel(before, source, to, nbytes, through))
+        before = self._last.get((source, to))
+        trip = self._last[source, to] = Trip(source, to, nbytes, self._env.event())
+        if before is None or before.through:
+            self._set_out(trip)
+        else:
+            before.follower = trip
+        return trip.arrival
 
-    def _travel(self, before: simpy.Event | None, source: Rank, to: Rank, nbytes: int, through: simpy.Event) -> Steps:
-        """A message: after the one before it, through the ports, and the latency at the end."""
-        if before is not None:
-            yield before
-        path, env = self.fabric.path(source, to, nbytes), self._env
-        if path.send_s:
-            yield env.timeout(self._sending.serve(source, env.now, path.send_s) - env.now)
-        moving = self._carry(source, to, nbytes, path)
+    def _set_out(self, trip: Trip) -> None:
+        """The message before it is through: the sender's processor takes it, then the ports do."""
+        env, trip.path = self._env, self.fabric.path(trip.source, trip.to, trip.nbytes)
+        if seconds := trip.path.send_s:
+            after(env, self._sending.serve(trip.source, env.now, seconds) - env.now, lambda _: self._move(trip))
+        else:
+            self._move(trip)
+
+    def _move(self, trip: Trip) -> None:
+        path = trip.path
+        moving = self._carry(trip.source, trip.to, trip.nbytes, path)
         self._concert.message(moving, path.ports)
-        yield moving
+        assert moving.callbacks is not None, "what carries answers with an event that is still to come"
+        moving.callbacks.append(lambda _: self._passed(trip, moving))
+
+    def _passed(self, trip: Trip, moving: simpy.Event) -> None:
+        """It has passed the ports: the latency at the end, and the receiver's processor; the next one sets out."""
+        path, trip.through = trip.path, True
         self._concert.passed(moving)
-        through.succeed()
-        yield env.timeout(max(0.0, path.latency_s - path.send_s - path.receive_s))
+        latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)
         if path.receive_s:
-            yield env.timeout(self._receiving.serve(to, env.now, path.receive_s) - env.now)
+            after(self._env, latency_s, lambda _: self._take(trip))
+        else:
+            come(trip.arrival, latency_s)
+        if trip.follower is not None:
+            self._set_out(trip.follower)
+
+    def _take(self, trip: Trip) -> None:
+        now = self._env.now
+        come(trip.arrival, self._receiving.serve(trip.to, now, trip.path.receive_s) - now)
 
     # --- collectives ----------------------------------------------------------------------------------------------
 
@@ -196,6 +219,21 @@ class ClusterNetwork:
         """What carries out a collective operation."""
         root = op.group.ranks.index(op.root) if isinstance(op, Reduce | Broadcast) else 0
         return self.tuner.play(type(op).__name__, op.group, nbytes, root)  # type: ignore[arg-type]
+
+
+@dataclass(eq=False, slots=True)
+class Trip:
+    """A message on its way."""
+
+    source: Rank
+    to: Rank
+    nbytes: int
+    arrival: simpy.Event
+    path: Path = NOWHERE
+    through: bool = False
+    """whether it has passed the ports, and the next of its pair may set out"""
+    follower: Trip | None = None
+    """who waits for that"""
 
 
 class Processors:

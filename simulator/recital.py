@@ -16,8 +16,8 @@ import numpy as np
 from paceline.simulator import machine, solo
 from paceline.simulator.courses import Numbers
 from paceline.simulator.fabric import Fabric
-from paceline.simulator.fluid import put
 from paceline.simulator.performance import Play
+from paceline.simulator.queues import put
 from paceline.simulator.rounds import Amounts
 from paceline.simulator.score import column, score
 

@@ -10,8 +10,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-from paceline.simulator.fluid import enter, least, leave, put, solve, take, together
+from paceline.simulator.fluid import enter, leave, solve, together
 from paceline.simulator.net import NONE, Net
+from paceline.simulator.queues import least, put, take
 from paceline.simulator.score import Score
 
 

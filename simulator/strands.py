@@ -15,12 +15,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import simpy
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.method import Me
+from paceline.algorithms.operations import Handle
 from paceline.algorithms.program import Branches, Lane
 
 Steps = Generator[simpy.Event, Any, Any]
@@ -57,10 +59,16 @@ class Mutex:
         self._env = env
         self._queue: deque[tuple[Strand, simpy.Event]] = deque()
 
-    def acquire(self, strand: Strand, what: str) -> Steps:
-        """Waits for its turn; `what` is what it waits for, for messages."""
+    def take(self, strand: Strand) -> bool:
+        """Takes it if nobody holds it; says whether it did."""
         if self.holder is None:
             self.holder = strand
+            return True
+        return False
+
+    def acquire(self, strand: Strand, what: str) -> Steps:
+        """Waits for its turn; `what` is what it waits for, for messages."""
+        if self.take(strand):
             return
         entry = (strand, self._env.event())
         self._queue.append(entry)
@@ -140,6 +148,27 @@ class Strand:
     def standing(self) -> str:
         """Who it is, where it stands, and in which step."""
         return f"{self} at {self.where()}, step {self.step}"
+
+
+class Handles:
+    """What handles stand for: an answer lives as long as a program keeps its handle, which may be waited for again."""
+
+    def __init__(self) -> None:
+        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
+
+    def give(self, station: Station, task: Task) -> Handle[Any]:
+        """A new handle of the rank."""
+        station.handles += 1
+        handle: Handle[Any] = Handle(station.me.rank, station.handles)
+        self._tasks[handle] = task
+        return handle
+
+    def task(self, strand: Strand, handle: Handle[Any]) -> Task:
+        """What a handle of the strand's rank stands for."""
+        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
+        if task is None:
+            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
+        return task
 
 
 def cancelled(strand: Strand, task: Task) -> ProgramError:

@@ -19,7 +19,7 @@ from math import ceil
 from typing import Any
 
 from paceline.algorithms.operations import Access
-from paceline.algorithms.values import Null, join, length, may_diverge
+from paceline.algorithms.values import Null, join, length
 
 BLOCK_BYTES = 4096
 """what an add has under way: read, and not yet seen by others; provenance: inference, the 56 to 72 lines of 64 bytes
@@ -91,7 +91,6 @@ class Memory:
             heappush(self._under_way, (now_s, self._asked, sweep))
         return sweep
 
-    @may_diverge
     def end(self, sweep: Sweep, now_s: float) -> Any:
         """An access ends; answers what it found: None if the cell was empty."""
         if sweep.first:
@@ -102,7 +101,6 @@ class Memory:
         self._settle(now_s)
         return join(sweep.found) if sweep.found else self._value
 
-    @may_diverge
     def give_up(self, sweep: Sweep, now_s: float) -> None:
         """An access is broken off: the blocks that it has not come to stay as they are."""
         self._settle(now_s)

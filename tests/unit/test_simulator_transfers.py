@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.errors import InputError
-from paceline.simulator import fluid
+from paceline.simulator import fluid, queues
 from paceline.simulator.flows import fair_rates
 from paceline.simulator.machine import PARTS
 from paceline.simulator.net import add_flow, network
@@ -98,8 +98,13 @@ def test_machine_code_says_what_the_source_says() -> None:
 
 
 def test_every_part_is_compiled() -> None:
-    functions = [one for one in vars(fluid).values() if callable(one) and one.__module__ == fluid.__name__]
-    assert set(functions) == {*PARTS, fluid.play}
+    functions = [
+        one
+        for module in (fluid, queues)
+        for one in vars(module).values()
+        if callable(one) and one.__module__ == module.__name__
+    ]
+    assert set(functions) == {*PARTS, fluid.play, fluid.enter_anew}
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
