@@ -178,7 +178,9 @@ class TorchLearner:
         return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, vector: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        parts = {piece.name: vector[piece.part].view(piece.shape) for piece in self._pieces}
+        # one split, whose backward is one concatenation; a slice each would write and add whole vectors of zeros
+        cut = vector.split([piece.part.stop - piece.part.start for piece in self._pieces])
+        parts = {piece.name: part.view(piece.shape) for piece, part in zip(self._pieces, cut, strict=True)}
         return self.loss(functional_call(self.module, parts, (inputs,)), labels)
 
     def layer_gradients(self, vector: Tensor, data: Batch, ready: Callable[[str, Tensor], None]) -> float:
