@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from claims_settings import Contender
 
-from paceline.records.metrics import smoothed, time_to
+from paceline.records.goals import crossing
+from paceline.records.metrics import smoothed
 from paceline.reports.sweep_processes import Failure, each
 from paceline.simulator.run import simulate
 
@@ -77,13 +78,13 @@ def outcome(piece: Piece) -> Outcome:
     losses = np.minimum(np.nan_to_num(seen["loss"].to_numpy(), nan=CHANCE, posinf=CHANCE), CHANCE)
     grid = np.linspace(0.0, setting.end, POINTS + 1)
     accuracies = smoothed(np.interp(grid, axis, seen["accuracy"]).tolist(), WINDOW)
-    reached = time_to(setting.target, grid.tolist(), accuracies.tolist())
+    reached = crossing(setting.target, accuracies.tolist())
     return Outcome(
         samples=tuple(seen["samples"].astype(float)),
         losses=tuple(losses.tolist()),
         loss=float(np.interp(setting.end, axis, losses)),
         accuracy=100 * float(accuracies[-1]),
-        reached=None if reached is None else reached * setting.unit,
+        reached=None if reached is None else reached.at(grid.tolist()) * setting.unit,
         staleness=staleness["mean"] or 0.0,
         staleness_of_ranks=staleness["mean_of_ranks"] or 0.0,
         samples_per_s=run.summary["samples_per_s"] or 0.0,

@@ -74,7 +74,7 @@ def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run
                 "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": BATCH},
                 "cluster": cluster(),
                 "evaluate": {"every": "4096 samples"},
-                "stop": {"seconds": f"{seconds!r} s"},
+                "stop": {"seconds": f"{seconds!r} s", "divergence": False},
                 "seeds": seeds,
                 "seed": 1,
             }

@@ -22,8 +22,8 @@ from torch.func import grad_and_value, vmap
 from paceline.workloads.examples import Batch
 from paceline.workloads.recording import Function, recorded
 
-LossAt = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""mean loss at flat weights, of inputs and labels"""
+LossAt = Callable[[tuple[Tensor, ...], Tensor, Tensor], Tensor]
+"""mean loss at a module's parameters, of inputs and labels"""
 Shape = tuple[torch.Size, torch.Size]
 """of inputs and labels"""
 
@@ -47,12 +47,23 @@ class Joint:
 
     Args:
         loss_at: what the gradients are of.
+        shapes: of the parameters, in the order in which they lie in a flat vector.
     """
 
-    def __init__(self, loss_at: LossAt) -> None:
-        self._eager: Function = vmap(grad_and_value(loss_at))
+    def __init__(self, loss_at: LossAt, shapes: Sequence[torch.Size]) -> None:
+        self._shapes, self._sizes = shapes, [shape.numel() for shape in shapes]
+        together = vmap(grad_and_value(loss_at))
+
+        def flat(*given: Tensor) -> tuple[Tensor, ...]:
+            *parameters, inputs, labels = given
+            gradients, losses = together(tuple(parameters), inputs, labels)
+            return (*gradients, losses)
+
+        self._eager: Function = flat
         self._asked: Counter[Shape] = Counter()
         self._recorded: dict[Shape, Function] = {}
+        self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
+        """for each size: room for weights and gradients, used again, since fresh memory costs as much as arithmetic"""
 
     def __call__(self, vectors: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, float]]:
         """Gradients, flat and new, and losses.
@@ -61,16 +72,23 @@ class Joint:
             vectors: where, each flat.
             batch: of what, with a dimension in front for the vectors.
         """
-        weights = torch.stack(list(vectors))
+        count = len(vectors)
+        if count not in self._blocks:
+            self._blocks[count] = torch.stack(list(vectors)), torch.stack(list(vectors))
+        weights, rows = self._blocks[count]
         with torch.no_grad():
-            gradients, losses = self._function(weights, batch)(weights, *batch)
-        return [(row.clone(), loss) for row, loss in zip(gradients.unbind(), losses.tolist(), strict=True)]
+            torch.stack(list(vectors), out=weights)
+            parts = zip(weights.split(self._sizes, dim=1), self._shapes, strict=True)
+            parameters = [part.view(count, *shape) for part, shape in parts]
+            *gradients, losses = self._function(parameters, batch)(*parameters, *batch)
+            torch.cat([gradient.reshape(count, -1) for gradient in gradients], dim=1, out=rows)
+        return [(row.clone(), loss) for row, loss in zip(rows.unbind(), losses.tolist(), strict=True)]
 
-    def _function(self, weights: Tensor, batch: Batch) -> Function:
+    def _function(self, parameters: Sequence[Tensor], batch: Batch) -> Function:
         shape = batch.inputs.shape, batch.labels.shape
         if (known := self._recorded.get(shape)) is not None:
             return known
         self._asked[shape] += 1
         if self._asked[shape] > RECORDED_AFTER:
-            self._recorded[shape] = recorded(self._eager, weights, *batch)
+            self._recorded[shape] = recorded(self._eager, *parameters, *batch)
         return self._eager

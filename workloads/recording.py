@@ -31,14 +31,19 @@ class _Tape(TorchDispatchMode):
         self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
         self._alive: list[Any] = [inputs]  # so that nobody gets the identity of another
         self._nodes = {id(one): self.graph.placeholder(f"input{place}") for place, one in enumerate(inputs)}
+        self._laid = {_place(one): self._nodes[id(one)] for one in inputs}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Performs it, and writes it down."""
         answer = func(*args, **(kwargs or {}))
+        if isinstance(answer, Tensor) and not func._schema.is_mutable and (same := self._laid.get(_place(answer))):
+            self._nodes[id(answer)] = same  # a view of what is there in the same shape: there is nothing to do
+            self._alive.append(answer)
+            return answer
         node = self.graph.call_function(func, *tree_map_only(Tensor, self.node_of, (args, kwargs or {})))
         self._alive.append(answer)
         if isinstance(answer, Tensor):
-            self._nodes[id(answer)] = node
+            self._nodes[id(answer)] = self._laid[_place(answer)] = node
         else:
             for place, part in enumerate(answer):  # a number here would depend on data: it is no sequence, and raises
                 self._nodes[id(part)] = self.graph.call_function(getitem, (node, place))
@@ -54,6 +59,11 @@ class _Tape(TorchDispatchMode):
         return self._nodes[id(tensor)]
 
 
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor's numbers lie, and how they are read; an empty one lies nowhere, and is like no other."""
+    return tensor.data_ptr() or object(), tensor.dtype, tensor.shape, tensor.stride()
+
+
 def recorded(function: Function, *examples: Tensor) -> Function:
     """The operations of `function` on inputs of these shapes; itself where they cannot be recorded.
 
@@ -66,6 +76,7 @@ def recorded(function: Function, *examples: Tensor) -> Function:
         with tape:
             answers = function(*examples)
         tape.graph.output(tuple(map(tape.node_of, answers)))
+        tape.graph.eliminate_dead_code()
         root = torch.nn.Module()
         for name, tensor in tape.constants.items():
             root.register_buffer(name, tensor)

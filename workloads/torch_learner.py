@@ -96,7 +96,7 @@ class TorchLearner:
         self._pieces = _pieces(module)
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
-        self._joint = Joint(self._loss_at)
+        self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
 
     @property
     def population(self) -> int:
@@ -177,11 +177,9 @@ class TorchLearner:
         batch = self.examples.shaped(self.examples.train.at(places), self.dtype)
         return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
-    def _loss_at(self, vector: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        # one split, whose backward is one concatenation; a slice each would write and add whole vectors of zeros
-        cut = vector.split([piece.part.stop - piece.part.start for piece in self._pieces])
-        parts = {piece.name: part.view(piece.shape) for piece, part in zip(self._pieces, cut, strict=True)}
-        return self.loss(functional_call(self.module, parts, (inputs,)), labels)
+    def _loss_at(self, parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:
+        named = {piece.name: parameter for piece, parameter in zip(self._pieces, parameters, strict=True)}
+        return self.loss(functional_call(self.module, named, (inputs,)), labels)
 
     def layer_gradients(self, vector: Tensor, data: Batch, ready: Callable[[str, Tensor], None]) -> float:
         """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.

@@ -68,15 +68,8 @@ def _batch(half: Half) -> Batch:
 def _own(model: str, data: str | None, directory: str | None, seed: int, dtype: torch.dtype) -> TorchLearner:
     mine = own.made(model, seed)
     examples = _tried(mine, _examples(mine, data, directory))
-
-    def learner(together: int | None) -> TorchLearner:
-        module = trial.prepared(copy.deepcopy(mine.module))
-        start = own.start_of(mine.module)
-        loss = _loss(mine, examples)
-        return TorchLearner(module, examples, start, seed=seed, dtype=dtype, loss=loss, together=together)
-
-    made = learner(None)
-    return made if trial.joint(made) else learner(1)
+    module, loss = trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
+    return TorchLearner(module, examples, own.start_of(mine.module), seed=seed, dtype=dtype, loss=loss)
 
 
 def own_problems(model: str, data: str | None, directory: str | None) -> list[str]:

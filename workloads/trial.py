@@ -19,10 +19,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import told
-from paceline.algorithms.values import Samples
 from paceline.workloads.examples import Batch, Examples
 from paceline.workloads.threads import torch_threads
-from paceline.workloads.torch_learner import Loss, TorchLearner
+from paceline.workloads.torch_learner import Loss
 
 TRIED = 32
 """samples that a module is tried on"""
@@ -123,14 +122,3 @@ def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
         raise ValueError(f"the loss is a tensor of {' × '.join(map(str, value.shape))}, expected one number")
     slopes = torch.autograd.grad(value, [*parameters.values()], allow_unused=True)
     return _Trial(answers.detach(), again.detach(), inputs, buffers, dict(zip(parameters, slopes, strict=True)))
-
-
-def joint(learner: TorchLearner) -> bool:
-    """Whether `torch.func.vmap` can take the module, so that gradients can be computed together."""
-    pair = [Samples(worker=worker, workers=2, index=0, count=1) for worker in (0, 1)]
-    try:
-        with torch_threads(1):
-            learner.gradients([learner.initial()] * 2, pair)
-    except (RuntimeError, ValueError, InputError):  # the last: there is one sample
-        return False
-    return True

@@ -341,14 +341,14 @@ def test_batch_normalisation_goes_by_the_batch_alone(mine: Callable[[str], str])
 
 
 def test_a_module_that_cannot_be_batched_is_computed_one_by_one(mine: Callable[[str], str]) -> None:
-    learner = build(mine("branching"), seed=1)
-    assert learner.together == 1  # type: ignore[attr-defined]
-    pair = [Samples(worker=worker, workers=2, index=0, count=4) for worker in (0, 1)]
-    start = learner.initial()
-    (one, _), (other, _) = learner.gradients([start, start], pair)
-    assert torch.equal(one, learner.gradient(start, learner.load(pair[0]))[0])
-    assert not torch.equal(one, other)
-    assert build(mine("classes"), seed=1).together > 1  # type: ignore[attr-defined]
+    samples = [Samples(worker=worker, workers=8, index=0, count=2) for worker in range(8)]
+    for name, batched in (("branching", False), ("classes", True)):
+        learner = build(mine(name), seed=1)
+        start = learner.initial()
+        (one, _), (other, _), *_ = learner.gradients([start] * 8, samples)
+        assert (learner.together > 1) is batched  # type: ignore[attr-defined]
+        torch.testing.assert_close(one, learner.gradient(start, learner.load(samples[0]))[0])
+        assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize(
