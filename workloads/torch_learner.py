@@ -159,10 +159,10 @@ class TorchLearner:
 
     def _pays(self, count: int) -> bool:
         """Whether batches of this size are small enough."""
-        return self.worth_flops == math.inf or count * self._forward_flops <= self.worth_flops
+        return self.worth_flops == math.inf or count * self.forward_flops <= self.worth_flops
 
     @cached_property
-    def _forward_flops(self) -> int:
+    def forward_flops(self) -> int:
         """Of one sample."""
         self._hold(self._start)
         sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
