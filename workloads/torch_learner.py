@@ -42,7 +42,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
-BLOCKS = {32: 128 * 1024, 16: 256 * 1024}
+BLOCKS = {32: 128 * 1024, 16: 512 * 1024}
 """gradients in a block, and bytes of the largest weights that gain by it"""
 WORTH_FLOPS = 16e6
 """operations of the largest forward pass of a batch that gains by it"""
@@ -226,7 +226,7 @@ def together_of(module: nn.Module, dtype: torch.dtype) -> int:
     """How many gradients are computed together: as many as gain by it, by their size; 1: none.
 
     A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
-    32 vectors of at most 128 KiB, 16 of at most 256 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
+    32 vectors of at most 128 KiB, 16 of at most 512 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
     either. What was measured is in docs/learning.md.
 
     >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]

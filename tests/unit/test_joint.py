@@ -75,7 +75,7 @@ def test_what_is_recorded_has_the_same_bits() -> None:
 
 
 def test_the_rule_goes_by_weights_and_work() -> None:
-    """Weights up to 256 KiB, and 16 million operations: one more sample than fits is one too many."""
+    """Weights up to 512 KiB, and 16 million operations: one more sample than fits is one too many."""
     assert [learner(mlp(width)).together for width in (64, 2500, 6000)] == [32, 16, 1]
     found = learner(mlp(400))  # 2 (8 × 400 + 400 × 2) = 8,000 operations a sample
     assert [found._pays(count) for count in (2000, 2001)] == [True, False]
