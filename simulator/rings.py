@@ -129,5 +129,6 @@ class Layout:
             for order in orders
         ]
         rings = Counter(port for own in ports for port in own)
-        widths = [min(self._fabric.capacity[port] / rings[port] for port in own) for own in ports]
+        # a broken link has no width; a ring over it waits for its repair, like any other
+        widths = [min((self._fabric.capacity[port] or TINY) / rings[port] for port in own) for own in ports]
         return tuple(Channel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))

@@ -91,6 +91,16 @@ def test_a_slow_link_makes_a_run_longer_while_it_is_slow() -> None:
     assert late == whole
 
 
+def test_a_collective_that_begins_while_a_link_is_broken_waits_for_its_repair() -> None:
+    """It begins after 10 ms of computing; the link is there again after 15."""
+    network = {"link": {"latency": "0 s", "bandwidth": "1 GB/s"}}
+    whole, broken = (
+        simulate(scenario(faults, network))[0].summary["wall_s"]
+        for faults in ([], [{"between": ["host2", "switch"], "at": "5 ms", "for": "10 ms"}])
+    )
+    assert broken == pytest.approx(whole + 0.005, rel=1e-9)
+
+
 def test_systems_have_links_that_fail_too() -> None:
     cluster = {"system": "dgx1-v100", "network": {"faults": [{"between": ["gpu0", "gpu1"], "at": "1 s"}]}}
     loaded = load(scenario([], cluster=cluster))
