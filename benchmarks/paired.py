@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+
+from paceline.records.metrics import interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,8 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     >>> difference([2.0, 3.0], [1.0, 2.0])  # always the same
     Difference(mean=1.0, low=1.0, high=1.0, relative=0.6666666666666666)
     """
-    less = np.subtract(ours, theirs)
+    less = np.subtract(ours, theirs).tolist()
     if len(less) < 2:
         raise ValueError(f"found {len(less)} pair; expected 2 or more, or there is no interval")
-    mean, half = float(less.mean()), float(stats.t.ppf(0.975, len(less) - 1) * stats.sem(less))
-    scale = float(np.mean(theirs))
-    return Difference(mean, mean - half, mean + half, mean / scale if scale else None)
+    found, scale = interval(less), float(np.mean(theirs))
+    return Difference(**found, relative=found["mean"] / scale if scale else None)

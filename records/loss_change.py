@@ -17,12 +17,10 @@ from typing import TypedDict
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from paceline.algorithms.values import may_diverge
-from paceline.records.metrics import finite
+from paceline.records.metrics import finite, interval, student
 
-CONFIDENCE = 0.95
 BLOCK = 10
 """successive probes that are compared with each other; provenance: ours"""
 LEAST = 5
@@ -139,7 +137,7 @@ def slope(probes: pd.DataFrame) -> Interval | None:
     mean = float((within["staleness"] * within["change"]).sum() / spread)
     left = within["change"] - mean * within["staleness"]
     error = float(np.sqrt(len(found) / free * ((within["staleness"] * left) ** 2).sum())) / spread
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, free)) * error
+    half = float(student(free)) * error
     return Interval(mean=mean, low=finite(mean - half), high=finite(mean + half)) if np.isfinite(mean) else None
 
 
@@ -152,8 +150,7 @@ def _changes(probes: pd.DataFrame) -> pd.DataFrame:
 
 @may_diverge
 def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
-    mean = float(values.mean())
     if len(values) < 2:
-        return Interval(mean=mean, low=None, high=None)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return Interval(mean=mean, low=finite(mean - half), high=finite(mean + half))
+        return Interval(mean=float(values.mean()), low=None, high=None)
+    found = interval(values.tolist())
+    return Interval(mean=found["mean"], low=finite(found["low"]), high=finite(found["high"]))

@@ -9,11 +9,16 @@ Rules of this file:
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
+
+CONFIDENCE = 0.95
 
 Histogram = list[list[int]]
 """``[[value, count], …]``, values rising"""
@@ -26,6 +31,28 @@ def finite(value: float | None) -> float | None:
     (2.0, None, None, None)
     """
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def student(free: Any) -> Any:
+    """How many standard errors on either side make the 95 % interval: Student's t for so many degrees of freedom.
+
+    >>> round(float(student(2)), 3)
+    4.303
+    """
+    return stats.t.ppf((1 + CONFIDENCE) / 2, free)
+
+
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean and 95 % interval by Student's t, for two values or more.
+
+    mean ± t(0.975, n − 1) · s / √n
+
+    >>> {name: round(value, 3) for name, value in interval([1.0, 2.0, 3.0]).items()}
+    {'mean': 2.0, 'low': -0.484, 'high': 4.484}
+    """
+    mean, count = statistics.fmean(values), len(values)
+    half = float(student(count - 1)) * statistics.stdev(values) / math.sqrt(count)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def histogram(values: Iterable[int]) -> Histogram:

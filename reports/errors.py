@@ -12,20 +12,15 @@ Rules of this file:
 from __future__ import annotations
 
 import copy
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy import stats
-
-from paceline.records.metrics import Histogram, counts, total_variation
+from paceline.records.metrics import Histogram, counts, interval, total_variation
 from paceline.records.tables import ACTIVITIES
 
 Tree = dict[str, Any]
 """figures by name; leaves are numbers, None, or ``{mean, low, high}``"""
-
-CONFIDENCE = 0.95
 
 AIMS = ("accuracy", "loss")
 """what targets are of"""
@@ -69,21 +64,6 @@ def relative(simulated: float | None, measured: float | None) -> float | None:
     if measured == 0:
         return 0.0 if simulated == 0 else None
     return (simulated - measured) / measured
-
-
-def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean and 95 % interval by Student's t, for two values or more.
-
-    mean ± t(0.975, n − 1) · s / √n
-
-    >>> {name: round(value, 3) for name, value in interval([1.0, 2.0, 3.0]).items()}
-    {'mean': 2.0, 'low': -0.484, 'high': 4.484}
-    """
-    count = len(values)
-    mean = math.fsum(values) / count
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
-    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def figure(values: Sequence[float | None]) -> Any:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.records import Run
+from paceline.records.metrics import interval
 from paceline.reports.aims import Aim, aim_of
-from paceline.reports.errors import AIMS, figure, interval, together
+from paceline.reports.errors import AIMS, figure, together
 from paceline.reports.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]

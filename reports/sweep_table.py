@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy import stats
 
+from paceline.records.metrics import student
 from paceline.records.tables import ACTIVITIES
-from paceline.reports.errors import AT_TARGETS, CONFIDENCE, figure_at
+from paceline.reports.errors import AT_TARGETS, figure_at
 from paceline.reports.sweep import Sweep
 
 KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64"}
@@ -122,7 +122,7 @@ class Table:
 
 def half_widths(count: pd.Series[Any]) -> Any:
     """Half of the 95 % interval of means of so many values, in standard errors; missing for a single one."""
-    return pd.Series(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1), index=count.index)
+    return pd.Series(student(count - 1), index=count.index)
 
 
 def tabulate(sweep: Sweep) -> Table:

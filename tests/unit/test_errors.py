@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.reports.errors import error, figure, interval, relative, relative_figure, together
+from paceline.records.metrics import interval
+from paceline.reports.errors import error, figure, relative, relative_figure, together
 from tests.made_up import run
 
 
@@ -52,6 +53,10 @@ def test_several_seeds_by_students_t() -> None:
     """Differences 0.1, 0.2, 0.3 over measured 1: mean 0.2, s = 0.1, t(0.975, 2) = 4.302653, half width 0.248414."""
     found = relative_figure([1.1, 1.2, 1.3], [1.0, 1.0, 1.0])
     assert found == pytest.approx({"mean": 0.2, "low": 0.2 - 0.2484138, "high": 0.2 + 0.2484138})
+
+
+def test_figures_of_runs_that_came_apart_have_an_interval_too() -> None:
+    assert interval([1e200, 3e200])["mean"] == 2e200
 
 
 def test_several_seeds_where_both_are_zero() -> None:

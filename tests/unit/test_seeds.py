@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records import Run
+from paceline.records.metrics import interval
 from paceline.reports.aims import aim_of
-from paceline.reports.errors import FIGURES, figure_at, interval
+from paceline.reports.errors import FIGURES, figure_at
 from paceline.reports.seeds import figures, soonest, told_apart
 from paceline.reports.table import seeds_table
 from tests.made_up import run

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.cli.app import app
+from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports import sweep as sweeps
-from paceline.reports.errors import interval
 from paceline.reports.sweep_processes import Done, Failure
 from paceline.reports.sweep_table import tabulate
 from paceline.reports.sweep_words import rate, sweep_table
