@@ -53,8 +53,9 @@ def _devices(plan: Plan) -> Iterator[str]:
 
 
 def _targets(plan: Plan) -> Iterator[str]:
-    """An accuracy that the learning problem has none of."""
-    if plan.scenario.workload.learning == "quadratic" and plan.target is not None:
+    """An accuracy that the learning problem has none of: a quadratic without a link."""
+    workload = plan.scenario.workload
+    if workload.learning == "quadratic" and workload.options.get("link") is None and plan.target is not None:
         place = "stop" if plan.scenario.target.accuracy is None else "target"
         yield (
             f"{place}.accuracy: found {plan.target:g}; the noisy quadratic has a loss and no accuracy, so that this is "

@@ -93,7 +93,7 @@ def build(
             count = population(model, data=data, directory=directory, learning=learning)
             return TimingOnly(find_model(model).layout(), count, item_bytes=4 if precision == "float32" else 8)
         case "quadratic":
-            return Quadratic(seed=seed, options=QuadraticOptions(**options))
+            return Quadratic(seed=seed, options=_quadratic(options))
         case "train":
             import torch  # here, because it takes a second that the other learners need not pay
 
@@ -169,12 +169,16 @@ def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:
     if learning != "quadratic":
         return [f"options.{key}: only learning: quadratic has options" for key in options]
     try:
-        chosen = TypeAdapter(QuadraticOptions).validate_python(dict(options), strict=False)
+        chosen = _quadratic(options)
     except ValidationError as error:
         return [
             _option_problem(detail["loc"], detail["type"], detail["msg"], detail["input"]) for detail in error.errors()
         ]
     return [f"options.{line}" for line in chosen.problems()]
+
+
+def _quadratic(options: Mapping[str, Any]) -> QuadraticOptions:
+    return TypeAdapter(QuadraticOptions).validate_python(dict(options), strict=False)
 
 
 def _option_problem(place: tuple[int | str, ...], kind: str, message: str, value: Any) -> str:

@@ -46,6 +46,11 @@ def test_curvatures_share_the_dimensions() -> None:
     )
 
 
+def test_options_are_used_as_they_were_understood() -> None:
+    found = build("quadratic", learning="quadratic", seed=1, dimensions="8", layers=1)
+    assert found.layout.size == 8
+
+
 def test_a_variance_takes_the_place_of_the_noise() -> None:
     options = {"dimensions": 4, "curvatures": (1.0, 2.0)}
     np.testing.assert_array_equal(quadratic(**options, noise=3.0).noise_variance, [3, 3, 6, 6])

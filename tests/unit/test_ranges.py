@@ -133,6 +133,11 @@ def test_a_quadratic_is_told_that_it_has_no_accuracy() -> None:
     assert outside(load("quickstart", [quadratic, "target={loss: 0.1}"], algorithms=["sync-sgd"]).plans()[0]) == []
 
 
+def test_a_quadratic_with_a_link_has_one() -> None:
+    linked = "workload={model: quadratic, learning: quadratic, options: {link: 0.1}}"
+    assert outside(load("quickstart", [linked], algorithms=["sync-sgd"]).plans()[0]) == []
+
+
 def test_a_note_is_said_once_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "timed.yaml"
     path.write_text(TIMED)
