@@ -291,6 +291,6 @@ def nbytes(value: Any) -> int:
 @functools.cache
 def parts_of(kind: type) -> tuple[str, ...] | None:
     """The names of a dataclass's fields; None of anything else, and of a vector that is one."""
-    if kind is Null or not dataclasses.is_dataclass(kind):
+    if issubclass(kind, Special) or not dataclasses.is_dataclass(kind):
         return None
     return tuple(field.name for field in dataclasses.fields(kind))

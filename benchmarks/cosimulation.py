@@ -64,6 +64,14 @@ def cnn() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
 
 
+def made_up(shape: tuple[int, ...], population: int) -> Examples:
+    """Examples with inputs of this shape; what they say does not change what they cost."""
+    source = torch.Generator().manual_seed(0)
+    inputs = torch.randn(population, *shape, generator=source)
+    train = Batch(inputs, torch.randint(CLASSES, (population,), generator=source))
+    return Examples(train, train.at(slice(0, 256)), classes=CLASSES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A model, and how much of it is computed."""
@@ -78,12 +86,8 @@ class Case:
     population: int
 
     def examples(self) -> Examples:
-        """Made-up inputs of the model's shape; what they say does not change what they cost."""
-        source = torch.Generator().manual_seed(0)
-        inputs = torch.randn(self.population, *self.shape, generator=source)
-        labels = torch.randint(CLASSES, (self.population,), generator=source)
-        test = slice(0, 256)
-        return Examples(Batch(inputs, labels), Batch(inputs[test], labels[test]), classes=CLASSES)
+        """Made-up ones."""
+        return made_up(self.shape, self.population)
 
 
 SMALL = Case(

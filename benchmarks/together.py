@@ -22,13 +22,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from cosimulation import CLASSES, cnn, mlp
+from cosimulation import CLASSES, cnn, made_up, mlp
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
 from paceline.algorithms.values import Samples
-from paceline.workloads.examples import Batch, Examples
 from paceline.workloads.joint import RECORDED_AFTER
 from paceline.workloads.networks import digits_cnn
 from paceline.workloads.starts import uniform
@@ -72,12 +71,8 @@ class Cell:
 def learner_of(model: str, together: int) -> TorchLearner:
     """The model on made-up examples."""
     make, shape = MODELS[model]
-    source = torch.Generator().manual_seed(0)
-    inputs = torch.randn(POPULATION, *shape, generator=source)
-    batch = Batch(inputs, torch.randint(CLASSES, (POPULATION,), generator=source))
     module = make()
-    examples = Examples(batch, batch.at(slice(0, 32)), CLASSES)
-    return TorchLearner(module, examples, uniform(module, 1), seed=1, together=together)
+    return TorchLearner(module, made_up(shape, POPULATION), uniform(module, 1), seed=1, together=together)
 
 
 def ratio(model: str, batch: int, count: int, block: int, turns: int) -> float:

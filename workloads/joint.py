@@ -74,7 +74,8 @@ class Joint:
         """
         count = len(vectors)
         if count not in self._blocks:
-            self._blocks[count] = torch.stack(list(vectors)), torch.stack(list(vectors))
+            room = vectors[0].new_empty(2, count, len(vectors[0]))
+            self._blocks[count] = room[0], room[1]
         weights, rows = self._blocks[count]
         with torch.no_grad():
             torch.stack(list(vectors), out=weights)
