@@ -90,6 +90,7 @@ class Run:
             slowed=slowed,
             lost_updates=trace.lost_updates,
             each_counts=job.method.shared,
+            reads=trace.reads,
         )
         return Run(
             scenario=scenario,

@@ -11,6 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -19,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paceline.algorithms.method import Notion
+from paceline.algorithms.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
@@ -26,7 +28,7 @@ from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
-from paceline.records.trace import LostUpdates, Reason
+from paceline.records.trace import LostUpdates, Reads, Reason
 
 Kind = Literal["simulated", "measured"]
 
@@ -81,6 +83,18 @@ class RunFigures(TypedDict):
     """null where nothing was added to shared memory"""
 
 
+class ReadingFigures(TypedDict):
+    """What all ranks together asked of storage."""
+
+    requests: int
+    seeks: int
+    """requests that did not begin where their reader's last one had ended"""
+    bytes: int
+    bytes_per_s: float | None
+    stall_share: float | None
+    """of all workers' time, what they waited for batches"""
+
+
 class Summary(RunFigures, TargetFigures):
     """All figures of one run."""
 
@@ -91,6 +105,8 @@ class Summary(RunFigures, TargetFigures):
     """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
+    reads: NotRequired[ReadingFigures]
+    """only where samples are read from a file"""
     extrapolated: NotRequired[Extrapolated]
     """only where the scenario asks for it; never a figure of this run alone"""
 
@@ -111,6 +127,7 @@ def summarise(
     slowed: Slowed | None = None,
     lost_updates: LostUpdates | None = None,
     each_counts: bool = False,
+    reads: Mapping[Rank, Reads] | None = None,
 ) -> Summary:
     """The summary of a run.
 
@@ -128,6 +145,7 @@ def summarise(
         emulated_network: whether a measured run's messages crossed an emulated network.
         slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         lost_updates: what came of additions to shared cells.
+        reads: what each rank asked of storage.
         each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
@@ -159,7 +177,21 @@ def summarise(
     )
     if slowed is not None:
         summary["faults"] = fault_figures(spans, slowed)
+    if reads:
+        summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
     return summary
+
+
+def reading_figures(reads: Iterable[Reads], *, wall_s: float, workers: int) -> ReadingFigures:
+    """Sums over all ranks."""
+    requests, seeks, nbytes, stall_s = (sum(column) for column in zip(*reads, strict=True))
+    return ReadingFigures(
+        requests=requests,
+        seeks=seeks,
+        bytes=nbytes,
+        bytes_per_s=nbytes / wall_s if wall_s > 0 else None,
+        stall_share=stall_s / (wall_s * workers) if wall_s > 0 else None,
+    )
 
 
 def step_starts(spans: pd.DataFrame, workers: int) -> pd.DataFrame:

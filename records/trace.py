@@ -18,7 +18,7 @@ from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
 
 Activity = Literal[
-    "compute", "load", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
+    "compute", "load", "read", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
 ]
 
 Reason = Literal[Counted, "seconds", "accuracy", "loss", "divergence", "failure"]
@@ -87,6 +87,17 @@ class Probe:
     loss_after: float
 
 
+class Reads(NamedTuple):
+    """What a rank's reader asked of a file."""
+
+    requests: int = 0
+    seeks: int = 0
+    """requests that did not begin where the reader's last one had ended"""
+    bytes: int = 0
+    stall_s: float = 0.0
+    """for how long its program waited for batches"""
+
+
 class LostUpdates(TypedDict):
     """What came of the additions to shared cells."""
 
@@ -125,6 +136,8 @@ class Trace:
     """what each rank's `Now` was answered: a replay answers the same"""
     lost_updates: LostUpdates | None = None
     """None where nobody added to a shared cell, or where nobody counts what is lost"""
+    reads: dict[Rank, Reads] = field(default_factory=dict)
+    """of each rank that read from a file"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that belong into run.json only"""
 

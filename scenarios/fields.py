@@ -24,6 +24,7 @@ from paceline.topologies import NO_SPREAD, Spread
 from paceline.topologies.links import Medium
 from paceline.topologies.registry import NETWORKS, NODES, SYSTEMS
 from paceline.topologies.routing import RULES, Rule
+from paceline.workloads.reading import Strategy
 
 LARGEST = 10**15
 """of any number: a float holds every whole number up to here, and no scenario needs more"""
@@ -100,6 +101,7 @@ Routing = Annotated[Rule, *choices(*RULES)]
 MediumName = Annotated[Medium, *choices(*get_args(Medium))]
 ARITHMETIC = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 Arithmetic = Annotated[str, *choices(*ARITHMETIC)]
+StrategyName = Annotated[Strategy, *choices(*get_args(Strategy))]
 LIBRARIES = ("plain", "nccl", "mpi", "gloo")
 LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
 AnyPattern = Literal[

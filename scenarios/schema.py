@@ -23,6 +23,7 @@ from paceline.scenarios.extrapolate import ReferencePart, RelationPart, faults_o
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
+from paceline.scenarios.reading import ReadingPart
 from paceline.workloads import MODELS, OWN, build, population, problems
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class WorkloadPart(Part):
         default="fp32", description="what devices of the catalogue compute in: fp32, tf32, fp16, bf16, fp64 or amp"
     )
     options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
+    reading: ReadingPart | None = Field(
+        default=None, description="a mapping: how samples are read; else they are in memory, shuffled every epoch"
+    )
 
     def learner(self, seed: int) -> Learner:
         """What is learned, for one seed."""
@@ -57,6 +61,7 @@ class WorkloadPart(Part):
             seed=seed,
             precision=self.precision,  # type: ignore[arg-type]
             gradients=self.gradients,  # type: ignore[arg-type]
+            reading=None if self.reading is None else self.reading.settings(),
             **self.options,
         )
 
@@ -71,7 +76,7 @@ class WorkloadPart(Part):
 def _unbuildable(workload: WorkloadPart) -> list[Fault]:
     """What is wrong with the names of a workload and with its options."""
     faults: list[Fault] = []
-    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic"}
+    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic", "reading"}
     for text in problems(**workload.model_dump(include=keys)):
         key, _, rest = text.partition(": ")
         faults.append((tuple(key.split(".")), wrong(rest), workload))

@@ -13,6 +13,7 @@ from paceline.algorithms.naming import near_miss
 from paceline.workloads.data import DATA, misfit, read, unreadable
 from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.reading import Reading
 from paceline.workloads.timing import TimingOnly
 from paceline.workloads.zoo import ZOO
 
@@ -57,6 +58,7 @@ def build(
     seed: int,
     precision: Precision = "float32",
     gradients: Gradients = "auto",
+    reading: Reading | None = None,
     **options: Any,
 ) -> Learner:
     """The learner of a workload.
@@ -69,6 +71,7 @@ def build(
         seed: of initial weights, order of samples and noise.
         precision: of weights and gradients.
         gradients: how those are computed that are in flight at the same time, where a model is trained.
+        reading: how samples are read, where a model is trained; None: they are in memory.
         options: of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
@@ -100,7 +103,7 @@ def build(
             from paceline.workloads.training import trained
 
             dtype = torch.float32 if precision == "float32" else torch.float64
-            learner = trained(model, data=data, directory=directory, seed=seed, dtype=dtype)
+            learner = trained(model, data=data, directory=directory, seed=seed, dtype=dtype, reading=reading)
             learner.choose(gradients)
             return learner
 

@@ -46,16 +46,17 @@ def positions(samples: Samples, *, population: int, seed: int) -> NDArray[np.int
     >>> bool((one == np.concatenate(two)).all())
     True
     """
-    first, together = _cut(samples)
+    first, together = cut(samples)
     check(population, workers=samples.workers, count=-(-together // samples.workers))
     epoch, batch = divmod(samples.index, population // together)
     start = batch * together + first
-    return _shuffled(population, seed, epoch)[start : start + samples.count]
+    return shuffled(population, seed, epoch)[start : start + samples.count]
 
 
 # A few epochs are kept, because asynchronous workers may stand on both sides of the end of one.
 @lru_cache(maxsize=8)
-def _shuffled(population: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def shuffled(population: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """All samples, in the order of an epoch."""
     order = np.random.default_rng(np.random.SeedSequence((seed, epoch))).permutation(population)
     order.setflags(write=False)
     return order
@@ -71,11 +72,11 @@ def stream_start(samples: Samples) -> int:
     >>> stream_start(Samples(worker=1, workers=2, index=10, count=2, before=6, together=8))
     86
     """
-    first, together = _cut(samples)
+    first, together = cut(samples)
     return samples.index * together + first
 
 
-def _cut(samples: Samples) -> tuple[int, int]:
+def cut(samples: Samples) -> tuple[int, int]:
     """Where a worker's part of the global batch begins, and the size of the whole."""
     before, together = samples.before, samples.together
     first = samples.worker * samples.count if before is None else before

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,10 +28,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Samples
+from paceline.workloads.drawing import Draw, InMemory
 from paceline.workloads.examples import Batch, Examples
 from paceline.workloads.joint import Joint, block_size
 from paceline.workloads.models import LayerInfo, layout_of
-from paceline.workloads.sampling import positions
 
 if TYPE_CHECKING:
     from paceline.workloads.building import Gradients
@@ -74,6 +73,7 @@ class TorchLearner:
         seed: of the order of samples.
         dtype: of weights and inputs.
         loss: the mean loss of a batch's outputs.
+        draw: where batches come from; None: from the examples, shuffled anew every epoch.
         together: gradients that are computed together at most; None: by the rule on sizes.
     """
 
@@ -86,9 +86,11 @@ class TorchLearner:
         seed: int,
         dtype: torch.dtype = torch.float32,
         loss: Loss = F.cross_entropy,
+        draw: Draw | None = None,
         together: int | None = None,
     ) -> None:
         self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
+        self.draw = draw or InMemory.shuffled(self.examples.train, seed)
         self.module = module.to(dtype)
         self.layout: Layout = layout_of(tuple(_layers(module)))
         self._start = start.to(dtype)
@@ -100,15 +102,14 @@ class TorchLearner:
 
     @property
     def population(self) -> int:
-        return len(self.examples.train.labels)
+        return self.draw.population
 
     def initial(self) -> Tensor:
         return self._start
 
     def load(self, samples: Samples) -> Batch:
         """Inputs and labels of the batch."""
-        chosen = torch.from_numpy(positions(samples, population=self.population, seed=self.seed).copy())
-        return self.examples.shaped(self.examples.train.at(chosen), self.dtype)
+        return self.examples.shaped(self.draw.batch(samples), self.dtype)
 
     def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
         """Mean gradient, flat and new, and mean loss over the batch."""
@@ -171,10 +172,8 @@ class TorchLearner:
         return int(counter.get_total_flops())
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
-        chosen = [positions(one, population=self.population, seed=self.seed) for one in samples]
         missing = block_size(len(vectors), self.together) - len(vectors)
-        places = torch.from_numpy(np.stack([*chosen, *[chosen[-1]] * missing]))
-        batch = self.examples.shaped(self.examples.train.at(places), self.dtype)
+        batch = self.examples.shaped(self.draw.batches([*samples, *[samples[-1]] * missing]), self.dtype)
         return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:

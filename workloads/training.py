@@ -17,8 +17,10 @@ from paceline.workloads import data as sets
 from paceline.workloads import own, trial
 from paceline.workloads.data import DATA, Half, Loaded
 from paceline.workloads.digits import digits
+from paceline.workloads.drawing import Draw, InMemory
 from paceline.workloads.examples import Batch, Examples, Shaped, Standardised
 from paceline.workloads.own import Own
+from paceline.workloads.reading import Reading
 from paceline.workloads.starts import uniform
 from paceline.workloads.torch_learner import Loss, TorchLearner
 from paceline.workloads.zoo import USUAL, ZOO
@@ -27,7 +29,15 @@ MANY = 1 << 30
 """classes that a user's module may tell apart, for all that is known before it is tried"""
 
 
-def trained(model: str, *, data: str | None, directory: str | None, seed: int, dtype: torch.dtype) -> TorchLearner:
+def trained(
+    model: str,
+    *,
+    data: str | None,
+    directory: str | None,
+    seed: int,
+    dtype: torch.dtype,
+    reading: Reading | None = None,
+) -> TorchLearner:
     """The learner of a workload that has no problems (`building.problems`).
 
     Raises:
@@ -35,13 +45,22 @@ def trained(model: str, *, data: str | None, directory: str | None, seed: int, d
     """
     if ":" in model:
         try:
-            return _own(model, data, directory, seed, dtype)
+            return _own(model, data, directory, seed, dtype, reading)
         except InputError as error:
             raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
     known = ZOO[model]
     module = trial.prepared(known.make())
     examples = named(data or str(known.data), directory, known.shape)
-    return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype)
+    draw = _draw(examples, reading, seed, dtype)
+    return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw)
+
+
+def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
+    """Batches in the order in which they are read; None: in the usual one."""
+    if reading is None:
+        return None
+    train = examples.train.rounded(dtype)
+    return InMemory(train, reading.order(len(train.labels), seed).positions)
 
 
 def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
@@ -65,11 +84,14 @@ def _batch(half: Half) -> Batch:
 # --- a user's own ----------------------------------------------------------------------------------------------------
 
 
-def _own(model: str, data: str | None, directory: str | None, seed: int, dtype: torch.dtype) -> TorchLearner:
+def _own(
+    model: str, data: str | None, directory: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
+) -> TorchLearner:
     mine = own.made(model, seed)
     examples = _tried(mine, _examples(mine, data, directory))
     module, loss = trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
-    return TorchLearner(module, examples, own.start_of(mine.module), seed=seed, dtype=dtype, loss=loss)
+    draw = _draw(examples, reading, seed, dtype)
+    return TorchLearner(module, examples, own.start_of(mine.module), seed=seed, dtype=dtype, loss=loss, draw=draw)
 
 
 def own_problems(model: str, data: str | None, directory: str | None) -> list[str]:

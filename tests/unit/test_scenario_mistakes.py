@@ -45,7 +45,7 @@ def test_unknown_key() -> None:
     assert changed("workload.batch_per_wroker=32") == [
         (
             "workload.batch_per_wroker: unknown key (did you mean batch_per_worker?); there are model, data, "
-            "directory, batch_per_worker, learning, precision, gradients, arithmetic, options"
+            "directory, batch_per_worker, learning, precision, gradients, arithmetic, options, reading"
         )
     ]
 

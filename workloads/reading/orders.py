@@ -1,0 +1,165 @@
+"""Which samples of a file a step uses, and which pieces of the file hold them: a function of the seed and of `Samples`.
+
+Rules of this file:
+
+* Samples are numbered without end, global batch after global batch; where an epoch ends inside a batch, the next one
+  begins there. So every epoch holds every sample exactly once, whatever the number of workers and the sizes of their
+  batches, as long as the cut of the global batch stays the same.
+* scattered: every epoch shuffles all N samples; each is read by itself. What nobody has optimised does this.
+* strided: files are read in their own order, and neighbours go to different workers: worker r of P takes every P-th
+  sample. Each is read by itself.
+* contiguous: worker r reads one run of the file in an epoch, ⌊N f/G⌋ … ⌊N (f + b)/G⌋ for its samples f … f + b of the
+  G of a global batch. Runs are read in windows of `buffer` records, each shuffled by itself, so a sample travels by
+  less than a buffer's length. Between epochs runs are handed on: in epoch e all begin ⌊N j/P⌋ records further to the
+  front, j = e mod P, and what falls off there comes in at the end. With equal batches no run goes past the end of the
+  file, so an epoch begins P runs; with unequal ones one of them may, and is read as two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.values import Samples
+from paceline.workloads.sampling import check, cut, shuffled
+
+Strategy = Literal["scattered", "strided", "contiguous"]
+Places = NDArray[np.int64]
+
+
+class Piece(NamedTuple):
+    """Records of the file that follow each other."""
+
+    first: int
+    records: int
+
+
+class Window(NamedTuple):
+    """A part of a worker's run that is shuffled by itself."""
+
+    epoch: int
+    start: int
+    """of its first record, in the file"""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """In which order samples are used; see the head of this file.
+
+    Args:
+        strategy: which of the three.
+        population: samples in the file.
+        seed: of what is shuffled.
+        buffer: records of a window.
+
+    >>> order = Order(strategy="contiguous", population=12, seed=1, buffer=2)
+    >>> second = Samples(worker=1, workers=3, index=0, count=4)
+    >>> sorted(order.positions(second).tolist()), order.pieces(second)
+    ([4, 5, 6, 7], [Piece(first=4, records=2), Piece(first=6, records=2)])
+    """
+
+    strategy: Strategy
+    population: int
+    seed: int
+    buffer: int = 1024
+
+    def positions(self, samples: Samples) -> Places:
+        """Where the samples of a step lie in the file, in the order in which they are used.
+
+        Raises:
+            InputError: a global batch holds more samples than there are.
+        """
+        first, together = cut(samples)
+        if together > self.population:
+            check(self.population, workers=samples.workers, count=-(-together // samples.workers))
+        match self.strategy:
+            case "contiguous":
+                return np.concatenate([self._shuffled(window)[part] for window, part in self._windows(samples)])
+            case "strided":
+                dealt = _dealt(np.arange(first, first + samples.count), together, samples.workers)
+                return (samples.index * together + dealt) % self.population
+            case "scattered":
+                start = samples.index * together + first
+                epochs, places = np.divmod(np.arange(start, start + samples.count), self.population)
+                orders = {int(epoch): shuffled(self.population, self.seed, int(epoch)) for epoch in np.unique(epochs)}
+                return np.concatenate([order[places[epochs == epoch]] for epoch, order in orders.items()])
+
+    def pieces(self, samples: Samples) -> list[Piece]:
+        """What has to be in memory for a step, in the order in which it is read; see `Held`."""
+        if self.strategy != "contiguous":
+            return [Piece(int(place), 1) for place in self.positions(samples)]
+        return [piece for window, _ in self._windows(samples) for piece in self._pieces(window)]
+
+    def _windows(self, samples: Samples) -> Iterator[tuple[Window, slice]]:
+        """The windows that a step's samples lie in, and which of each window's samples they are."""
+        (first, together), count = cut(samples), samples.count
+        low, high = (self.population * edge // together for edge in (first, first + count))
+        place, end = samples.index * count, (samples.index + 1) * count
+        while place < end:
+            epoch, inside = divmod(place, high - low)
+            start = inside // self.buffer * self.buffer
+            size = min(self.buffer, high - low - start)
+            part = slice(inside - start, min(size, inside - start + end - place))
+            ahead = self.population * (epoch % samples.workers) // samples.workers
+            yield Window(epoch, (low + start - ahead) % self.population, size), part
+            place += part.stop - part.start
+
+    def _shuffled(self, window: Window) -> Places:
+        return (window.start + _mixed(window, self.seed)) % self.population
+
+    def _pieces(self, window: Window) -> list[Piece]:
+        before_end = min(window.size, self.population - window.start)
+        pieces = [Piece(window.start, before_end), Piece(0, window.size - before_end)]
+        return [piece for piece in pieces if piece.records]
+
+
+class Held:
+    """The pieces that a reader has in its memory: those of the step before."""
+
+    def __init__(self) -> None:
+        self._pieces: frozenset[Piece] = frozenset()
+
+    def fresh(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Those that have to be read for the next step; what it does not need is forgotten.
+
+        >>> held = Held()
+        >>> held.fresh([Piece(0, 2), Piece(2, 2)]), held.fresh([Piece(2, 2), Piece(4, 2)])
+        ([Piece(first=0, records=2), Piece(first=2, records=2)], [Piece(first=4, records=2)])
+        """
+        missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
+        self._pieces = frozenset(pieces)
+        return missing
+
+
+def following(samples: Samples) -> Samples:
+    """The step that a worker takes next, as far as can be known: what is read ahead."""
+    return replace(samples, index=samples.index + 1)
+
+
+def _dealt(numbers: Places, together: int, workers: int) -> Places:
+    """Numbers within a global batch, dealt like cards: those of one worker lie `workers` apart.
+
+    A permutation of 0 … together − 1: the columns of a table of `workers` columns, one after the other.
+
+    >>> _dealt(np.arange(7), 7, 3).tolist()
+    [0, 3, 6, 1, 4, 2, 5]
+    """
+    rows, longer = divmod(together, workers)
+    long = longer * (rows + 1)
+    column = np.where(numbers < long, numbers // (rows + 1), longer + (numbers - long) // max(rows, 1))
+    row = np.where(numbers < long, numbers % (rows + 1), (numbers - long) % max(rows, 1))
+    return row * workers + column
+
+
+# Readers stand in few windows at a time; a simulation has a reader for every rank.
+@lru_cache(maxsize=4096)
+def _mixed(window: Window, seed: int) -> Places:
+    order = np.random.default_rng(np.random.SeedSequence((seed, *window))).permutation(window.size)
+    order.setflags(write=False)
+    return order
