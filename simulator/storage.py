@@ -4,9 +4,10 @@ Rules of this file:
 
 * What is simulated is not a request but all that a reader asks for to complete a batch. That has a time of its own: of
   its requests one after the other, when nobody else reads. Alone it takes exactly this.
-* Beside others it goes on at one even pace, and so does each of its parts: the bytes from one server, and the requests
-  that the device takes. No part is faster than alone; a port that is asked for too much is shared max-min fairly
-  (`ports`). It is done when its last part is.
+* Beside others it goes on at one even pace, and so does each of its parts: its bytes, and the requests that the device
+  takes. No part is faster than alone; a port that is asked for too much is shared max-min fairly (`ports`). It is done
+  when its last part is.
+* Bytes that lie on few servers come from each of these; those that lie on many come evenly from all together.
 * A disk with one arm serves its k readers in turn, so each gets on at a k-th of the pace that it would have if the arm
   had to come back for every stretch that is read ahead (`arm`). Who is alone again has its own pace again.
 
@@ -27,6 +28,9 @@ from paceline.simulator.flows import Port
 from paceline.simulator.ports import Part, Ports, Then
 from paceline.topologies.storage import Storage
 from paceline.workloads.reading import Piece
+
+FEW = 0.25
+"""of the servers; one is few, too"""
 
 
 class Asked(NamedTuple):
@@ -67,30 +71,43 @@ class Reader:
     def ask(self, pieces: Sequence[Piece]) -> Asked:
         """What it costs to read these, after what was read before."""
         continues = bool(pieces) and pieces[0].first == self._end
-        seeks = turns = nbytes = 0
-        transfer_s, servers = 0.0, dict[int, float]()
-        for first, records in pieces:
-            size = records * self._record_bytes
-            if first != self._end:
+        seeks = turns = records = 0
+        for piece in pieces:
+            if piece.first != self._end:
                 seeks, self._run = seeks + 1, 0
-            turns += self._turns(size)
-            if self._storage.stripes > 1:
-                parts = self._storage.parts(first * self._record_bytes, size)
-                transfer_s += self._storage.transfer_s(parts)
-                for server, part in parts.items():
-                    servers[server] = servers.get(server, 0.0) + part
-            self._end, self._run, nbytes = first + records, self._run + size, nbytes + size
-        if self._storage.stripes == 1 and nbytes:
-            servers = {0: float(nbytes)}
-            transfer_s = self._storage.transfer_s(servers)
+            size = piece.records * self._record_bytes
+            turns += self._turns(size) if self._storage.one_arm else 0
+            self._run += size
+            self._end = piece.first + piece.records
+            records += piece.records
+        transfer_s, servers = self._transfers(pieces, records * self._record_bytes)
         latencies = len(pieces) if self._storage.read_ahead_bytes is None else seeks
         returns = int(continues and latencies < turns)
-        return Asked(len(pieces), seeks, nbytes, latencies, turns, returns, transfer_s, servers)
+        return Asked(len(pieces), seeks, records * self._record_bytes, latencies, turns, returns, transfer_s, servers)
 
     def _turns(self, size: int) -> int:
         """How often an arm comes back for the next `size` bytes: once for every stretch that is read ahead."""
         stretch = self._storage.read_ahead_bytes
         return 1 if stretch is None else -(-(self._run + size) // stretch) - -(-self._run // stretch)
+
+    def _transfers(self, pieces: Sequence[Piece], nbytes: int) -> tuple[float, Mapping[int, float]]:
+        """What the bytes of all of them take, one request after the other, and those of each server."""
+        storage, record_bytes, pace = self._storage, self._record_bytes, self._storage.reader_bytes_per_s
+        if storage.stripes == 1:
+            return nbytes / pace, {0: float(nbytes)}
+        transfer_s, servers = 0.0, dict[int, float]()
+        for first, records in pieces:
+            start, size = first * record_bytes, records * record_bytes
+            stripe = start // storage.stripe_bytes
+            if (start + size - 1) // storage.stripe_bytes == stripe:  # as nearly all do: this is to be quick
+                parts: Mapping[int, float] = {stripe % storage.stripes: float(size)}
+                transfer_s += size / pace
+            else:
+                parts = storage.parts(start, size)
+                transfer_s += storage.transfer_s(parts)
+            for server, part in parts.items():
+                servers[server] = servers.get(server, 0.0) + part
+        return transfer_s, servers
 
 
 class Stores:
@@ -142,18 +159,23 @@ class Stores:
             device = self._device(node)
             if storage.depth is not None and storage.latency_s > 0:
                 capacity[f"requests {device}"] = storage.depth / storage.latency_s
-            for server in range(storage.stripes):
+            capacity[f"servers {device}"] = storage.bytes_per_s
+            for server in range(storage.stripes) if storage.stripes > 1 else ():
                 capacity[f"server {server} {device}"] = storage.server_bytes_per_s
         return capacity
 
     def _parts(self, node: int, asked: Asked, seconds: float) -> list[Part]:
         """What has to come through ports; a port that only one reader may use is none."""
-        device, readers = self._device(node), self._readers(node)
+        device, readers, stripes = self._device(node), self._readers(node), self._storage.stripes
         client = (f"client {node}",) if self._storage.client_bytes_per_s is not None and self._on[node] > 1 else ()
-        parts = [
-            Part((*client, *((f"server {server} {device}",) if readers > 1 else ())), nbytes, nbytes / seconds)
-            for server, nbytes in asked.servers.items()
-        ]
+        ways = (*client, f"servers {device}") if readers > 1 else ()
+        if ways and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
+            parts = [
+                Part((*ways, f"server {server} {device}"), nbytes, nbytes / seconds)
+                for server, nbytes in asked.servers.items()
+            ]
+        else:
+            parts = [Part(ways, asked.bytes, asked.bytes / seconds)]
         if self._storage.depth is not None and readers > self._storage.depth and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts

@@ -75,6 +75,12 @@ class Storage:
         """Whether it does one thing at a time."""
         return self.depth == 1
 
+    @property
+    def reader_bytes_per_s(self) -> float:
+        """What one reader gets of one server."""
+        limit = self.client_bytes_per_s
+        return self.server_bytes_per_s if limit is None else min(self.server_bytes_per_s, limit)
+
     def transfer_s(self, parts: Mapping[int, float]) -> float:
         """Seconds in which the bytes of one request come, so many from each server, to a reader that is alone."""
         slowest_s = max(parts.values()) / self.server_bytes_per_s
