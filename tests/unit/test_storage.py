@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +21,14 @@ from paceline.algorithms.values import Rank, Samples
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
 from paceline.scenarios.problems import ScenarioError
+from paceline.scenarios.reading import StoragePart
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
 from paceline.simulator.run import simulate
 from paceline.topologies.storage import MIB, STORAGE, Storage
+from paceline.workloads.reading import Piece
 from tests.clusters import answer, played
-from tests.reading import Noted, counted, supply
+from tests.reading import Noted, counted, finished_s, supply
 from tests.support import FixedTiming, built, job_of, nodes_for
 
 SLOW = Storage(name="slow", latency_s=0.0, bytes_per_s=100.0)
@@ -350,3 +353,45 @@ def test_learning_is_the_same_with_and_without_storage() -> None:
     losses = [run.tables.evaluations["loss"].tolist() for run in runs]
     assert losses[0] == losses[1]
     assert runs[0].summary["wall_s"] > runs[1].summary["wall_s"]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+NAMES = ("name", "provenance")
+PAGE = (Path(__file__).parents[2] / "docs/storage.md").read_text(encoding="utf-8")
+
+
+def rows(header: str) -> list[list[str]]:
+    """Of the page's table whose header begins so."""
+    lines = PAGE[PAGE.index(f"| {header} |") :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def test_the_page_has_the_figures_of_all_known_storage() -> None:
+    for row, one in zip(rows("name"), STORAGE.values(), strict=True):
+        client = "" if one.client_bytes_per_s is None else f"{one.client_bytes_per_s / 1e9:g} GB/s"
+        figures = [f"{one.latency_s * 1e3:g} ms", f"{one.bytes_per_s / 1e9:g} GB/s", client]
+        assert row == [one.name, *figures, str(one.depth or ""), str(one.stripes), one.title]
+
+
+def test_the_page_has_the_keys_of_storage() -> None:
+    assert [row[0] for row in rows("key")] == [key for key in StoragePart.model_fields if key not in NAMES]
+    needed = [key for key, field in StoragePart.model_fields.items() if field.is_required()]
+    assert [row[0] for row in rows("key") if row[2] == "must be there"] == needed
+
+
+def test_the_page_says_what_its_scenario_takes() -> None:
+    text = PAGE.partition("```yaml\n")[2].partition("```")[0]
+    for strategy in ("scattered", "contiguous"):
+        (run,) = simulate(text.replace("scattered", strategy))
+        step_s = run.summary["step_s"]["p50"]
+        assert step_s is not None
+        assert f"takes {step_s * 1e3:.0f} ms" in PAGE
+
+
+def test_the_page_says_what_two_readers_have_of_a_hard_disk() -> None:
+    disk, stretches = STORAGE["hdd"], 100
+    assert disk.read_ahead_bytes is not None
+    size = stretches * disk.read_ahead_bytes
+    end_s = max(finished_s(disk, [[Piece(0, size)], [Piece(10**9, size)]], nodes=[0, 0]))
+    assert f"{2 * size / end_s / 1e6:.0f} MB/s together, where one has {disk.bytes_per_s / 1e6:.0f}" in PAGE
