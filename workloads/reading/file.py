@@ -21,25 +21,26 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from paceline.algorithms.errors import InputError
 
 Records = NDArray[np.void]
 """a structured array with the fields `inputs` and `label`"""
 
+LABEL = np.dtype("<i8")
 INPUTS = ("uint8", "float32", "float64")
 FORM = f"a .npy file of one array of records with the fields inputs ({', '.join(INPUTS)}) and label (whole numbers)"
 MAGIC = npy.MAGIC_PREFIX
 
 
-def record_dtype(inputs: np.dtype[Any] | type, shape: Sequence[int]) -> np.dtype[np.void]:
+def record_dtype(inputs: DTypeLike, shape: Sequence[int]) -> np.dtype[np.void]:
     """Of a sample's record: inputs of this type and shape, and a label of eight bytes.
 
     >>> record_dtype(np.uint8, (3, 32, 32)).itemsize
     3080
     """
-    return np.dtype([("inputs", np.dtype(inputs).newbyteorder("<"), tuple(shape)), ("label", "<i8")])
+    return np.dtype([("inputs", np.dtype(inputs).newbyteorder("<"), tuple(shape)), ("label", LABEL)])
 
 
 def records_of(inputs: NDArray[Any], labels: NDArray[np.integer[Any]]) -> Records:
