@@ -262,3 +262,19 @@ def test_a_reader_may_be_shared_by_threads(tmp_path: Path) -> None:
         thread.join()
     assert wrong == []
     reader.close()
+
+
+def test_a_file_that_nobody_has_any_more_is_closed(tmp_path: Path) -> None:
+    file = numbered(tmp_path / "train.npy", 20)
+    before, reader = files_open(), Reader(file, order_of(file))
+    assert files_open() == before + 1
+    del reader
+    assert files_open() == before
+    closed = Reader(file, order_of(file))
+    closed.close()
+    closed.close()
+    assert files_open() == before
+
+
+def files_open() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

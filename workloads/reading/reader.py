@@ -16,6 +16,7 @@ import errno
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -53,18 +54,20 @@ class Opened:
         self.note: str | None = None
         """why the page cache is not passed by, though that was asked for"""
         self.direct = direct
-        self._handle = self._open()
+        self._open()
 
-    def _open(self) -> int:
+    def _open(self) -> None:
         try:
-            return os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0))
+            self._handle = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0))
         except OSError as error:
             if not self.direct or error.errno != errno.EINVAL:
                 raise
-            self._refused(error)
-            return self._open()
+            self._refuse(error)
+            self._open()
+        else:
+            self._closing = weakref.finalize(self, os.close, self._handle)
 
-    def _refused(self, error: OSError) -> None:
+    def _refuse(self, error: OSError) -> None:
         self.direct = False
         self.note = f"{self.file.path}: read through the page cache, as the file system refuses O_DIRECT ({error})"
 
@@ -82,8 +85,8 @@ class Opened:
                 if error.errno != errno.EINVAL:
                     raise
                 self.close()
-                self._refused(error)
-                self._handle = self._open()
+                self._refuse(error)
+                self._open()
         records = np.empty(piece.records, self.file.dtype)
         self._fill(records.view(np.uint8), start, size)
         return records
@@ -106,8 +109,8 @@ class Opened:
                 raise self.file.cut_off(os.fstat(self._handle).st_size)
 
     def close(self) -> None:
-        """Closes the file; to be called once."""
-        os.close(self._handle)
+        """Closes the file, as happens when nobody has it any more."""
+        self._closing()
 
 
 class Reader:
