@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.cli.convert import convert
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -229,6 +230,7 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
+app.command()(convert)
 app.command()(staleness)
 app.command()(sweep)
 app.command()(topology)

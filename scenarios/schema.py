@@ -70,7 +70,7 @@ class WorkloadPart(Part):
         """Of one sample in the file; None where nobody says."""
         if self.reading is not None and self.reading.record is not None:
             return round(self.reading.record)
-        return record_bytes(self.model, self.data)
+        return record_bytes(self.model, data=self.data, directory=self.directory, learning=self.learning)
 
     @property
     def population(self) -> int:

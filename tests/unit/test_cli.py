@@ -253,7 +253,7 @@ def test_schema_is_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["sweep"], ["schema"]]
+    "command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["sweep"], ["convert"], ["schema"]]
 )
 def test_help_teaches_by_examples(command: list[str]) -> None:
     result = call(*command, "--help")
