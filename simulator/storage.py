@@ -157,8 +157,8 @@ class Stores:
             if storage.client_bytes_per_s is not None:
                 capacity[f"client {node}"] = storage.client_bytes_per_s
             device = self._device(node)
-            if storage.depth is not None and storage.latency_s > 0:
-                capacity[f"requests {device}"] = storage.depth / storage.latency_s
+            if storage.requests_per_s is not None:
+                capacity[f"requests {device}"] = storage.requests_per_s
             capacity[f"servers {device}"] = storage.bytes_per_s
             for server in range(storage.stripes) if storage.stripes > 1 else ():
                 capacity[f"server {server} {device}"] = storage.server_bytes_per_s
@@ -176,6 +176,6 @@ class Stores:
             ]
         else:
             parts = [Part(ways, asked.bytes, asked.bytes / seconds)]
-        if self._storage.depth is not None and readers > self._storage.depth and asked.latencies:
+        if self._storage.requests_per_s is not None and readers > 1 and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from paceline.topologies.catalogue import DATA
 
@@ -76,6 +76,15 @@ class Storage:
         return self.depth == 1
 
     @property
+    def requests_per_s(self) -> float | None:
+        """How many that continue none it serves at most; None: no limit.
+
+        >>> STORAGE["nvme"].requests_per_s
+        387500.0
+        """
+        return self.depth / self.latency_s if self.depth is not None and self.latency_s > 0 else None
+
+    @property
     def reader_bytes_per_s(self) -> float:
         """What one reader gets of one server."""
         limit = self.client_bytes_per_s
@@ -114,7 +123,7 @@ class Storage:
 
 # --- known storage ---------------------------------------------------------------------------------------------------
 
-_Figure = tuple[float, str]
+_Figure = tuple[float, Annotated[str, StringConstraints(pattern=r"^(FOUND|DERIVED|INFERENCE|MEMORY)\b")]]
 KEYS = {
     "latency_ms": "latency",
     "gb_per_s": "bandwidth",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.clock import after
+from paceline.simulator.flows import Flows
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
+from paceline.simulator.ports import Part, Ports
 from paceline.topologies.storage import Storage
 from paceline.workloads.reading import Order, Piece, Strategy
 from tests.reading import finished_s, supply
@@ -70,6 +75,52 @@ def test_stripes_hold_every_byte_once(start: int, nbytes: int, stripes: int, str
     places = np.arange(start, start + nbytes) // stripe_bytes % stripes
     servers, counts = np.unique(places, return_counts=True)
     assert storage.parts(start, nbytes) == dict(zip(servers.tolist(), counts.astype(float).tolist(), strict=True))
+
+
+# --- ports ---------------------------------------------------------------------------------------------------------
+
+CAPACITY = {"a": 1.0, "b": 2.0, "c": 5.0}
+PARTS = st.lists(
+    st.tuples(
+        st.integers(0, 12),
+        st.lists(st.sampled_from(list(CAPACITY)), min_size=1, unique=True),
+        st.integers(1, 8),
+        st.sampled_from([0.25, 0.5, 1.0]),
+    ),
+    min_size=1,
+    max_size=10,
+)
+"""when each begins, its ports, its amount, and its pace alone, which no port is narrower than"""
+
+
+def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool) -> list[float]:
+    """When each is through: by ports that make flows where they must, or with a flow for each from its beginning."""
+    env = simpy.Environment(0.0)
+    ports, flows = Ports(env, CAPACITY), Flows(env, CAPACITY)
+    found = [0.0] * len(parts)
+
+    def note(place: int, _: object = None) -> None:
+        found[place] = env.now
+
+    def begin(place: int) -> None:
+        _, names, amount, pace = parts[place]
+        if all_flow:
+            flow = flows.begin(tuple(names), amount, pace)
+            assert flow.callbacks is not None
+            flow.callbacks.append(partial(note, place))
+        else:
+            ports.begin([Part(tuple(names), amount, pace)], amount / pace, partial(note, place))
+
+    for place, (begun_s, *_) in enumerate(parts):
+        after(env, begun_s / 4, lambda _, place=place: begin(place))  # type: ignore[misc]
+    env.run()
+    return found
+
+
+@given(PARTS)
+def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str], int, float]]) -> None:
+    """A timer for whoever is not disturbed changes nothing for anybody."""
+    assert through_s(parts, all_flow=False) == pytest.approx(through_s(parts, all_flow=True), rel=1e-9)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

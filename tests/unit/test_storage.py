@@ -14,6 +14,7 @@ from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.chip import ChipPartitionedSgd, part_of
 from paceline.algorithms.errors import DeadlockError
+from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import Cancel, Load, Now, Receive, Start, Work
 from paceline.algorithms.program import Program, program
@@ -29,7 +30,7 @@ from paceline.topologies.storage import MIB, STORAGE, Storage
 from paceline.workloads.reading import Piece
 from tests.clusters import answer, played
 from tests.reading import Noted, counted, finished_s, supply
-from tests.support import FixedTiming, built, job_of, nodes_for
+from tests.support import Bowl, FixedTiming, built, job_of, nodes_for
 
 SLOW = Storage(name="slow", latency_s=0.0, bytes_per_s=100.0)
 """a batch of eight records of 100 bytes takes 8 s, scattered"""
@@ -145,6 +146,20 @@ def test_a_batch_that_was_not_foreseen_is_read_anew() -> None:
 def test_stalls_are_the_time_spent_loading() -> None:
     trace = sequential(1, compute_s=5.0, steps=8)
     assert trace.reads[Rank(0)].stall_s == sum(end_s - start_s for _, start_s, end_s in loads(trace)) == 8.0 + 7 * 3.0
+
+
+def test_a_batch_of_many_requests_is_a_few_events() -> None:
+    """Its timer and, where the program waits, its coming; whoever else reads, as long as the device has enough."""
+    storage = Storage(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
+    workers, steps = 50, 4
+    order = Noted(strategy="scattered", population=10**6, seed=1)
+    given = dataclasses.replace(supply(storage, workers=workers, order=order), prefetch=2)
+    job = Job.of(SyncSgd(), [[Rank(rank)] for rank in range(workers)], Bowl(population=10**6), batch=256,
+        budget=Budget(samples=steps * workers * 256), seed=1)  # fmt: skip
+    traces = [simulate_job(job, FixedTiming(), NoCost(), Schedule(10**9), supply=one) for one in (given, None)]
+    more = traces[0].notes["events"] - traces[1].notes["events"]
+    assert sum(reads.requests for reads in traces[0].reads.values()) == steps * workers * 256
+    assert more <= workers * (steps + 2) + 2 * workers
 
 
 # --- programs that fail, wait and give up ----------------------------------------------------------------------------
