@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -27,6 +27,8 @@ from paceline.backend.gather import Failure, stream_of
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
+from paceline.backend.segment import Segment
+from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
 from paceline.backend.transport import Transport
 from paceline.records.trace import Schedule
@@ -51,6 +53,8 @@ class Place:
     threads: int
     board: Board
     folder: Path
+    segments: Mapping[Group, Segment]
+    """the memory of each node whose ranks share some"""
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -101,14 +105,18 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     transport = Transport(
         me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
     )
+    memory = None
+    if me.node in place.segments:
+        memory = SharedMemory(place.segments[me.node], me.rank, lambda: board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
-        if me.rank in group and len(group) > 1:
+        if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
             transport.group(group).barrier().wait()
     station = Station(me, board, recorder, meet(board, me))
     interpreter = Interpreter(
         station,
         job,
         transport=transport,
+        memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=place.pace,
         schedule=place.schedule(),
