@@ -15,6 +15,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,10 +30,12 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend.segment import BUFFERS, LINE_BYTES, Lost, Segment
 from paceline.backend.transport import STAND_INS
 
-SPINS = 100
-"""looks at a counter before the first pause: some microseconds"""
+SPINS = 30
+"""looks at a counter before anything else: some microseconds"""
+YIELD_S = 2e-4
+"""for so long after that, a wait gives its core to whoever wants it, and looks again"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""the first pause, by how much each is longer than the last, and the longest"""
+"""after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 WORD_BYTES = 8
 FORMS = {
     dtype: code
@@ -108,7 +111,7 @@ class Channel:
                 return tuple(map(like, rows))
             case Broadcast(root=root) if self._group.ranks[self._me] == root:
                 self._bring(mine)
-                return like(mine.clone())
+                return op.value  # nobody changes a vector
             case Broadcast(root=root):
                 value = torch.empty_like(mine)
                 self._bring(
@@ -183,16 +186,22 @@ class Channel:
     def _await(self, members: Sequence[int]) -> None:
         """Waits until these have counted as many turns as this member."""
         for member in members:
-            place, looks, pause_s = member * LINE_BYTES // WORD_BYTES, 0, PAUSE_S
-            while self._counters[place] < self._turn:
-                looks += 1
-                if looks < SPINS:
-                    continue
-                if (dead := self._lost()) is not None and self._counters[place] < self._turn:
-                    raise PeerFailed(f"rank {dead} died")
-                time.sleep(pause_s)
-                pause_s = min(pause_s * LONGER, LONGEST_S)
+            place = member * LINE_BYTES // WORD_BYTES
+            if not any(self._counters[place] >= self._turn for _ in range(SPINS)):
+                self._await_long(place)
         self._in_order()
+
+    def _await_long(self, place: int) -> None:
+        """Waits for a member that is not there yet, without keeping others from their work."""
+        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
+        while self._counters[place] < self._turn:
+            if time.monotonic() < yields_until:
+                os.sched_yield()
+                continue
+            if (dead := self._lost()) is not None and self._counters[place] < self._turn:
+                raise PeerFailed(f"rank {dead} died")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * LONGER, LONGEST_S)
 
     def _in_order(self) -> None:
         """What this thread has stored or seen before comes before what it stores or reads after."""
