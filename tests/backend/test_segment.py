@@ -58,17 +58,24 @@ def made(kind: str, value: Any, group: Group, root: Rank) -> Collective:
 
 
 def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Sequence[Sequence[float]]) -> list[Any]:
-    """What each member is answered to each of its operations, each member in a thread."""
-    group = segment.node
+    """What each member is answered to each of its operations, each member in a thread; all end when one fails."""
+    group, failed, until = segment.node, threading.Event(), time.monotonic() + 20.0
+
+    def lost() -> Rank | None:
+        return Rank(len(group)) if failed.is_set() or time.monotonic() > until else None
 
     def member(rank: Rank) -> list[Any]:
-        number = segment.claim(group, "", lambda: None)
+        number = segment.claim(group, "", lost)
         assert number is not None
-        channel = Channel(segment, number, group, rank, lambda: None)
+        channel = Channel(segment, number, group, rank, lost)
         answers = []
-        for op, nap_s in zip(ops[rank], naps_s[rank], strict=True):
-            time.sleep(nap_s)
-            answers.append(channel.perform(op))
+        try:
+            for op, nap_s in zip(ops[rank], naps_s[rank], strict=True):
+                time.sleep(nap_s)
+                answers.append(channel.perform(op))
+        except Exception:
+            failed.set()
+            raise
         return answers
 
     with ThreadPoolExecutor(len(group)) as pool:
