@@ -33,6 +33,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.guard import guard
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
@@ -94,10 +95,12 @@ def run_job(launch: Launch) -> Trace:
         os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, segments, places
     )
     children: dict[int, Rank] = {}
+    guards: list[int] = []
     try:
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+            guards.append(guard(folder))
             for me in team:
                 if (pid := os.fork()) == 0:
                     work(place, me)
@@ -114,6 +117,9 @@ def run_job(launch: Launch) -> Trace:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             shutil.rmtree(folder, ignore_errors=True)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
     if failure is None:
         return trace
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure

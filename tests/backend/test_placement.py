@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from paceline.algorithms import find
 from paceline.algorithms.errors import InputError
@@ -22,6 +24,7 @@ from paceline.algorithms.values import Layout, Rank, Step
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import Pin, found_domains, placement
 from paceline.backend.run import train
+from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case
 from tests.support import ONE_NODE, TWO_BY_TWO, job_of, placed
@@ -133,18 +136,28 @@ def test_ranks_are_where_the_record_says_and_the_launcher_is_not_moved() -> None
     assert os.sched_getaffinity(0) == before
 
 
+SCENARIO: dict[str, Any] = {
+    "name": "crowded",
+    "algorithms": ["sync-sgd"],
+    "workload": {"model": "quadratic", "learning": "quadratic"},
+    "cluster": {
+        "nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": "0.1 ms"}, "per_node": 2}],
+        "network": {"link": "eth-10g"},
+    },
+    "stop": {"updates": 3},
+}
+
+
 @pytest.mark.backend
 def test_training_refuses_cores_that_are_not_there_before_it_begins() -> None:
-    scenario: dict[str, Any] = {
-        "name": "crowded",
-        "algorithms": ["sync-sgd"],
-        "workload": {"model": "quadratic", "learning": "quadratic"},
-        "cluster": {
-            "nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": "1 ms"}, "per_node": 2}],
-            "network": {"link": "eth-10g"},
-        },
-        "train": {"pin": "cores", "threads": 4096},
-        "stop": {"updates": 1},
-    }
     with pytest.raises(InputError, match=r"train\.pin: found cores, with .* for 2 ranks of 4096 threads"):
-        train(scenario)
+        train(SCENARIO | {"train": {"pin": "cores", "threads": 4096}})
+
+
+@pytest.mark.backend
+def test_verbose_training_says_where_ranks_were(tmp_path: Path) -> None:
+    (tmp_path / "crowded.yaml").write_text(yaml.safe_dump(SCENARIO | {"train": {"pin": "none"}}))
+    words = ["train", str(tmp_path / "crowded.yaml"), "--out", str(tmp_path / "out"), "--verbose"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    assert "  not pinned (train.pin is none)\n" in result.stderr
