@@ -33,7 +33,10 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.guard import guard
+from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
+from paceline.backend.segment import Segment
 from paceline.backend.worker import EXIT_FAILED, Place, work
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
@@ -62,6 +65,10 @@ class Launch:
     """None: as fast as this machine goes"""
     threads: int = 1
     """torch threads of each rank"""
+    pin: Pin = "auto"
+    """where ranks run; see `placement`"""
+    shared_memory: bool = True
+    """whether ranks of one node do their collectives in memory that they share"""
     patience_s: float = PATIENCE_S
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
@@ -78,15 +85,22 @@ def run_job(launch: Launch) -> Trace:
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
     team, method = launch.job.team, launch.job.method
+    places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
-    place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
+    nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
+    segments = {node: Segment(node) for node in nodes}
+    place = Place(
+        os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, segments, places
+    )
     children: dict[int, Rank] = {}
+    guards: list[int] = []
     try:
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+            guards.append(guard(folder))
             for me in team:
                 if (pid := os.fork()) == 0:
                     work(place, me)
@@ -94,6 +108,7 @@ def run_job(launch: Launch) -> Trace:
         failure = Watch(launch, board, children, folder).run()
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
+        trace.notes["placement"] = places.record()
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
@@ -102,6 +117,9 @@ def run_job(launch: Launch) -> Trace:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             shutil.rmtree(folder, ignore_errors=True)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
     if failure is None:
         return trace
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure

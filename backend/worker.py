@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +26,10 @@ from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, stream_of
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
+from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
+from paceline.backend.segment import Segment
+from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
 from paceline.backend.transport import Transport
 from paceline.records.trace import Schedule
@@ -51,6 +54,9 @@ class Place:
     threads: int
     board: Board
     folder: Path
+    segments: Mapping[Group, Segment]
+    """the memory of each node whose ranks share some"""
+    placement: Placement
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -66,6 +72,7 @@ def work(place: Place, me: Me) -> NoReturn:
     )
     status = EXIT_FAILED
     try:
+        place.placement.take(me.rank)  # before there are threads that would be somewhere else
         torch.set_num_threads(place.threads)
         perform(place, me, recorder)
         recorder.flush()
@@ -101,14 +108,18 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     transport = Transport(
         me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
     )
+    memory = None
+    if me.node in place.segments:
+        memory = SharedMemory(place.segments[me.node], me.rank, lambda: board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
-        if me.rank in group and len(group) > 1:
+        if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
             transport.group(group).barrier().wait()
     station = Station(me, board, recorder, meet(board, me))
     interpreter = Interpreter(
         station,
         job,
         transport=transport,
+        memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=place.pace,
         schedule=place.schedule(),
