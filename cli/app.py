@@ -43,7 +43,7 @@ from paceline.cli.topology import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
-Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios"]
+Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):

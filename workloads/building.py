@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,8 @@ Gradients = Literal["auto", "together", "one-by-one"]
 """how gradients that are in flight at the same time are computed; auto: by sizes (`torch_learner.together_of`)"""
 
 OWN = "module:function of your own"
+LABEL_BYTES = 8
+"""of a sample's label in a record file"""
 
 
 def problems(
@@ -123,6 +126,19 @@ def population(model: str, *, data: str | None, directory: str | None, learning:
     if learning == "train" and known is not None and known.read is not None:
         return len(read(known.name, directory, ZOO[model].shape).train.labels)
     return (known and known.train) or find_model(model).population
+
+
+def record_bytes(model: str, data: str | None) -> int | None:
+    """Of one sample in a record file: its numbers as they are kept, and its label; None where nobody knows.
+
+    >>> record_bytes("small-cnn", None), record_bytes("digits-mlp", None), record_bytes("transformer", None)
+    (3080, 520, None)
+    """
+    name = data or (ZOO[model].data if model in ZOO else None)
+    if name is None:
+        return None
+    shape = DATA[name].shape or (ZOO[model].shape if model in ZOO else None)
+    return None if shape is None else math.prod(shape) * DATA[name].number_bytes + LABEL_BYTES
 
 
 def _unknown_model(model: str, learning: str) -> list[str]:

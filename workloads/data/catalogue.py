@@ -35,6 +35,7 @@ class DataSet:
         holds: what its folder holds, in words; empty: it is bundled.
         source: where it comes from.
         read: reads its folder; given too is the shape that a model takes.
+        number_bytes: of each number of a sample, as it is kept.
     """
 
     name: str
@@ -45,6 +46,7 @@ class DataSet:
     holds: str = ""
     source: str
     read: Callable[[Path, Sequence[int]], Loaded] | None = None
+    number_bytes: int = 1
 
     def fits(self, shape: Sequence[int], classes: int | None) -> bool:
         """Whether a model that takes samples of this shape, and tells so many classes apart, can learn it.
@@ -74,7 +76,7 @@ def _gathered(*sets: DataSet) -> dict[str, DataSet]:
 
 _IDX = ", ".join(idx.NAMES) + ", each as it is or as .gz"
 DATA = _gathered(
-    DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360,
+    DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360, number_bytes=8,
         source="scikit-learn, which brings it along: UCI's optical recognition of handwritten digits, CC BY 4.0"),
     DataSet(name="mnist", shape=(1, 28, 28), classes=10, train=60_000, test=10_000, holds=_IDX,
         read=lambda folder, _: idx.read(within(folder, "MNIST/raw")),
