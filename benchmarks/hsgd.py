@@ -123,7 +123,7 @@ def _shares(axes: Axes, rows: Sequence[Row]) -> None:
 def record(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows with their factors."""
     return [
-        asdict(row) | {"times": times, "over_native": over}
+        asdict(row) | {"images_per_s": row.images_per_s, "times": times, "over_native": over}
         for row, (times, over) in zip(rows, factors(rows), strict=True)
     ]
 
@@ -143,7 +143,7 @@ def main() -> None:
         figure(rows).savefig(given.figure)
     if given.json:
         answer: dict[str, Any] = {"paper": PAPER, "assumed": ASSUMED, "rows": record(rows)}
-        answer["left_out"] = [asdict(row) for row in lacking]
+        answer["left_out"] = [asdict(row) | {"images_per_s": row.images_per_s} for row in lacking]
         print(json.dumps(answer | {"variants": {name: record(one) for name, one in others.items()}}, indent=2))
         return
     console = Console()
