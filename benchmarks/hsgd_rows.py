@@ -191,6 +191,7 @@ def variants() -> dict[str, dict[str, Any]]:
         "16K with LARS": {"large": 2 * LARGE},
         "weights and gradients cross PCIe": {"changes": [offloaded()]},
         "sockets of 1 GB/s": {"instead": {"shared memory": (f"cluster.network.local={slow}",)}},
+        "a P100 in place of each Phi": {"changes": ["cluster.nodes[0].device=p100"]},
         "every picture in a file of its own": {"instead": {"contiguous": (*SCATTERED, FILES)}},
         "a hard disk in each node": {"changes": ["cluster.storage=hdd"]},
         "ResNet-50": {"changes": ["workload.model=resnet50"]},

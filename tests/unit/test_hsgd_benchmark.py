@@ -40,5 +40,7 @@ def test_the_waterfall_is_what_the_runs_say(tmp_path: Path) -> None:
     lacking = [set(row["changes"][2:-2]) for row in rows]
     assert all(after < before for before, after in pairwise(lacking))
     assert answer["paper"] == 20
+    page = " ".join((ROOT / "docs/methods/hsgd.md").read_text(encoding="utf-8").split())
     assert answer["assumed"]
+    assert all(f"- {line[0].upper()}{line[1:]}." in page for line in answer["assumed"])
     assert drawn.stat().st_size > 10_000
