@@ -23,15 +23,15 @@ SCENARIO = "hsgd-tianhe2"
 PAPER = 20.0
 """times the computing efficiency; FOUND, the paper's abstract, which says "about\""""
 SMALL, LARGE = 1024, 8192
-"""images of a step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with a ramp of 600 steps; at 1K none is needed.
-That SGD without LARS bears the latter is INFERENCE from that and from Goyal et al. 2017"""
+"""images of a step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp of 600 steps, 1K with LARS and none.
+That SGD without LARS bears 1K is INFERENCE"""
 
 SERVER = "algorithms=[sync-sgd-ps]"
 RING = "algorithms=[sync-sgd]"
 SCATTERED = ("workload.reading.strategy=scattered",)
 FILES = "cluster.storage={name: lustre, latency: 1.7 ms}"
 """a file to be opened for every picture: 0.7 ms and 1 ms, both MEMORY medium"""
-PLAIN = "algorithms=[{name: hsgd, lars: null, rate: 0.02}]"
+PLAIN = "algorithms=[{name: hsgd, lars: null}]"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ ASSUMED = (
     "a Phi's arithmetic: a Knights Landing's efficiency, as no throughput of it was found",
     "what crosses PCIe between a process and its Phi takes no time",
     "batch: 1K images without LARS, 8K with it, the nearest multiples of the workers",
-    "files: one of ImageNet's training pictures, 110 kB each, decoded in no time",
+    "files: ImageNet's training pictures in one file of records, 110 kB each, decoded in no time",
     "file system: the Lustre of `paceline list storage`",
     "sockets: the links `loopback` (measured on another machine) and, between nodes, MPI's rates, in every row",
     "shared memory: copies at the rate of the link `shared-memory`, one after the other at a node's leader",
