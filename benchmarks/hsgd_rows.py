@@ -23,8 +23,8 @@ SCENARIO = "hsgd-tianhe2"
 PAPER = 20.0
 """times the computing efficiency; FOUND, the paper's abstract, which says "about\""""
 SMALL, LARGE = 1024, 8192
-"""images of a step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp of 600 steps, 1K with LARS and none.
-That SGD without LARS bears 1K is INFERENCE"""
+"""images of a step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp, 1K with
+LARS and none. That SGD without LARS bears 1K is INFERENCE"""
 
 SERVER = "algorithms=[sync-sgd-ps]"
 RING = "algorithms=[sync-sgd]"
