@@ -72,6 +72,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
                 job=job,
                 schedule=_never,
                 pace=later,
+                prefetch=scenario.prefetch,
                 threads=scenario.train.threads,
                 pin=scenario.train.pin,
                 shared_memory=inside,
@@ -133,7 +134,8 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
     """The seconds of everything that a probe timed, whose collectives were in its nodes' memory or not."""
     found: Costs = defaultdict(list)
     for me in job.team:
-        spans = [span for span in trace.spans if span.rank == me.rank]
+        # what is read ahead takes place beside the program, and belongs to a later step
+        spans = [span for span in trace.spans if span.rank == me.rank and span.activity != "read"]
         if me.role == "server":
             found[SERVE] += served(spans)
         else:

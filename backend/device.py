@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from paceline.algorithms.job import Learner
-from paceline.algorithms.values import Batch, GradientResult, Rank, Samples, Weights
+from paceline.algorithms.values import Batch, GradientResult, Rank, Weights
 from paceline.backend.station import Station, Thread
 from paceline.backend.transport import Cancelled
 
@@ -42,13 +42,6 @@ class Device:
     def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
         """Waits out the rest of the modelled time, unless that is given up."""
         self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
-
-    def load(self, thread: Thread, samples: Samples) -> Batch:
-        """The samples' data."""
-        start = self.station.clock.now()
-        data = self.learner.load(samples)
-        self.station.span(thread, "load", start, step=samples.index)
-        return Batch(samples, data)
 
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
         """The gradient, when its device would have it.

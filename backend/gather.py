@@ -74,6 +74,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                     trace.now_s.setdefault(me.rank, []).append(value)
                 case "state":
                     trace.states[me.rank] = value
+                case "reads":
+                    trace.reads[me.rank] = value
                 case "weights":
                     trace.weights = value
                 case "end":

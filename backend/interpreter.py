@@ -27,6 +27,7 @@ from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
 from paceline.backend.keeper import Keeper
+from paceline.backend.loading import Loader
 from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending, Started
 from paceline.backend.station import Station, Thread
@@ -46,10 +47,12 @@ class Interpreter:
         memory: SharedMemory | None,
         cells: Cells,
         pace: Pace | None,
+        prefetch: int | None,
         schedule: Schedule,
     ) -> None:
         self.station, self.job, self.cells = station, job, cells
         self.device = Device(station, job.learner, pace)
+        self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, transport, memory)
         self.keeper = Keeper(station, job, schedule)
         self.started = Started(station)
@@ -66,6 +69,7 @@ class Interpreter:
         main = Thread("main", lane=Lane(self.job.method.enter(me, state)))
         answer = self.drive(main)
         self.started.complete(main)
+        self.loader.close()
         self.keeper.show()
         return answer
 
@@ -93,7 +97,7 @@ class Interpreter:
             case ops.Next(state):
                 return self.keeper.next(thread, state)
             case ops.Load(samples):
-                return self.device.load(thread, samples)
+                return self.loader.load(thread, samples)
             case ops.Gradient(weights, batch):
                 return self.device.gradient(thread, weights, batch)
             case ops.LayerGradients(weights, batch):

@@ -63,6 +63,8 @@ class Launch:
     schedule: Callable[[], Schedule]
     pace: Pace | None = None
     """None: as fast as this machine goes"""
+    prefetch: int | None = None
+    """batches that each rank reads ahead; None: they are in memory"""
     threads: int = 1
     """torch threads of each rank"""
     pin: Pin = "auto"
@@ -92,7 +94,16 @@ def run_job(launch: Launch) -> Trace:
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
     place = Place(
-        os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, segments, places
+        os.getpid(),
+        launch.job,
+        launch.pace,
+        launch.prefetch,
+        launch.schedule,
+        launch.threads,
+        board,
+        folder,
+        segments,
+        places,
     )
     children: dict[int, Rank] = {}
     guards: list[int] = []

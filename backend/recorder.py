@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,6 +22,7 @@ Kind = Literal[
     "outcome",
     "now",
     "adds",
+    "reads",
     "state",
     "weights",
     "end",
@@ -45,7 +47,7 @@ class Recorder:
     def __init__(self, rank: Rank, path: Path) -> None:
         self.rank = rank
         self._file = path.open("ab", buffering=0)
-        self._entries: list[tuple[Kind, Any]] = []
+        self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
         self._flushed_s = 0.0
 
     def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
@@ -59,8 +61,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Appends all entries as one piece."""
-        entries, self._entries = self._entries, []
-        if entries:
+        if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
             self._file.write(pickle.dumps(entries, protocol=5))
 
 

@@ -73,6 +73,7 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         job=plan.measured_job,
         schedule=plan.schedule,
         pace=plan if paced else None,
+        prefetch=plan.scenario.prefetch,
         threads=plan.scenario.train.threads,
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,

@@ -50,6 +50,7 @@ class Place:
     """its process id"""
     job: Job
     pace: Pace | None
+    prefetch: int | None
     schedule: Callable[[], Schedule]
     threads: int
     board: Board
@@ -122,12 +123,15 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=place.pace,
+        prefetch=place.prefetch,
         schedule=place.schedule(),
     )
     state = interpreter.run()
     recorder.add("end", station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
+    if interpreter.loader.reads is not None:
+        recorder.add("reads", interpreter.loader.reads)
     recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))
     if me.rank == job.keeper:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)

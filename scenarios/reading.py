@@ -43,8 +43,9 @@ class StoragePart(Part):
     client: fields.Rate | None = Field(
         default=None, description="a bandwidth with its unit: what the readers of a node have together; else no limit"
     )
-    depth: fields.Count | None = Field(
-        default=None, description="requests whose latencies pass at once; 1: a disk with one arm; else no limit"
+    depth: fields.Factor | None = Field(
+        default=None,
+        description="requests whose latencies pass at once, or 1.5; 1: a disk with one arm; else no limit",
     )
     stripes: fields.Count = Field(default=1, description="servers that the file lies on, with equal bandwidths")
     stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
@@ -57,7 +58,7 @@ class StoragePart(Part):
     @model_validator(mode="after")
     def _one_arm(self) -> StoragePart:
         if self.depth == 1 and self.stripes > 1:
-            complain([(("depth",), expected("2 or more, or null, where a file lies on several servers"), self.depth)])
+            complain([(("depth",), expected("2 or more, or null, where a file lies on several servers"), 1)])
         return self
 
     def build(self) -> Storage:

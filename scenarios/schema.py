@@ -284,6 +284,11 @@ class Scenario(Part):
         """What the time to a loss is measured to."""
         return self.stop.loss if self.target.loss is None else self.target.loss
 
+    @property
+    def prefetch(self) -> int | None:
+        """Batches that are read ahead; None where nothing says how samples are read: they are in memory."""
+        return None if self.workload.reading is None else self.workload.reading.prefetch
+
     def dump(self) -> dict[str, Any]:
         """The resolved scenario as plain data; loading it gives an equal scenario."""
         return self.model_dump(mode="json")

@@ -41,7 +41,7 @@ class Storage:
         latency_s: L, of a request that continues none.
         bytes_per_s: B, what all its readers have together.
         client_bytes_per_s: what the readers of one node have together; None: no limit.
-        depth: requests whose latencies pass at once; 1: one arm; None: no limit.
+        depth: requests whose latencies pass at once, on average; 1: one arm; None: no limit.
         stripes: servers that a file lies on.
         stripe_bytes: of a file that lie on one server before the next one follows.
         read_ahead_bytes: how far a reader that goes on is read ahead of; None: not at all.
@@ -57,7 +57,7 @@ class Storage:
     latency_s: float
     bytes_per_s: float
     client_bytes_per_s: float | None = None
-    depth: int | None = None
+    depth: float | None = None
     stripes: int = 1
     stripe_bytes: int = MIB
     read_ahead_bytes: int | None = READ_AHEAD

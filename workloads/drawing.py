@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,6 +34,15 @@ class Draw(Protocol):
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
         """Those of several steps with as many samples each, with a dimension more in front."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A draw that counts what its workers ask of a file."""
+
+    def reads(self, worker: int) -> tuple[int, int, int]:
+        """Requests, seeks and bytes of this process for a worker so far."""
         ...
 
 

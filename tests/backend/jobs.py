@@ -54,10 +54,19 @@ def run_for_real(
     patience_s: float = 10.0,
     progress: Callable[[int, float], None] | None = None,
     every: float = 1,
+    prefetch: int | None = None,
 ) -> Trace:
     """The job in real processes; every so many updates are kept."""
     schedule = Schedule(every=every)
-    return run_job(Launch(job=job, schedule=lambda: schedule, pace=pace, patience_s=patience_s, progress=progress))
+    launch = Launch(
+        job=job,
+        schedule=lambda: schedule,
+        pace=pace,
+        prefetch=prefetch,
+        patience_s=patience_s,
+        progress=progress,
+    )
+    return run_job(launch)
 
 
 # --- looking at processes --------------------------------------------------------------------------------------------

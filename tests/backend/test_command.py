@@ -40,10 +40,10 @@ seed: 3
 class Called:
     """The command, running in a session of its own as a terminal would start it."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, text: str = SCENARIO) -> None:
         self.out = folder / "runs"
         scenario = folder / "endless.yaml"
-        scenario.write_text(SCENARIO)
+        scenario.write_text(text)
         self.process = subprocess.Popen(
             [*COMMAND, *arguments, str(scenario), "--out", str(self.out)],
             cwd=ROOT,

@@ -58,7 +58,11 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
     predicted = simulate(load(SCENARIO))
     for run, other in zip(trained, predicted, strict=True):
         summary: Any = run.summary
-        assert summary.keys() == other.summary.keys() == Summary.__annotations__.keys() - {"faults", "extrapolated"}
+        assert (
+            summary.keys()
+            == other.summary.keys()
+            == Summary.__annotations__.keys() - {"faults", "reads", "extrapolated"}
+        )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
         assert summary["share"].keys() == set(ACTIVITIES)
         assert sum(summary["share"].values()) == pytest.approx(1.0)

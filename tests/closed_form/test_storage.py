@@ -164,7 +164,7 @@ def one_by_one(storage: Storage, readers: int, requests: int, size: int, *, in_t
     """When the last reader is through, each of its requests on its own; a server that shares, or serves in turn."""
     env = simpy.Environment(0.0)
     flows, server = Flows(env, {"server": storage.bytes_per_s}), simpy.Resource(env)
-    slots = simpy.Resource(env, storage.depth or readers)
+    slots = simpy.Resource(env, int(storage.depth or readers))
 
     def reader() -> Generator[simpy.Event, None, None]:
         for _ in range(requests):

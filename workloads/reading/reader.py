@@ -103,7 +103,11 @@ class Opened:
         """Reads from `start` on until the first `needed` bytes are there."""
         there = 0
         while there < needed:
-            got = os.preadv(self._handle, [memory.data[there:]], start + there)
+            try:
+                got = os.preadv(self._handle, [memory.data[there:]], start + there)
+            except OSError as error:
+                wrong = f"{error.strerror}, at offset {start + there:,}"
+                raise OSError(error.errno, wrong, str(self.file.path)) from error
             there += got
             if not got or (self.direct and got % BLOCK and there < needed):  # blocks are whole but for the file's last
                 raise self.file.cut_off(os.fstat(self._handle).st_size)

@@ -1,0 +1,133 @@
+"""What benchmarks/reading.py times and simulates: the shares of several readers, read to their end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+import simpy
+
+from paceline.algorithms.values import Samples
+from paceline.simulator.storage import Stores
+from paceline.topologies.storage import Storage
+from paceline.workloads.reading import Held, Order, Piece, Strategy
+from paceline.workloads.reading.file import RecordFile, Records
+from paceline.workloads.reading.reader import Opened, Reader
+
+SHARE = 16
+"""one record at a time, this part of an epoch is read"""
+SEED = 1
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+IN_MEMORY = 64 << 20
+"""bytes that are there at once: more than caches hold"""
+CORES = len(os.sched_getaffinity(0))
+
+
+class InMemory(Opened):
+    """A file whose records are there at once: what is left is what the reader itself does."""
+
+    def __init__(self, file: RecordFile) -> None:
+        self.file, self.note, self.direct = file, None, False
+        self._records = np.ones(
+            min(file.population, IN_MEMORY // file.record_bytes) * file.record_bytes, np.uint8
+        ).view(file.dtype)
+
+    def read(self, piece: Piece) -> Records:
+        first = piece.first % (len(self._records) - piece.records + 1)
+        return self._records[first : first + piece.records]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several readers reads: so many steps, from one on."""
+
+    order: Order
+    worker: int
+    workers: int
+    batch: int
+    first: int
+    steps: int
+    from_memory: bool = False
+
+    @property
+    def samples(self) -> Iterator[Samples]:
+        """Step by step."""
+        for index in range(self.first, self.first + self.steps):
+            yield Samples(self.worker, self.workers, index, self.batch)
+
+    def ready(self, opened: Opened) -> Callable[[], None]:
+        """See `readers.Work`; an epoch's order is made before the time begins."""
+        file = InMemory(opened.file) if self.from_memory else opened
+        reader, steps = Reader(opened.file, self.order, opened=file), list(self.samples)
+        self.order.positions(steps[0])
+
+        def run() -> None:
+            for samples in steps:
+                reader.records(samples)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """So many readers, and how they read."""
+
+    readers: int
+    strategy: Strategy
+
+    def shares(self, population: int, *, buffer: int, batch: int, turn: int) -> list[Share]:
+        """What each of them reads in a turn: of an epoch everything, or a part where each record is a request.
+
+        Args:
+            population: records in the file.
+            buffer: records of a shuffle buffer.
+            batch: samples of one reader's step.
+            turn: each reads what comes after the one before.
+        """
+        order = Order(strategy=self.strategy, population=population, seed=SEED, buffer=buffer)
+        epoch = population // (self.readers * batch)
+        steps = epoch if self.strategy == "contiguous" else max(2, epoch // SHARE)
+        first = turn * steps
+        return [Share(order, worker, self.readers, batch, first, steps) for worker in range(self.readers)]
+
+
+def simulated_s(storage: Storage, record_bytes: int, shares: Sequence[Share], handling_s: float) -> float:
+    """Seconds that these shares take in the simulator.
+
+    Args:
+        storage: as calibrated.
+        record_bytes: of a record.
+        shares: of readers on one node.
+        handling_s: what a reader does with a batch once its bytes are there, on one of `CORES`.
+    """
+    env = simpy.Environment()
+    cores = simpy.Resource(env, CORES)
+    stores = Stores(env, storage, record_bytes, [0] * len(shares))
+
+    def read(share: Share) -> Generator[simpy.Event, Any, None]:
+        reader, held = stores.reader(0), Held()
+        for samples in share.samples:
+            asked = reader.ask(held.fresh(share.order.pieces(samples)))
+            if asked.requests:
+                there = env.event()
+                stores.read(reader, asked, partial(_come, there))
+                yield there
+            with cores.request() as core:
+                yield core
+                yield env.timeout(handling_s)
+
+    env.run(until=env.all_of([env.process(read(share)) for share in shares]))
+    return float(env.now)
+
+
+def _come(event: simpy.Event) -> None:
+    event.succeed()
+
+
+def records(shares: Sequence[Share]) -> int:
+    """Of all of them."""
+    return sum(share.steps * share.batch for share in shares)

@@ -1,0 +1,246 @@
+"""Reading from a file in real runs: the weights and the requests of a simulated one, and what becomes of failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import yaml
+
+from paceline.algorithms.balanced import DbsSgd
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.job import Job
+from paceline.algorithms.values import Samples
+from paceline.backend.run import train
+from paceline.checking.replay import Recording, replay
+from paceline.records.store import read_run
+from paceline.records.trace import Reads, Schedule, Trace
+from paceline.scenarios import load
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.loading import Supply
+from paceline.simulator.network import MeasuredNetwork
+from paceline.simulator.run import simulate
+from paceline.topologies.storage import STORAGE
+from paceline.workloads import build
+from paceline.workloads.reading import Held, Reading, Strategy
+from paceline.workloads.reading.convert import convert, find_source
+from paceline.workloads.reading.folder import TRAIN
+from tests.backend.jobs import Started, job_with, plain, run_for_real, wait_for_ranks
+from tests.backend.test_balance import PerSample
+from tests.backend.test_command import Called
+from tests.support import FixedTiming
+
+pytestmark = pytest.mark.backend
+
+STEPS = 50  # two epochs of 1437 samples and a part of the third, by 4 workers with 16 each
+BATCH, RECORD_BYTES = 16, 520
+TOLERANCE = 1e-12  # of the weights' scale: gloo adds up in an order of its own, in float64
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    convert(find_source("digits", None, None), folder)
+    return folder
+
+
+def reading(strategy: Strategy, prefetch: int) -> Reading:
+    return Reading(strategy=strategy, buffer=48, prefetch=prefetch)
+
+
+def learner_of(how: Reading, digits: Path) -> Any:
+    return build(
+        "digits-mlp",
+        data="records",
+        directory=str(digits),
+        learning="train",
+        seed=3,
+        precision="float64",
+        reading=how,
+    )
+
+
+def simulated(job: Job, prefetch: int) -> Trace:
+    learner: Any = job.learner
+    network = MeasuredNetwork(
+        lambda _kind, members, size: 0.5 + 1e-3 * members + 1e-4 * size, lambda size: 0.25 + 1e-4 * size
+    )
+    timing = FixedTiming(compute=lambda rank, step: 1.0 + (rank + step) % 3 / 7)
+    supply = Supply(
+        storage=STORAGE["nvme"],
+        order=learner.draw.order,
+        record_bytes=RECORD_BYTES,
+        prefetch=prefetch,
+        nodes=[0, 0, 1, 1],
+    )
+    return simulate_job(job, timing, network, Schedule(every=5), None, supply)
+
+
+def asked_for(how: Reading, worker: int) -> Reads:
+    """What a worker's steps ask for, one after the other."""
+    order, held, asked = how.order(1437, 3), Held(), []
+    for index in range(STEPS):
+        asked += held.fresh(order.pieces(Samples(worker, 4, index, BATCH)))
+    ends = [-1, *(first + count for first, count in asked)]
+    seeks = sum(piece.first != end for piece, end in zip(asked, ends, strict=False))
+    return Reads(len(asked), seeks, sum(piece.records for piece in asked) * RECORD_BYTES)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Strategy, prefetch: int) -> None:
+    """However far a reader had got when the run ended: what was read ahead and never used counts on neither side."""
+    how = reading(strategy, prefetch)
+    job = job_with(SyncSgd(), learner_of(how, digits), steps=STEPS, batch=BATCH)
+    expected, found = simulated(job, prefetch), run_for_real(job, prefetch=prefetch)
+    scale = np.abs(plain(expected.weights)).max()
+    assert np.abs(plain(expected.weights) - plain(job.learner.initial())).max() > 0.01 * scale, "nothing was learned"
+    np.testing.assert_allclose(plain(found.weights), plain(expected.weights), rtol=0, atol=TOLERANCE * scale)
+    assert set(found.reads) == set(expected.reads) == {me.rank for me in job.team}
+    for rank in expected.reads:
+        counts = [trace.reads[rank]._replace(stall_s=0.0) for trace in (expected, found)]
+        assert counts == [asked_for(how, rank)] * 2
+    if strategy == "contiguous":
+        assert max(reads.seeks for reads in found.reads.values()) <= 2 * 3 + 1  # a run an epoch, one of them in two
+
+
+def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
+    found = []
+    for prefetch in (None, 0, 3):
+        job = job_with(SyncSgd(), learner_of(reading("contiguous", prefetch or 0), digits), steps=STEPS, batch=BATCH)
+        found.append(plain(run_for_real(job, prefetch=prefetch).weights))
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, prefetch: int) -> None:
+    """Which sizes come out is the clock's affair: so the weights are those of a replay that sees the same clock."""
+    job = job_with(DbsSgd(interval=4), learner_of(reading(strategy, prefetch), digits), steps=80, batch=BATCH)
+    run = run_for_real(job, pace=PerSample(), prefetch=prefetch)
+    again = replay(job, Recording.of(run.heard, run.now_s))
+    np.testing.assert_array_equal(again.weights, run.weights)
+    sizes = {row.samples for row in run.updates}
+    assert len(sizes) > 1, "nobody was ever seen to be slower"
+    used = sum(row.samples for row in run.updates)
+    if strategy != "contiguous":  # windows are read whole, and held where the next batch goes on in them
+        assert sum(reads.requests for reads in run.reads.values()) >= used
+
+
+def test_spans_show_what_is_read_beside_the_program(digits: Path) -> None:
+    job = job_with(SyncSgd(), learner_of(reading("scattered", 2), digits), steps=10, batch=BATCH)
+    trace = run_for_real(job, prefetch=2)
+    for rank in trace.reads:
+        mine = [span for span in trace.spans if span.rank == rank]
+        read = [span for span in mine if span.activity == "read"]
+        assert {span.lane for span in read} == {"reader"} and all(span.bytes == 0 for span in read)
+        assert [span.step for span in read][:10] == list(range(10)), "in order, and on beyond the last step"
+        stalls = [span.end_s - span.start_s for span in mine if span.activity == "load"]
+        assert len(stalls) == 10 and trace.reads[rank].stall_s == pytest.approx(sum(stalls), abs=0.002)
+
+
+# --- as a scenario ---------------------------------------------------------------------------------------------------
+
+SCENARIO = """
+name: endless
+algorithms: [{algorithm}]
+workload:
+  model: digits-mlp
+  data: records
+  directory: {directory}
+  batch_per_worker: 8
+  reading: {{strategy: {strategy}, buffer: 16, prefetch: {prefetch}}}
+cluster:
+  nodes: [{{device: {{name: fast, overhead: 3 ms, per_sample: 0.1 ms}}, per_node: 3}}]
+  storage: nvme
+train: {{pace: device}}
+evaluate: {{every: 50 updates}}
+stop: {{{stop}}}
+seed: 3
+"""
+
+
+def text_of(digits: Path, *, strategy: str = "contiguous", prefetch: int = 2, stop: str = "seconds: 25 s") -> str:
+    return SCENARIO.format(algorithm="sync-sgd", directory=digits, strategy=strategy, prefetch=prefetch, stop=stop)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
+    scenario = load(yaml.safe_load(text_of(digits, strategy="strided", prefetch=prefetch, stop="updates: 30")))
+    (measured,), (predicted,) = train(scenario), simulate(scenario)
+    for run in (measured, predicted):
+        reads = run.summary["reads"]
+        assert reads["requests"] == 3 * 30 * 8 and reads["bytes"] == 3 * 30 * 8 * RECORD_BYTES
+        assert reads["seeks"] == reads["requests"], "neighbours go to other workers"
+        assert reads["bytes_per_s"] == pytest.approx(reads["bytes"] / run.summary["wall_s"])
+        assert reads["stall_share"] is not None and 0 <= reads["stall_share"] < 1
+    assert measured.summary["final_accuracy"] == predicted.summary["final_accuracy"]
+
+
+@pytest.fixture
+def own_digits(tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    (tmp_path / "digits").mkdir()
+    convert(find_source("digits", None, None), tmp_path / "digits")
+    return tmp_path / "digits"
+
+
+class Training:
+    """The command, while it trains from a file."""
+
+    def __init__(self, folder: Path, digits: Path, prefetch: int) -> None:
+        self.called = Called(folder, "train", text=text_of(digits, prefetch=prefetch))
+
+    def at_work(self) -> Started:
+        started = wait_for_ranks(self.called.pid, 3)
+        time.sleep(0.5)
+        return started
+
+    def failed(self, started: Started) -> str:
+        """What it says in the end; nothing is left of it but the record."""
+        status, said = self.called.ends(within_s=30.0)
+        assert status == 1, said
+        assert "Traceback" not in said
+        assert self.called.left() == [] and not started.folder.exists()
+        (kept,) = self.called.stored()
+        assert read_run(kept).summary["ended"] == "failure"
+        return said.replace("\n", "")
+
+    def end(self) -> None:
+        for pid in self.called.left():
+            os.kill(pid, signal.SIGKILL)
+        self.called.process.communicate()
+
+
+@pytest.fixture(params=[0, 2])
+def training(request: pytest.FixtureRequest, tmp_path: Path, own_digits: Path) -> Iterator[Training]:
+    found = Training(tmp_path, own_digits, request.param)
+    yield found
+    if found.called.process.poll() is None:
+        found.end()
+
+
+def test_a_file_that_becomes_shorter_ends_the_run(training: Training, own_digits: Path) -> None:
+    """By name and place, whoever reads: the program itself, or a thread ahead of it."""
+    started = training.at_work()
+    os.truncate(own_digits / TRAIN, 200_000)
+    said = training.failed(started)
+    assert re.search(
+        r"error: sync-sgd: found 200,000 bytes in .*train\.npy, expected [\d,]+: it ends inside record", said
+    )
+    assert re.search(r"at offset [\d,]+", said)
+
+
+def test_a_killed_reader_is_named(training: Training) -> None:
+    started = training.at_work()
+    started.ranks[1].kill()
+    said = training.failed(started)
+    assert re.search(r"error: sync-sgd: rank 1 \(worker\) died at step \d+: killed by SIGKILL", said)

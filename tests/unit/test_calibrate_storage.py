@@ -1,0 +1,118 @@
+"""Calibrating storage: figures that are known come out again; scratch files lie on a disk and are gone afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.algorithms.errors import InputError, RunFailed
+from paceline.backend.calibrate_storage import (
+    MEMORY,
+    Kind,
+    Probe,
+    Requests,
+    calibrate,
+    depth,
+    file_system,
+    fitted,
+    scratch,
+)
+from paceline.backend.readers import Readers
+from paceline.scenarios.reading import StoragePart
+from tests.records import numbered
+
+RECORD = 4096
+
+
+def times(latency_s: float, bytes_per_s: float, most: float, pause_s: float) -> dict[Kind, list[float]]:
+    """Bursts on storage that behaves exactly as the model: the second of three was disturbed."""
+    found = {}
+    for records in (1, 4, 16, 64, 256):
+        found[1, records] = latency_s + records * RECORD / bytes_per_s + pause_s
+    for readers in (2, 4):
+        found[readers, 1] = max(found[1, 1], readers * latency_s / most)
+        found[readers, 256] = latency_s + readers * 256 * RECORD / bytes_per_s + pause_s
+    return {kind: [seconds, 10 * seconds, seconds] for kind, seconds in found.items()}
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1e-5])
+@pytest.mark.parametrize(("latency_s", "bytes_per_s", "most"), [(8e-5, 1e9, 1.6), (2e-4, 5e8, 2.5)])
+def test_what_behaves_as_the_model_is_found_again(
+    latency_s: float, bytes_per_s: float, most: float, pause_s: float
+) -> None:
+    timed = times(latency_s, bytes_per_s, most, pause_s)
+    found = fitted(timed, RECORD, pause_s=pause_s, name="x", past_cache="O_DIRECT", read_ahead_bytes=None)
+    assert found.latency_s == pytest.approx(latency_s, rel=1e-6)
+    assert found.bytes_per_s == pytest.approx(bytes_per_s, rel=1e-6)
+    assert found.depth == pytest.approx(most, abs=0.051)
+    assert found.read_ahead_bytes is None
+    assert set(found.provenance) == {"latency", "bandwidth", "depth"}
+    assert all(words.startswith("measured") and "O_DIRECT" in words for words in found.provenance.values())
+
+
+def test_one_arm_and_no_limit_are_told_apart() -> None:
+    assert depth({1: 100.0, 2: 103.0, 4: 98.0}, latency_s=0.01) == 1
+    assert depth({1: 100.0, 2: 190.0, 4: 380.0}, latency_s=0.01) is None
+    assert depth({1: 100.0}, latency_s=0.01) is None, "one reader alone says nothing of several"
+
+
+def on_disk(path: Path) -> Path:
+    if file_system(path) in MEMORY:
+        pytest.skip(f"{path} is in memory")
+    return path
+
+
+def test_a_scratch_file_is_as_large_as_asked_for_and_goes(tmp_path: Path) -> None:
+    with scratch(on_disk(tmp_path), mebibytes=0.5, inputs=1000) as file:
+        assert file.record_bytes == 1008
+        assert file.path.stat().st_size == pytest.approx(0.5 * 2**20, rel=0.01)
+        (own,) = tmp_path.iterdir()
+    assert not own.exists()
+    with pytest.raises(ZeroDivisionError), scratch(tmp_path, mebibytes=0.1, inputs=10):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(file_system(Path("/dev/shm")) not in MEMORY, reason="needs a file system in memory")
+def test_memory_is_no_storage() -> None:
+    with (
+        pytest.raises(
+            InputError, match=r"/dev/shm: found a file system in memory \(\w+\), expected a folder on a disk"
+        ),
+        scratch(Path("/dev/shm"), mebibytes=1, inputs=10),
+    ):
+        pass
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("direct", [True, False])
+def test_bursts_are_timed_by_readers_and_size(tmp_path: Path, direct: bool) -> None:
+    file = numbered(tmp_path / "data.npy", 400)
+    with Readers(file, 3, direct=direct) as readers:
+        assert readers.bypassed or (readers.past_cache != "" and "O_DIRECT" not in readers.past_cache)
+        probe = Probe(readers, pause_s=1e-6)
+        assert probe.kinds == [*((1, 4**power) for power in range(4)), (2, 1), (2, 64), (3, 1), (3, 64)]
+        for _ in range(2):
+            for kind in probe.kinds:
+                probe.time(kind)
+        assert all(len(times) == 2 and min(times) > 0 for times in probe.timed.values())
+        assert probe.storage().latency_s >= 0 and probe.storage(1).bytes_per_s > 0
+
+
+@pytest.mark.backend
+def test_calibrating_answers_storage_that_a_scenario_takes(tmp_path: Path) -> None:
+    found = calibrate(on_disk(tmp_path), mebibytes=0.5, inputs=504, readers=2, turns=2)
+    assert found.bytes_per_s > 0 and found.title.startswith("measured")
+    assert list(tmp_path.iterdir()) == []
+    values = {"latency": f"{found.latency_s} s", "bandwidth": f"{found.bytes_per_s} B/s", "depth": found.depth}
+    given = StoragePart.model_validate(values | {"read_ahead": None})
+    assert given.build().depth == found.depth
+    assert given.build().latency_s == pytest.approx(found.latency_s)
+
+
+@pytest.mark.backend
+def test_a_reader_that_fails_is_told(tmp_path: Path) -> None:
+    file = numbered(tmp_path / "data.npy", 40)
+    with Readers(file, 2) as readers, pytest.raises(RunFailed, match="a reader failed"):
+        readers.seconds([Requests(41, 1, 1, 0.0), Requests(1, 1, 1, 0.0)])
