@@ -79,8 +79,8 @@ class Storage:
     def requests_per_s(self) -> float | None:
         """How many that continue none it serves at most; None: no limit.
 
-        >>> STORAGE["nvme"].requests_per_s
-        387500.0
+        >>> Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8).requests_per_s
+        32.0
         """
         return self.depth / self.latency_s if self.depth is not None and self.latency_s > 0 else None
 

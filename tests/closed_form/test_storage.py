@@ -17,6 +17,7 @@ from paceline.records.trace import Schedule
 from paceline.simulator.flows import Flows
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
+from paceline.simulator.storage import Stores
 from paceline.topologies.storage import KIB, MIB, STORAGE, Storage
 from paceline.workloads.reading import Order, Piece
 from tests.reading import apart, finished_s, supply
@@ -155,6 +156,19 @@ def test_who_is_alone_again_is_as_fast_as_alone() -> None:
     disk = Storage(name="x", latency_s=0.0, bytes_per_s=1e6, depth=1)
     wanted = [[Piece(0, 10**6)], [Piece(10**8, 2 * 10**6)]]
     assert finished_s(disk, wanted, nodes=[0, 0]) == pytest.approx([2.0, 3.0], rel=1e-12)
+
+
+def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
+    """Who goes on has been read ahead of, but for one latency where somebody else was served in between."""
+    disk = Storage(name="x", latency_s=0.5, bytes_per_s=1e6, depth=1, read_ahead_bytes=10**5)
+    env = simpy.Environment(0.0)
+    stores = Stores(env, disk, 1, [0, 0])
+    one, other = stores.reader(0), stores.reader(0)
+    ends: list[float] = []
+    for reader, first, size in [(one, 0, 10**6), (one, 10**6, 10**6), (other, 0, 1), (one, 2 * 10**6, 10**6)]:
+        stores.read(reader, reader.ask([Piece(first, size)]), lambda: ends.append(env.now))
+        env.run()
+    assert np.diff([0.0, *ends]) == pytest.approx([0.5 + 1.0, 1.0, 0.5 + 1e-6, 0.5 + 1.0], rel=1e-12)
 
 
 # --- request by request ----------------------------------------------------------------------------------------------
