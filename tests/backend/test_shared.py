@@ -220,7 +220,7 @@ def test_some_start_what_others_call() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FarAhead(Case):
-    """Rank 0 starts a hundred, larger than a piece, before the other begins with any: a start waits for nobody."""
+    """Rank 0 starts a hundred before the other begins with any, the first larger than a piece."""
 
     @program
     def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
@@ -228,7 +228,7 @@ class FarAhead(Case):
             yield from Receive(Rank(0))
         handles = []
         for turn in range(100):
-            part = np.full(PIECE_BYTES // 4 + 1, turn, dtype=np.float32)
+            part = np.full(1000 if turn else PIECE_BYTES // 4 + 1, turn, dtype=np.float32)
             handles.append((yield from Start(AllReduce(value=part, group=me.node, key=str(turn), op="sum"))))
         if me.rank == 0:
             yield from Send(Rank(1), "begin")
