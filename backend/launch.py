@@ -17,11 +17,9 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +31,8 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.hosts import Hosts
+from paceline.backend.interrupts import uninterrupted
 from paceline.backend.recorder import Tail
 from paceline.backend.worker import EXIT_FAILED, Place, work
 from paceline.records.goals import Goal
@@ -63,6 +63,8 @@ class Launch:
     threads: int = 1
     """torch threads of each rank"""
     patience_s: float = PATIENCE_S
+    hosts: Hosts | None = None
+    """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
 
@@ -78,10 +80,12 @@ def run_job(launch: Launch) -> Trace:
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
     team, method = launch.job.team, launch.job.method
+    if launch.hosts is not None:
+        launch.hosts.check(team)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
-    place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder)
+    place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, launch.hosts)
     children: dict[int, Rank] = {}
     try:
         sys.stdout.flush()
@@ -107,24 +111,6 @@ def run_job(launch: Launch) -> Trace:
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
     failure.trace = trace
     raise failure
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C or a request to terminate during the block comes into force at its end."""
-    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
-        yield
-        return
-    heard: list[int] = []
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: heard.append(number)) for number in both]
-    try:
-        yield
-    finally:
-        for number, handler in zip(both, before, strict=True):
-            signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
 
 
 class Watch:

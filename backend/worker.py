@@ -24,11 +24,12 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.hosts import Hosts
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
 from paceline.backend.station import Station
-from paceline.backend.transport import Transport
+from paceline.backend.transport import LOOPBACK, Transport
 from paceline.records.trace import Schedule
 
 EXIT_FAILED = 3
@@ -51,6 +52,7 @@ class Place:
     threads: int
     board: Board
     folder: Path
+    hosts: Hosts | None
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -99,7 +101,12 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     )
     initial = job.learner.initial()
     transport = Transport(
-        me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
+        me.rank,
+        len(job.team),
+        store,
+        capacity=nbytes(initial) + ENVELOPE_BYTES,
+        lost=lambda: board.lost,
+        interface=LOOPBACK if place.hosts is None else place.hosts.enter(me),  # before any thread has started
     )
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1:
