@@ -1,0 +1,282 @@
+"""What `two_level.py` runs: three ways to average gradients, for real on two hosts and simulated on the same two.
+
+Rules of this file:
+
+* Every run is a job of the package itself: the method's own program, by the real launcher or by the simulator.
+* A prediction is made with: the rate that the links were given, less the share of Ethernet, IP and TCP headers; a
+  message's latency and the costs inside a host, which probes measure on collectives by themselves; and what a rank does
+  beside gradient and exchange, which they measure too. Nothing is fitted to a run that is predicted.
+* gloo's all-reduce and its reduce are rings in rank order, its broadcast is a binomial tree. The simulator's patterns
+  are ring, binomial tree and binomial tree; for the two ranks of a host a ring's reduce is as long as a tree's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil, log2
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.method import Method
+from paceline.algorithms.operations import Work
+from paceline.algorithms.two_level import Hsgd
+from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.backend.calibrate import Costs, costs, pooled
+from paceline.backend.hosts import Hosts
+from paceline.backend.launch import Launch, run_job
+from paceline.backend.probes import ProbeCollectives
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.faults import Timeline
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import ClusterNetwork
+from paceline.topologies.cluster import on_a_star
+from paceline.topologies.devices import Device
+from paceline.topologies.links import Link
+from paceline.topologies.profile import Asked
+
+HOSTS = 2
+Array = NDArray[np.float32]
+ITEM_BYTES = 4
+PAYLOAD = 1448 / 1514
+"""of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
+SETTLING = 2
+"""steps at the start that are not counted: buffers are new, TCP has not found its window"""
+Stage = Literal["flat", "up", "across", "down"]
+
+
+@dataclass(frozen=True)
+class Bowl(OneByOne):
+    """|w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
+
+    size: int
+    population: int = 1 << 20
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Layer("whole", 0, self.size),))
+
+    def initial(self) -> Array:
+        return np.zeros(self.size, np.float32)
+
+    def load(self, samples: Samples) -> None:
+        return None
+
+    def gradient(self, vector: Array, data: None) -> tuple[Array, float]:
+        return vector - np.float32(1), 0.0
+
+    def layer_gradients(self, vector: Array, data: None, ready: Any) -> float:
+        raise NotImplementedError("no method here asks for layers")
+
+    def evaluate(self, vector: Array) -> Score:
+        return Score(float(np.mean((vector - 1) ** 2)) / 2, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Every rank's own times: the pace of a real run, and the timing of a simulated one."""
+
+    gradient_s: float
+    update_s: float = 0.0
+    rest_s: float = 0.0
+    """what a rank does beside gradient, exchange and update"""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.gradient_s
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [1 / 3], [2 / 3]
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Work) -> float:
+        return self.update_s
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return self.rest_s
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to average gradients."""
+
+    name: str
+    method: Method
+    shared: bool
+    """whether ranks of one host reduce in memory that they share"""
+
+    def crossing(self, nbytes: int, per_host: int) -> float:
+        """Bytes of gradients that cross each host's link in a step, each way, by theory.
+
+        A ring over the p ranks of h hosts crosses each link once: 2 (p − 1) / p · n. One over h leaders 2 (h − 1) / h · n.
+        """
+        members = HOSTS if isinstance(self.method, Hsgd) else HOSTS * per_host
+        return 2 * (members - 1) / members * nbytes
+
+
+WAYS = (
+    Way("flat", SyncSgd(), False),
+    Way("two-level, gloo inside", Hsgd(lars=None), False),
+    Way("two-level, shared memory", Hsgd(lars=None), True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is run on which hosts."""
+
+    bytes_per_s: float
+    """of the links, headers included"""
+    per_host: int
+    nbytes: int
+    """of a gradient"""
+    steps: int
+    gradient_s: float
+
+    @property
+    def nodes(self) -> list[list[Rank]]:
+        return [[Rank(host * self.per_host + place) for place in range(self.per_host)] for host in range(HOSTS)]
+
+    def job(self, method: Method) -> Job:
+        """The method on both hosts, for so many steps."""
+        job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
+        return replace(job, budget=Budget(samples=self.steps * job.samples_per_step))
+
+    def run(self, method: Method, made: Hosts, *, shared: bool) -> tuple[Job, Trace]:
+        """The job for real."""
+        job, pace = self.job(method), Times(gradient_s=self.gradient_s)
+        return job, run_job(Launch(job=job, schedule=never, pace=pace, hosts=made, shared_memory=shared))
+
+
+def never() -> Schedule:
+    """No snapshots."""
+    return Schedule(every=float("inf"))
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One real run, or one simulated."""
+
+    step_s: float
+    """median over ranks and steps"""
+    stages_s: dict[Stage, float]
+    """of each collective: from its last entry to its last exit, median over steps and hosts"""
+    sent: float = 0.0
+    """bytes that crossed each host's link in a step, each way, mean over hosts and directions"""
+
+
+def read(trace: Trace) -> Measured:
+    """Step time and stages of a run."""
+    starts: dict[Rank, list[float]] = defaultdict(list)
+    together: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for span in trace.spans:
+        if span.activity == "compute":
+            starts[span.rank].append(span.start_s)
+        elif span.activity == "collective" and span.step >= SETTLING:
+            assert span.key is not None
+            together[span.key].append((span.start_s, span.end_s))
+    steps = [after - before for one in starts.values() for before, after in pairwise(sorted(one)[SETTLING:])]
+    stages: dict[Stage, list[float]] = defaultdict(list)
+    for key, spans in together.items():
+        stages[_stage(key)].append(max(end for _, end in spans) - max(start for start, _ in spans))
+    return Measured(median(steps), {stage: median(times) for stage, times in stages.items()})
+
+
+def _stage(key: str) -> Stage:
+    words = key.split()
+    return next((stage for stage in ("up", "across", "down") if stage in words), "flat")
+
+
+def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
+    """One real run."""
+    before = made.crossed()
+    _, trace = setting.run(way.method, made, shared=way.shared)
+    crossed = [
+        after - earlier
+        for one, other in zip(made.crossed(), before, strict=True)
+        for after, earlier in ((one.sent, other.sent), (one.received, other.received))
+    ]
+    return replace(read(trace), sent=sum(crossed) / len(crossed) / setting.steps)
+
+
+# --- predicted --------------------------------------------------------------------------------------------------------
+
+
+def probed(setting: Setting, made: Hosts, *, shared: bool) -> Costs:
+    """What collectives cost by themselves: the smallest among the leaders, and inside a host, there also of full size."""
+    leaders = (tuple(int(node[0]) for node in setting.nodes),)
+    inside = tuple(tuple(map(int, node)) for node in setting.nodes)
+    asked = [Asked("AllReduce", HOSTS, ITEM_BYTES, leaders)]
+    for operation in ("Reduce", "Broadcast"):
+        asked += [Asked(operation, setting.per_host, nbytes, inside) for nbytes in (ITEM_BYTES, setting.nbytes)]
+    steps = replace(setting, steps=len(asked) * max(4, setting.steps // len(asked)))
+    job, trace = steps.run(ProbeCollectives(asked=tuple(asked)), made, shared=shared)
+    return costs(job, trace, Times(gradient_s=setting.gradient_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a prediction is made with."""
+
+    across: Link
+    inside: Link
+    update_s: float
+    rest_s: float
+
+
+def machine(setting: Setting, found: Sequence[Costs]) -> Machine:
+    """The costs from several probes: of each probe's medians the median.
+
+    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so α and β from two sizes. A message inside a host
+    is half a reduce and half a broadcast, as a two-level step has one of each.
+    """
+    each = [{what: median(times) for what, times in one.items() if times} for one in found]
+
+    def centre(operation: str, members: int, nbytes: int) -> float:
+        return median(one[operation, members, nbytes] for one in each)
+
+    def inside_s(nbytes: int) -> float:
+        return (centre("Reduce", setting.per_host, nbytes) + centre("Broadcast", setting.per_host, nbytes)) / 2
+
+    rounds = ceil(log2(setting.per_host))
+    small_s, whole_s = inside_s(ITEM_BYTES) / rounds, inside_s(setting.nbytes) / rounds
+    own = pooled(found)
+    return Machine(
+        Link(
+            name="veth",
+            latency_s=centre("AllReduce", HOSTS, ITEM_BYTES) / 2,
+            bytes_per_s=setting.bytes_per_s * PAYLOAD,
+            provenance="the rate that was set, less headers; latency probed",
+        ),
+        Link(
+            name="inside",
+            latency_s=small_s,
+            bytes_per_s=setting.nbytes / max(whole_s - small_s, 1e-9),
+            provenance="probed",
+            medium="memory",
+        ),
+        own.update_s,
+        max(0.0, own.load_s),
+    )
+
+
+def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
+    """One simulated run."""
+    device = Device(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
+    cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
+    times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, rest_s=on.rest_s)
+    return read(simulate_job(setting.job(way.method), times, ClusterNetwork(cluster, "ring"), never()))
