@@ -11,6 +11,7 @@ from paceline.algorithms.meeting import Collective, describe, sent_bytes, signat
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
 from paceline.backend.recorder import Heard
+from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending
 from paceline.backend.station import Station, Thread
 from paceline.backend.transport import Claim, Envelope, Transport
@@ -19,11 +20,14 @@ from paceline.backend.transport import Claim, Envelope, Transport
 class Communication:
     """A rank's dealings with the others."""
 
-    def __init__(self, station: Station, transport: Transport) -> None:
-        self.station, self.transport = station, transport
+    def __init__(self, station: Station, transport: Transport, memory: SharedMemory | None) -> None:
+        self.station, self.transport, self._memory = station, transport, memory
 
-    def issue(self, thread: Thread, op: Collective) -> Pending:
-        """Begins a collective, after checking on the board that the others have begun the same one there."""
+    def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
+        """Begins a collective, after checking on the board that the others have begun the same one there.
+
+        Inside a node it goes through the memory that its ranks share, otherwise by the transport.
+        """
         station, place, step = self.station, thread.place, thread.step
         if station.me.rank not in op.group:
             raise ProgramError(f"{station.standing(thread)}: enters {describe(op)}, but is no member of {op.group}")
@@ -32,7 +36,8 @@ class Communication:
         order = f"{op.group}{thread.stream}"
         station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
         station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
-        flying = self.transport.issue(op, thread.stream)
+        line = None if self._memory is None else self._memory.line(op.group, thread.stream)
+        flying = self.transport.issue(op, thread.stream) if line is None else line.issue(op, started=started)
         station.moving(thread)
 
         @cache  # a handle may be waited for again
@@ -46,6 +51,11 @@ class Communication:
             return answer
 
         return Pending(flying.done, finish, what)
+
+    def leave(self, stream: str) -> None:
+        """The lane of this stream has ended: there will be no more collectives of its."""
+        if self._memory is not None:
+            self._memory.leave(stream)
 
     def send(self, thread: Thread, op: Send) -> None:
         """Hands a message over."""

@@ -27,6 +27,7 @@ from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
 from paceline.backend.keeper import Keeper
+from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending, Started
 from paceline.backend.station import Station, Thread
 from paceline.backend.transport import Claim, Transport
@@ -37,11 +38,19 @@ class Interpreter:
     """Performs the program of one rank."""
 
     def __init__(
-        self, station: Station, job: Job, *, transport: Transport, cells: Cells, pace: Pace | None, schedule: Schedule
+        self,
+        station: Station,
+        job: Job,
+        *,
+        transport: Transport,
+        memory: SharedMemory | None,
+        cells: Cells,
+        pace: Pace | None,
+        schedule: Schedule,
     ) -> None:
         self.station, self.job, self.cells = station, job, cells
         self.device = Device(station, job.learner, pace)
-        self.communication = Communication(station, transport)
+        self.communication = Communication(station, transport, memory)
         self.keeper = Keeper(station, job, schedule)
         self.started = Started(station)
         self._lanes = count(1)
@@ -143,7 +152,7 @@ class Interpreter:
             )
         line = self._branches.name(thread.line, what)
         if isinstance(what, COLLECTIVES):
-            return self.started.keep(self.communication.issue(thread, what))
+            return self.started.keep(self.communication.issue(thread, what, started=True))
         child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step, line=line)
         give_up: Callable[[], object] | None = None
         if isinstance(what, Routine):
@@ -163,6 +172,9 @@ class Interpreter:
                 future.set_result(self.perform(child, what) if isinstance(what, Op) else self.drive(child))
             except BaseException as error:
                 future.set_exception(error)
+            finally:
+                if isinstance(what, Routine):
+                    self.communication.leave(child.stream)
 
         words = describe(what) if isinstance(what, Op) else repr(what)
         # kept before it begins: it stands in front of what it starts itself

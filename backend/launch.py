@@ -34,6 +34,7 @@ from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.recorder import Tail
+from paceline.backend.segment import Segment
 from paceline.backend.worker import EXIT_FAILED, Place, work
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
@@ -62,6 +63,8 @@ class Launch:
     """None: as fast as this machine goes"""
     threads: int = 1
     """torch threads of each rank"""
+    shared_memory: bool = True
+    """whether ranks of one node do their collectives in memory that they share"""
     patience_s: float = PATIENCE_S
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
@@ -85,7 +88,11 @@ def run_job(launch: Launch) -> Trace:
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
-    place = Place(os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, launch.hosts)
+    nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
+    segments = {node: Segment(node) for node in nodes}
+    place = Place(
+        os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, segments, launch.hosts
+    )
     children: dict[int, Rank] = {}
     try:
         sys.stdout.flush()

@@ -70,6 +70,7 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         schedule=plan.schedule,
         pace=plan if paced else None,
         threads=plan.scenario.train.threads,
+        shared_memory=plan.scenario.train.shared_memory,
         progress=progress,
     )
 

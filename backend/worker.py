@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -28,6 +28,8 @@ from paceline.backend.hosts import Hosts
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
+from paceline.backend.segment import Segment
+from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
 from paceline.backend.transport import LOOPBACK, Transport
 from paceline.records.trace import Schedule
@@ -52,6 +54,8 @@ class Place:
     threads: int
     board: Board
     folder: Path
+    segments: Mapping[Group, Segment]
+    """the memory of each node whose ranks share some"""
     hosts: Hosts | None
 
 
@@ -108,14 +112,18 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         lost=lambda: board.lost,
         interface=LOOPBACK if place.hosts is None else place.hosts.enter(me),  # before any thread has started
     )
+    memory = None
+    if me.node in place.segments:
+        memory = SharedMemory(place.segments[me.node], me.rank, lambda: board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
-        if me.rank in group and len(group) > 1:
+        if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
             transport.group(group).barrier().wait()
     station = Station(me, board, recorder, meet(board, me))
     interpreter = Interpreter(
         station,
         job,
         transport=transport,
+        memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=place.pace,
         schedule=place.schedule(),

@@ -88,6 +88,9 @@ class TrainPart(Part):
     network: fields.RealNetwork = Field(default="local", description="local: messages cross this machine only")
     threads: fields.Count = Field(default=1, description="threads of each worker")
     stretch: fields.Factor = Field(default=1.0, description="multiplies device times in a paced run")
+    shared_memory: fields.Flag = Field(
+        default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"
+    )
 
 
 class EvaluatePart(Part):
