@@ -119,7 +119,7 @@ class Way:
     def crossing(self, nbytes: int, per_host: int) -> float:
         """Bytes of gradients that cross each host's link in a step, each way, by theory.
 
-        A ring over the p ranks of h hosts crosses each link once: 2 (p − 1) / p · n. One over h leaders 2 (h − 1) / h · n.
+        A ring over all p ranks crosses each link once: 2 (p − 1) / p · n; one over h leaders 2 (h − 1) / h · n.
         """
         members = HOSTS if isinstance(self.method, Hsgd) else HOSTS * per_host
         return 2 * (members - 1) / members * nbytes
@@ -217,7 +217,7 @@ def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
 
 
 def probed(setting: Setting, made: Hosts, *, shared: bool) -> Costs:
-    """What collectives cost by themselves: the smallest among the leaders, and inside a host, there also of full size."""
+    """What collectives cost by themselves: the smallest among the leaders, and inside a host, and there the whole."""
     leaders = (tuple(int(node[0]) for node in setting.nodes),)
     inside = tuple(tuple(map(int, node)) for node in setting.nodes)
     asked = [Asked("AllReduce", HOSTS, ITEM_BYTES, leaders)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -13,14 +13,13 @@ import torch
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce, Start, Wait, WaitFor
+from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Null, Rank, Step
+from paceline.algorithms.values import Step
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.segment import PIECE_BYTES
 from paceline.records.trace import Schedule, Trace
-from tests.contract.cases import Case, answers, number, vector
-from tests.support import ONE_NODE
+from tests.contract.cases import Case, answers
 
 pytestmark = pytest.mark.backend
 
