@@ -49,6 +49,9 @@ PAYLOAD = 1448 / 1514
 """of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
 SETTLING = 2
 """steps at the start that are not counted: buffers are new, TCP has not found its window"""
+TINY_BYTES = 64 * ITEM_BYTES
+LEAST_S = 1e-6
+"""a gradient takes so much longer than a number inside a host, even where the probes' medians say otherwise"""
 Stage = Literal["flat", "up", "across", "down"]
 
 
@@ -216,16 +219,24 @@ def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
 # --- predicted --------------------------------------------------------------------------------------------------------
 
 
-def probed(setting: Setting, made: Hosts, *, shared: bool) -> Costs:
-    """What collectives cost by themselves: the smallest among the leaders, and inside a host, and there the whole."""
-    leaders = (tuple(int(node[0]) for node in setting.nodes),)
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What collectives cost by themselves."""
+
+    small_s: dict[Stage, float]
+    """those of a two-level step, of vectors of a few numbers"""
+    whole: Costs
+    """reduce and broadcast inside the hosts, of a whole gradient; and what a rank does beside"""
+
+
+def probed(setting: Setting, made: Hosts, *, shared: bool) -> Probe:
+    """Small ones as they follow each other in a step, since ranks that wait disturb less than ranks that go on."""
+    tiny = replace(setting, nbytes=TINY_BYTES)
+    _, small = tiny.run(Hsgd(lars=None), made, shared=shared)
     inside = tuple(tuple(map(int, node)) for node in setting.nodes)
-    asked = [Asked("AllReduce", HOSTS, ITEM_BYTES, leaders)]
-    for operation in ("Reduce", "Broadcast"):
-        asked += [Asked(operation, setting.per_host, nbytes, inside) for nbytes in (ITEM_BYTES, setting.nbytes)]
-    steps = replace(setting, steps=len(asked) * max(4, setting.steps // len(asked)))
-    job, trace = steps.run(ProbeCollectives(asked=tuple(asked)), made, shared=shared)
-    return costs(job, trace, Times(gradient_s=setting.gradient_s))
+    asked = [Asked(operation, setting.per_host, setting.nbytes, inside) for operation in ("Reduce", "Broadcast")]
+    job, whole = setting.run(ProbeCollectives(asked=tuple(asked)), made, shared=shared)
+    return Probe(read(small).stages_s, costs(job, whole, Times(gradient_s=setting.gradient_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,34 +249,33 @@ class Machine:
     rest_s: float
 
 
-def machine(setting: Setting, found: Sequence[Costs]) -> Machine:
+def machine(setting: Setting, found: Sequence[Probe], others: Sequence[Probe] = ()) -> Machine:
     """The costs from several probes: of each probe's medians the median.
 
     A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so α and β from two sizes. A message inside a host
     is half a reduce and half a broadcast, as a two-level step has one of each.
+
+    Args:
+        setting: what was probed.
+        found: by the probes that did inside the hosts what is to be predicted.
+        others: by those that did otherwise there; between hosts they know as much.
     """
-    each = [{what: median(times) for what, times in one.items() if times} for one in found]
-
-    def centre(operation: str, members: int, nbytes: int) -> float:
-        return median(one[operation, members, nbytes] for one in each)
-
-    def inside_s(nbytes: int) -> float:
-        return (centre("Reduce", setting.per_host, nbytes) + centre("Broadcast", setting.per_host, nbytes)) / 2
-
     rounds = ceil(log2(setting.per_host))
-    small_s, whole_s = inside_s(ITEM_BYTES) / rounds, inside_s(setting.nbytes) / rounds
-    own = pooled(found)
+    small_s = median(one.small_s["up"] + one.small_s["down"] for one in found) / 2 / rounds
+    both = [(operation, setting.per_host, setting.nbytes) for operation in ("Reduce", "Broadcast")]
+    whole_s = median(sum(median(one.whole[each]) for each in both) for one in found) / 2 / rounds
+    own = pooled([one.whole for one in found])
     return Machine(
         Link(
             name="veth",
-            latency_s=centre("AllReduce", HOSTS, ITEM_BYTES) / 2,
+            latency_s=median(one.small_s["across"] for one in (*found, *others)) / 2,
             bytes_per_s=setting.bytes_per_s * PAYLOAD,
             provenance="the rate that was set, less headers; latency probed",
         ),
         Link(
             name="inside",
             latency_s=small_s,
-            bytes_per_s=setting.nbytes / max(whole_s - small_s, 1e-9),
+            bytes_per_s=setting.nbytes / max(whole_s - small_s, LEAST_S),
             provenance="probed",
             medium="memory",
         ),
