@@ -5,6 +5,8 @@ Rules of this file:
 * Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
   predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
 * A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
+* Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
+  groups may lie inside a node too where a probe has no server to stand in it.
 * Several launches are pooled, since one differs from the next by how its processes fall onto the cores.
 """
 
@@ -12,8 +14,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import trim_mean
@@ -26,7 +29,7 @@ from paceline.backend.launch import Launch, run_job
 from paceline.backend.probes import ProbeCollectives, ProbeMessages
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.schema import Scenario
-from paceline.topologies.profile import Asked, Profile
+from paceline.topologies.profile import Asked, Collectives, Profile
 
 Progress = Callable[[str, float], None]
 LAUNCHES = 5
@@ -52,9 +55,11 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
     pace = plan if scenario.train.pace == "device" else None
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
     if plan.job.workers > 1:
-        asked = asked or [everyones(plan.job)]
-        steps = min(max(COLLECTIVE_STEPS, TIMES * len(asked)), MOST_STEPS)
-        probes.append((ProbeCollectives(asked=tuple(asked)), steps))
+        asked = asked or [replace(everyones(plan.job), inside=plan.inside(plan.job.team[0].workers))]
+        for inside in (False, True):
+            if there := tuple(one for one in asked if one.inside is inside):
+                steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
+                probes.append((ProbeCollectives(asked=there, inside=inside), steps))
     found: list[Costs] = []
     for turn in range(1, LAUNCHES + 1):
         later = None if pace is None else Later(pace, 10_000 * turn)
@@ -62,8 +67,16 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             if progress is not None:
                 progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
             job = _job(plan.job, plan.cluster.placement, method, steps)
-            launch = Launch(job=job, schedule=_never, pace=later, threads=scenario.train.threads)
-            found.append(costs(job, run_job(launch), later))
+            inside = isinstance(method, ProbeCollectives) and method.inside
+            launch = Launch(
+                job=job,
+                schedule=_never,
+                pace=later,
+                threads=scenario.train.threads,
+                pin=scenario.train.pin,
+                shared_memory=inside,
+            )
+            found.append(costs(job, run_job(launch), later, inside=inside))
     return pooled(found)
 
 
@@ -100,14 +113,24 @@ class Later:
 
 # --- from records to costs ----------------------------------------------------------------------------------------
 
-Cost = tuple[str, int, int]
-"""what was timed: the operation, its members and its bytes (0 where it has none)"""
+
+class Cost(NamedTuple):
+    """What was timed."""
+
+    operation: str
+    members: int = 1
+    nbytes: int = 0
+    """0 where it has none"""
+    inside: bool = False
+    """in a node's memory"""
+
+
 Costs = dict[Cost, list[float]]
-LOAD, UPDATE, SERVE, MESSAGE = ("load", 1, 0), ("update", 1, 0), ("serve", 1, 0), "message"
+LOAD, UPDATE, SERVE, MESSAGE = Cost("load"), Cost("update"), Cost("serve"), "message"
 
 
-def costs(job: Job, trace: Trace, pace: Pace | None) -> Costs:
-    """The seconds of everything that a probe timed."""
+def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
+    """The seconds of everything that a probe timed, whose collectives were in its nodes' memory or not."""
     found: Costs = defaultdict(list)
     for me in job.team:
         spans = [span for span in trace.spans if span.rank == me.rank]
@@ -119,7 +142,7 @@ def costs(job: Job, trace: Trace, pace: Pace | None) -> Costs:
         for span in spans:
             # only where the receiver was waiting: else the time in its inbox would count as the message's
             if span.activity == "receive" and span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
-                found[MESSAGE, 2, span.bytes].append(span.end_s - span.ready_s)
+                found[Cost(MESSAGE, 2, span.bytes)].append(span.end_s - span.ready_s)
     together: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.key is not None:
@@ -127,7 +150,7 @@ def costs(job: Job, trace: Trace, pace: Pace | None) -> Costs:
     for key, spans in together.items():
         operation, nbytes = unlabel(key)
         last_s = max(span.start_s for span in spans)
-        found[operation, len(spans), nbytes] += [max(0.0, span.end_s - last_s) for span in spans]
+        found[Cost(operation, len(spans), nbytes, inside)] += [max(0.0, span.end_s - last_s) for span in spans]
     return found
 
 
@@ -141,24 +164,37 @@ def pooled(found: Sequence[Costs]) -> Profile:
     centre: dict[Cost, float] = {
         cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
     }
-    collectives: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
-    for (operation, members, nbytes), seconds in centre.items():
-        if members > 1:
-            collectives[operation, members][nbytes] = seconds
-    messages = collectives.pop((MESSAGE, 2), {})
+    by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
+    for cost, seconds in centre.items():
+        if cost.members > 1:
+            by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
+    messages = by_size.pop((MESSAGE, 2, False), {})
     return Profile(
-        collectives={what: tuple(sorted(by_size.items())) for what, by_size in collectives.items()},
+        collectives=_points(by_size, inside=False),
+        inside=_points(by_size, inside=True),
         messages=tuple(sorted(messages.items())),
         load_s=centre.get(LOAD, 0.0),
         update_s=centre.get(UPDATE, 0.0),
         serve_s=centre.get(SERVE, 0.0),
-        samples={f"{cost[0]} of {cost[1]}": sum(len(launch.get(cost, ())) for launch in found) for cost in every},
+        samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
     )
+
+
+def _points(by_size: Mapping[tuple[str, int, bool], Mapping[int, float]], *, inside: bool) -> Collectives:
+    return {
+        (operation, members): tuple(sorted(seconds.items()))
+        for (operation, members, there), seconds in by_size.items()
+        if there is inside
+    }
+
+
+def _words(cost: Cost) -> str:
+    return f"{cost.operation} of {cost.members}" + " inside" * cost.inside
 
 
 def average(cost: Cost, times: Sequence[float]) -> float:
     """The mean; of messages without the tails, where a tick of the kernel now and then is not the message's cost."""
-    return float(trim_mean(times, TRIM) if cost[0] == MESSAGE else np.mean(times))
+    return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
 
 
 def served(spans: Sequence[Span]) -> list[float]:

@@ -15,6 +15,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,15 +27,16 @@ from paceline.algorithms.errors import PeerFailed, ProgramError
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.values import Group, Rank
-from paceline.backend.segment import BUFFERS, LINE_BYTES, PIECE_BYTES, SLOT_BYTES, Lost, Segment
+from paceline.backend.segment import BUFFERS, LINE_BYTES, Lost, Segment
+from paceline.backend.transport import STAND_INS
 
-SPINS = 100
-"""looks at a counter before the first pause: some microseconds"""
+SPINS = 30
+"""looks at a counter before anything else: some microseconds"""
+YIELD_S = 2e-4
+"""for so long after that, a wait gives its core to whoever wants it, and looks again"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""the first pause, by how much each is longer than the last, and the longest"""
+"""after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 WORD_BYTES = 8
-STAND_INS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
-"""what the elements of a `Null` travel as, by their bytes"""
 FORMS = {
     dtype: code
     for code, dtype in enumerate(
@@ -73,7 +75,7 @@ class Channel:
 
     def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
         self._group, self._me, self._lost = group, group.ranks.index(rank), lost
-        self._memory, self._begins = segment.memory, segment.begins(number)
+        self._memory, self._begins, self._piece_bytes = segment.memory, segment.begins(number), segment.piece_bytes
         counters = memoryview(segment.memory)[self._begins : self._begins + len(group) * LINE_BYTES]
         self._counters = counters.cast("q")
         self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
@@ -109,7 +111,7 @@ class Channel:
                 return tuple(map(like, rows))
             case Broadcast(root=root) if self._group.ranks[self._me] == root:
                 self._bring(mine)
-                return like(mine.clone())
+                return op.value  # nobody changes a vector
             case Broadcast(root=root):
                 value = torch.empty_like(mine)
                 self._bring(
@@ -139,7 +141,7 @@ class Channel:
             take: what it does with them.
             writes: whether anybody reads its own.
         """
-        form, per = len(mine) << 8 | FORMS[mine.dtype], PIECE_BYTES // mine.itemsize
+        form, per = len(mine) << 8 | FORMS[mine.dtype], self._piece_bytes // mine.itemsize
         slots = self._views(mine.dtype)
         for start in range(0, max(1, len(mine)), per):
             part = slice(start, min(start + per, len(mine)))
@@ -157,7 +159,7 @@ class Channel:
     def _views(self, dtype: torch.dtype) -> list[list[torch.Tensor]]:
         """Every member's slot in every buffer, as numbers of this type."""
         if dtype not in self._slots:
-            count = PIECE_BYTES // dtype.itemsize
+            count = self._piece_bytes // dtype.itemsize
             self._slots[dtype] = [
                 [
                     torch.frombuffer(
@@ -171,7 +173,7 @@ class Channel:
 
     def _at(self, buffer: int, member: int) -> int:
         members = len(self._group)
-        return self._begins + members * LINE_BYTES + (buffer * members + member) * SLOT_BYTES
+        return self._begins + members * LINE_BYTES + (buffer * members + member) * (LINE_BYTES + self._piece_bytes)
 
     def _count(self, buffer: int, form: int) -> None:
         """Says of what form the value is, and that the piece is there."""
@@ -184,16 +186,22 @@ class Channel:
     def _await(self, members: Sequence[int]) -> None:
         """Waits until these have counted as many turns as this member."""
         for member in members:
-            place, looks, pause_s = member * LINE_BYTES // WORD_BYTES, 0, PAUSE_S
-            while self._counters[place] < self._turn:
-                looks += 1
-                if looks < SPINS:
-                    continue
-                if (dead := self._lost()) is not None and self._counters[place] < self._turn:
-                    raise PeerFailed(f"rank {dead} died")
-                time.sleep(pause_s)
-                pause_s = min(pause_s * LONGER, LONGEST_S)
+            place = member * LINE_BYTES // WORD_BYTES
+            if not any(self._counters[place] >= self._turn for _ in range(SPINS)):
+                self._await_long(place)
         self._in_order()
+
+    def _await_long(self, place: int) -> None:
+        """Waits for a member that is not there yet, without keeping others from their work."""
+        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
+        while self._counters[place] < self._turn:
+            if time.monotonic() < yields_until:
+                os.sched_yield()
+                continue
+            if (dead := self._lost()) is not None and self._counters[place] < self._turn:
+                raise PeerFailed(f"rank {dead} died")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * LONGER, LONGEST_S)
 
     def _in_order(self) -> None:
         """What this thread has stored or seen before comes before what it stores or reads after."""

@@ -33,6 +33,7 @@ from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
+from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
 from paceline.backend.worker import EXIT_FAILED, Place, work
@@ -63,6 +64,8 @@ class Launch:
     """None: as fast as this machine goes"""
     threads: int = 1
     """torch threads of each rank"""
+    pin: Pin = "auto"
+    """where ranks run; see `placement`"""
     shared_memory: bool = True
     """whether ranks of one node do their collectives in memory that they share"""
     patience_s: float = PATIENCE_S
@@ -85,13 +88,23 @@ def run_job(launch: Launch) -> Trace:
     team, method = launch.job.team, launch.job.method
     if launch.hosts is not None:
         launch.hosts.check(team)
+    places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
     place = Place(
-        os.getpid(), launch.job, launch.pace, launch.schedule, launch.threads, board, folder, segments, launch.hosts
+        os.getpid(),
+        launch.job,
+        launch.pace,
+        launch.schedule,
+        launch.threads,
+        board,
+        folder,
+        segments,
+        places,
+        launch.hosts,
     )
     children: dict[int, Rank] = {}
     try:
@@ -105,6 +118,7 @@ def run_job(launch: Launch) -> Trace:
         failure = Watch(launch, board, children, folder).run()
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
+        trace.notes["placement"] = places.record()
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:

@@ -36,6 +36,8 @@ class ProbeCollectives(Method):
     guarantees = frozenset()
 
     asked: tuple[Asked, ...]
+    inside: bool = False
+    """whether it is to be launched with its nodes' shared memory"""
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:

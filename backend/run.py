@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.algorithms.errors import PacelineError
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.placement import placement
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
@@ -42,7 +43,8 @@ def train(
         costs no measured time.
 
     Raises:
-        InputError: the scenario has crashes, probes or drift, which only a simulation has.
+        InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
+            there are.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -51,6 +53,8 @@ def train(
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)
+    for plan in plans:  # refused before anything has run
+        placement(scenario.train.pin, plan.job.team, scenario.train.threads)
     for number, plan in enumerate(plans):
         try:
             with OtherLoad() as other:
@@ -70,6 +74,7 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         schedule=plan.schedule,
         pace=plan if paced else None,
         threads=plan.scenario.train.threads,
+        pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
         progress=progress,
     )

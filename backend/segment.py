@@ -43,17 +43,16 @@ NOT_RESERVED = 0x4000 if sys.platform == "linux" else 0
 Lost = Callable[[], Rank | None]
 """answers the rank that has died, if one has"""
 
-SLOT_BYTES = LINE_BYTES + PIECE_BYTES
 PAGE_BYTES = mmap.PAGESIZE
 
 
-def channel_bytes(members: int) -> int:
-    """A channel's room: a line for each member's counter, and its pieces; whole pages.
+def channel_bytes(members: int, piece_bytes: int = PIECE_BYTES) -> int:
+    """A channel's room: for each member a line for its counter, and two pieces with a line in front; whole pages.
 
     >>> channel_bytes(2) // 2**20  # MiB
     4
     """
-    room = members * (LINE_BYTES + BUFFERS * SLOT_BYTES)
+    room = members * (LINE_BYTES + BUFFERS * (LINE_BYTES + piece_bytes))
     return -(-room // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -63,11 +62,12 @@ class Segment:
     Args:
         node: its ranks.
         channels: how many groups and streams may use it at once.
+        piece_bytes: of a value that is in the memory at once, from each member; whole lines.
     """
 
-    def __init__(self, node: Group, channels: int = CHANNELS) -> None:
-        self.node, self._channels = node, channels
-        self._each = channel_bytes(len(node))
+    def __init__(self, node: Group, channels: int = CHANNELS, piece_bytes: int = PIECE_BYTES) -> None:
+        self.node, self.piece_bytes, self._channels = node, piece_bytes, channels
+        self._each = channel_bytes(len(node), piece_bytes)
         row = np.dtype([("name", "S16"), ("channel", "i8"), ("left", "i8")])
         self._ahead = -(-ROWS * row.itemsize // PAGE_BYTES) * PAGE_BYTES
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NOT_RESERVED

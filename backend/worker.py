@@ -27,6 +27,7 @@ from paceline.backend.gather import Failure, stream_of
 from paceline.backend.hosts import Hosts
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
+from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
 from paceline.backend.segment import Segment
 from paceline.backend.shared import SharedMemory
@@ -56,6 +57,7 @@ class Place:
     folder: Path
     segments: Mapping[Group, Segment]
     """the memory of each node whose ranks share some"""
+    placement: Placement
     hosts: Hosts | None
 
 
@@ -72,6 +74,7 @@ def work(place: Place, me: Me) -> NoReturn:
     )
     status = EXIT_FAILED
     try:
+        place.placement.take(me.rank)  # before there are threads that would be somewhere else
         torch.set_num_threads(place.threads)
         perform(place, me, recorder)
         recorder.flush()

@@ -102,6 +102,7 @@ MediumName = Annotated[Medium, *choices(*get_args(Medium))]
 ARITHMETIC = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 Arithmetic = Annotated[str, *choices(*ARITHMETIC)]
 StrategyName = Annotated[Strategy, *choices(*get_args(Strategy))]
+Pin = Annotated[Literal["auto", "none", "cores", "numa"], *choices("auto", "none", "cores", "numa")]
 LIBRARIES = ("plain", "nccl", "mpi", "gloo")
 LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
 AnyPattern = Literal[

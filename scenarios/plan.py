@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.job import Budget, Counted, Job, Learner
 from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Group, Rank
 from paceline.records.trace import Schedule
 from paceline.scenarios.problems import Problem, raise_all
 from paceline.topologies import Cluster, Device, Spread
@@ -40,7 +40,8 @@ class Plan:
     _places: dict[Rank, tuple[Device, Spread, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """both hold what follows from the cluster and the seed, so that no step works it out again"""
+    _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """all hold what follows from the cluster and the seed, so that no step works it out again"""
 
     @property
     def seed(self) -> int:
@@ -60,6 +61,14 @@ class Plan:
     def measured_job(self) -> Job:
         """The job as a real run does it, and the prediction of one: see `Budget.measured`."""
         return replace(self.job, budget=self.job.budget.measured())
+
+    def inside(self, group: Group) -> bool:
+        """Whether a real run does the collectives of a group in memory that the ranks of one node share."""
+        if group not in self._inside:
+            nodes = {me.node for me in self.job.team if me.role == "worker"}
+            own = any(all(rank in node for rank in group) for node in nodes)
+            self._inside[group] = own and self.scenario.train.shared_memory
+        return self._inside[group]
 
     def schedule(self) -> Schedule:
         """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""

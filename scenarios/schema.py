@@ -88,6 +88,10 @@ class TrainPart(Part):
     network: fields.RealNetwork = Field(default="local", description="local: messages cross this machine only")
     threads: fields.Count = Field(default=1, description="threads of each worker")
     stretch: fields.Factor = Field(default=1.0, description="multiplies device times in a paced run")
+    pin: fields.Pin = Field(
+        default="auto",
+        description="each rank to cores of its own, each node to a numa node, none, or auto: cores if there are enough",
+    )
     shared_memory: fields.Flag = Field(
         default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"
     )

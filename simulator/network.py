@@ -32,6 +32,8 @@ from paceline.topologies.cluster import Cluster
 from paceline.topologies.link_faults import changes
 from paceline.topologies.routing import Rule
 
+Cost = Callable[[str, int, int], float]
+"""seconds of a collective, from the operation's name, members and bytes"""
 NOWHERE = Path((), 0.0)
 """of a message that has not set out"""
 
@@ -97,10 +99,19 @@ class MeasuredNetwork:
     Args:
         collective_s: seconds from the last entry, from the operation's name ("AllReduce", …), members and bytes.
         message_s: seconds of one message, one way, from its bytes.
+        inside_s: as `collective_s`, of those in memory that a node's ranks share.
+        inside: whether a group's collectives are such.
     """
 
-    def __init__(self, collective_s: Callable[[str, int, int], float], message_s: Callable[[int], float]) -> None:
+    def __init__(
+        self,
+        collective_s: Cost,
+        message_s: Callable[[int], float],
+        inside_s: Cost | None = None,
+        inside: Callable[[Group], bool] = lambda _: False,
+    ) -> None:
         self._collective_s, self._message_s = collective_s, message_s
+        self._inside_s, self._inside = inside_s or collective_s, inside
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._channels = env, Channels(env)
@@ -109,7 +120,8 @@ class MeasuredNetwork:
         return self._env.timeout(self._message_s(nbytes))
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        return self._channels.serve(op.group, stream, self._collective_s(type(op).__name__, len(op.group), nbytes))
+        cost_s = self._inside_s if self._inside(op.group) else self._collective_s
+        return self._channels.serve(op.group, stream, cost_s(type(op).__name__, len(op.group), nbytes))
 
     def standing(self) -> list[str]:
         return []

@@ -8,13 +8,14 @@ too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import simpy
 
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.meeting import Collective
+from paceline.algorithms.values import Group
 from paceline.records.trace import Schedule
 from paceline.scenarios.plan import Plan
 from paceline.simulator.interpreter import simulate_job
@@ -25,18 +26,24 @@ from paceline.workloads.timing import TimingOnly
 
 STEPS = 128
 """of every worker; what a method asks for later than that is not heard"""
-Question = tuple[str, tuple[int, ...], int]
-"""the operation, its members and its bytes"""
+Question = tuple[str, tuple[int, ...], int, bool]
+"""the operation, its members, its bytes, and whether it is in a node's memory"""
 
 
 class Listening(NoCost):
-    """A network that notes what it is asked for, each question once."""
+    """A network that notes what it is asked for, each question once.
 
-    def __init__(self) -> None:
+    Args:
+        inside: whether a group's collectives are in a node's memory.
+    """
+
+    def __init__(self, inside: Callable[[Group], bool]) -> None:
         self.heard: dict[Question, None] = {}
+        self._inside = inside
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        self.heard[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes] = None
+        inside = self._inside(op.group)
+        self.heard[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, inside] = None
         return super().collective(op, nbytes, stream)
 
 
@@ -47,7 +54,7 @@ def rehearse(plans: Sequence[Plan]) -> list[Asked]:
     """
     heard: dict[Question, None] = {}
     for plan in {plan.name: plan for plan in plans}.values():
-        network = Listening()
+        network = Listening(plan.inside)
         simulate_job(numberless(plan.job), PlanTiming(plan), network, Schedule(every=math.inf))
         heard |= network.heard
     return gathered(heard)
@@ -63,12 +70,16 @@ def numberless(job: Job) -> Job:
 def gathered(heard: Iterable[Question]) -> list[Asked]:
     """What was heard, with groups that do not overlap: their members enter at the same time.
 
-    >>> [one.groups for one in gathered([("Reduce", (0, 1), 8), ("Reduce", (1, 2), 8), ("Reduce", (2, 3), 8)])]
+    >>> [one.groups for one in gathered([("Reduce", (first, first + 1), 8, False) for first in range(3)])]
     [((0, 1), (2, 3))]
     """
-    found: dict[tuple[str, int, int], list[tuple[int, ...]]] = {}
-    for operation, ranks, nbytes in heard:
-        apart = found.setdefault((operation, len(ranks), nbytes), [])
+    found: dict[tuple[str, int, int, bool], list[tuple[int, ...]]] = {}
+    for operation, ranks, nbytes, inside in heard:
+        apart = found.setdefault((operation, len(ranks), nbytes, inside), [])
         if not any(set(ranks) & set(other) for other in apart):
             apart.append(ranks)
-    return [Asked(*what, tuple(groups)) for what, groups in found.items() if what[1] > 1]
+    return [
+        Asked(operation, members, nbytes, tuple(groups), inside)
+        for (operation, members, nbytes, inside), groups in found.items()
+        if members > 1
+    ]

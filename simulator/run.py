@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def simulate(
 
 def _network(plan: Plan, network: Network | Profile | Consulted | None) -> Network:
     if isinstance(network, Profile | Consulted):
-        return MeasuredNetwork(network.collective_s, network.message_s)
+        inside_s = partial(network.collective_s, inside=True)
+        return MeasuredNetwork(network.collective_s, network.message_s, inside_s, plan.inside)
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
 

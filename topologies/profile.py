@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 MESSAGE = "message"
 Points = tuple[tuple[int, float], ...]
 """(bytes, seconds) as measured, smallest first"""
+Collectives = Mapping[tuple[str, int], Points]
+"""by operation and number of members"""
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
@@ -45,6 +47,8 @@ class Asked:
     members: int
     nbytes: int
     groups: tuple[tuple[int, ...], ...]
+    inside: bool = False
+    """whether real runs do it in memory that the ranks of a node share, and not over the network"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,7 @@ class Profile:
 
     Args:
         collectives: per operation and number of members, seconds from the last entry to a member's exit.
+        inside: the same of collectives in memory that the ranks of a node share.
         messages: seconds from a send to the moment the receiver, already waiting, has the value.
         load_s: loading a batch, and everything else that a worker does in a step beside its gradient.
         update_s: an update at a worker.
@@ -60,24 +65,31 @@ class Profile:
         samples: how many operations each figure comes from.
     """
 
-    collectives: Mapping[tuple[str, int], Points] = field(default_factory=dict)
+    collectives: Collectives = field(default_factory=dict)
+    inside: Collectives = field(default_factory=dict)
     messages: Points = ()
     load_s: float = 0.0
     update_s: float = 0.0
     serve_s: float = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
 
-    def collective_s(self, operation: str, members: int, nbytes: int) -> float:
+    def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         """Seconds of a collective after its last entry; scaled from the nearest number of members that was probed."""
         if members < 2:
             return 0.0
-        if (operation, members) in self.collectives:
-            return seconds_at(self.collectives[operation, members], nbytes)
-        known = [count for name, count in self.collectives if name == operation]
+        measured = self.measured(inside)
+        if (operation, members) in measured:
+            return seconds_at(measured[operation, members], nbytes)
+        known = [count for name, count in measured if name == operation]
         if not known:
-            raise KeyError(f"the profile has no {operation}; it has {sorted(self.collectives)}")
+            where = " inside a node" * inside
+            raise KeyError(f"the profile has no {operation}{where}; it has {sorted(measured)}")
         near = min(known, key=lambda count: abs(count - members))
-        return seconds_at(self.collectives[operation, near], nbytes) * members / near
+        return seconds_at(measured[operation, near], nbytes) * members / near
+
+    def measured(self, inside: bool) -> Collectives:
+        """Collectives in the memory of a node, or over the network."""
+        return self.inside if inside else self.collectives
 
     def message_s(self, nbytes: int) -> float:
         """Seconds of one message, one way."""
@@ -89,15 +101,15 @@ class Consulted:
     """A profile, and what has been asked of it."""
 
     profile: Profile
-    asked: dict[tuple[str, int, int], None] = field(default_factory=dict)
-    """operation, members and bytes, each once"""
+    asked: dict[tuple[str, int, int, bool], None] = field(default_factory=dict)
+    """operation, members, bytes, and whether it is inside a node; each once"""
 
-    def collective_s(self, operation: str, members: int, nbytes: int) -> float:
-        self.asked[operation, members, nbytes] = None
-        return self.profile.collective_s(operation, members, nbytes)
+    def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
+        self.asked[operation, members, nbytes, inside] = None
+        return self.profile.collective_s(operation, members, nbytes, inside)
 
     def message_s(self, nbytes: int) -> float:
-        self.asked[MESSAGE, 2, nbytes] = None
+        self.asked[MESSAGE, 2, nbytes, False] = None
         return self.profile.message_s(nbytes)
 
     def outside(self) -> list[str]:
@@ -112,22 +124,24 @@ class Consulted:
         ['network: found messages of 4000 bytes; measured were 8 to 1000 bytes']
         """
         found: dict[str, None] = {}
-        for operation, members, nbytes in self.asked:
+        for operation, members, nbytes, inside in self.asked:
             if operation == MESSAGE and not nbytes:
                 continue
-            points = self.profile.messages if operation == MESSAGE else self._points(operation, members)
-            what = "messages" if operation == MESSAGE else f"{operation} of {members} ranks"
+            points = self.profile.messages if operation == MESSAGE else self._points(operation, members, inside)
+            where = " in a node's memory" * inside
+            what = "messages" if operation == MESSAGE else f"{operation} of {members} ranks{where}"
             if points is None:
-                found[f"network: found {what}; measured was {operation} of {self._members(operation)} ranks"] = None
+                known = self._members(operation, inside)
+                found[f"network: found {what}; measured was {operation} of {known} ranks{where}"] = None
             elif not points[0][0] <= nbytes <= points[-1][0]:
                 measured = " to ".join(f"{size}" for size in sorted({points[0][0], points[-1][0]}))
                 found[f"network: found {what} of {nbytes} bytes; measured were {measured} bytes"] = None
         return list(found)
 
-    def _points(self, operation: str, members: int) -> Points | None:
+    def _points(self, operation: str, members: int, inside: bool) -> Points | None:
         if members < 2:
             return ((0, 0.0), (sys.maxsize, 0.0))  # nothing crosses anything
-        return self.profile.collectives.get((operation, members))
+        return self.profile.measured(inside).get((operation, members))
 
-    def _members(self, operation: str) -> str:
-        return ", ".join(str(count) for name, count in sorted(self.profile.collectives) if name == operation)
+    def _members(self, operation: str, inside: bool) -> str:
+        return ", ".join(str(count) for name, count in sorted(self.profile.measured(inside)) if name == operation)

@@ -1,39 +1,76 @@
-"""Collectives inside a node: in memory that its ranks share they answer what gloo answers, and leave nothing behind."""
+"""Collectives inside a node: in memory that its ranks share they answer what gloo answers, and what is simulated."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
+from paceline.algorithms import find
+from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.operations import (
+    AllGather,
+    AllReduce,
+    Barrier,
+    Broadcast,
+    Next,
+    Receive,
+    Reduce,
+    Send,
+    Start,
+    Wait,
+    WaitFor,
+)
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Step
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.segment import PIECE_BYTES
+from paceline.algorithms.values import Group, Null, Rank, Step
+from paceline.backend.launch import Launch, RankFailed, run_job
+from paceline.backend.segment import CHANNELS, PIECE_BYTES
+from paceline.backend.transport import Transport
 from paceline.records.trace import Schedule, Trace
-from tests.contract.cases import Case, answers
+from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.network import NoCost
+from paceline.workloads import build
+from tests.backend.jobs import no_children, plain, run_for_real
+from tests.backend.test_failures import LONG, Killer
+from tests.contract.cases import Case, answers, number, vector
+from tests.support import ONE_NODE, TWO_BY_TWO, UNLIKE, FixedTiming, job_of
 
 pytestmark = pytest.mark.backend
 
 THREE = [[0, 1, 2]]
+Run = Callable[[Job], Trace]
 
 
-def on(memory: bool) -> Any:
+def real(job: Job, *, shared_memory: bool = True) -> Trace:
     """An interpreter, as contract cases want it."""
+    schedule = Schedule(every=1)
+    return run_job(Launch(job=job, schedule=lambda: schedule, patience_s=2.0, shared_memory=shared_memory))
 
-    def run(job: Job) -> Trace:
-        schedule = Schedule(every=1)
-        return run_job(Launch(job=job, schedule=lambda: schedule, patience_s=2.0, shared_memory=memory))
 
-    return run
+def by_sockets(job: Job) -> Trace:
+    return real(job, shared_memory=False)
+
+
+@pytest.fixture
+def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a run in which a collective goes by gloo; ranks are forked, and so inherit this."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a collective went by gloo")
+
+    monkeypatch.setattr(Transport, "issue", refuse)
 
 
 KINDS = ["float64", "float32", "float16", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"]
@@ -58,7 +95,7 @@ class Everything(Case):
     def body(self, me: Me, step: Step, state: Replica) -> Program[dict[str, Any]]:
         mine, all_, root = numbers_of(self.kind, me.rank, self.size), me.node, me.node.ranks[-1]
         before = bytes_of(mine)
-        found = {"sum": (yield from AllReduce(value=mine, group=all_, key="sum", op="sum"))}
+        found: dict[str, Any] = {"sum": (yield from AllReduce(value=mine, group=all_, key="sum", op="sum"))}
         found["mean"] = yield from AllReduce(value=mine, group=all_, key="mean")
         found["at root"] = yield from Reduce(value=mine, group=all_, root=root, key="at root")
         found["mean at root"] = yield from Reduce(value=mine, group=all_, root=root, key="mean at root", op="mean")
@@ -91,8 +128,293 @@ SIZES = [0, 1, 1000, PIECE_BYTES // 4 + 1]
 """elements; of float32 the last is a piece and one more, of float64 two pieces and one more"""
 
 
+@pytest.mark.usefixtures("no_sockets")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str, size: int) -> None:
-    for rank, found in enumerate(answers(on(True), Everything(kind=kind, size=size), nodes=THREE)):
+    for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
         assert found == expected(kind, size, rank, 3)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gloo_answers_the_same(ranks: int) -> None:
+    """Two numbers have one sum; of three, gloo's may be rounded in another order."""
+    case, nodes = Everything(kind="float64", size=1000), [list(range(ranks))]
+    memory, gloo = answers(real, case, nodes=nodes), answers(by_sockets, case, nodes=nodes)
+    for mine, theirs in zip(memory, gloo, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            assert mine[name][0] == theirs[name][0]
+            found, expected = (np.frombuffer(one[name][1] or b"") for one in (mine, theirs))
+            np.testing.assert_allclose(found, expected, rtol=0 if ranks == 2 else 1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Case):
+    """Vectors without numbers."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[Any]]:
+        mine = Null(PIECE_BYTES // 4 + 3)
+        found: list[Any] = [(yield from AllReduce(value=mine, group=me.node, key="mean"))]
+        found.append((yield from Reduce(value=mine, group=me.node, root=Rank(0), key="sum")))
+        found.append((yield from Broadcast(value=mine, group=me.node, root=Rank(1), key="root")))
+        found += yield from AllGather(value=mine, group=me.node, key="all")
+        return found
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_vectors_without_numbers_pass_too() -> None:
+    mine = Null(PIECE_BYTES // 4 + 3)
+    assert answers(real, Sizes(), nodes=[[0, 1]]) == [[mine] * 5, [mine, None, mine, mine, mine]]
+
+
+# --- groups, streams and what is started ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Case):
+    """Parts of a node do collectives of their own, in an order that is not that of ranks."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
+        first = me.rank // 2 * 2
+        pair = Group((Rank(first + 1), Rank(first)))
+        alone = yield from AllReduce(value=vector(me.rank), group=Group((me.rank,)), key="alone")
+        value: Any = vector(me.rank)
+        for turn in range(1 + first):
+            value = yield from AllReduce(value=value, group=pair, key=f"pair {turn}", op="sum")
+        everyone = yield from AllReduce(value=value, group=me.workers, key="all", op="sum")
+        return number(alone), number(value), number(everyone)
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_parts_of_a_node_meet_each_for_itself() -> None:
+    assert answers(real, Pairs(), nodes=ONE_NODE) == [(0, 1, 42), (1, 1, 42), (2, 20, 42), (3, 20, 42)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Case):
+    """Ranks start or call what others call or start, and wait in orders of their own."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+        handles, found = {}, {}
+        for turn in range(12):
+            op = AllReduce(value=vector(turn + me.rank), group=me.node, key=str(turn), op="sum")
+            if (turn + me.rank) % 3:
+                handles[turn] = yield from Start(op)
+            else:
+                found[turn] = yield from op
+        for turn in sorted(handles, reverse=me.rank == 1):
+            found[turn] = yield from Wait(handles[turn])
+        again = yield from WaitFor(list(handles.values()), "any")
+        assert again[0][1] is found[min(handles)]
+        return [number(found[turn]) for turn in range(12)]
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_some_start_what_others_call() -> None:
+    assert answers(real, Mixed(), nodes=THREE) == [[3.0 * turn + 3 for turn in range(12)]] * 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarAhead(Case):
+    """Rank 0 starts a hundred, larger than a piece, before the other begins with any: a start waits for nobody."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
+        if me.rank == 1:
+            yield from Receive(Rank(0))
+        handles = []
+        for turn in range(100):
+            part = np.full(PIECE_BYTES // 4 + 1, turn, dtype=np.float32)
+            handles.append((yield from Start(AllReduce(value=part, group=me.node, key=str(turn), op="sum"))))
+        if me.rank == 0:
+            yield from Send(Rank(1), "begin")
+        means = yield from WaitFor(handles)
+        return all(bool((plain(mean) == 2 * turn).all()) for turn, mean in means)
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_a_start_waits_for_nobody() -> None:
+    assert answers(real, FarAhead(), nodes=[[0, 1]]) == [True, True]
+
+
+@program
+def in_turn(me: Me, lane: int) -> Program[float]:
+    """A sub-program with collectives of its own, one of them started and not waited for."""
+    yield from Start(Barrier(group=me.node, key=f"left {lane}"))
+    total = yield from AllReduce(value=vector(lane), group=me.node, key=f"lane {lane}", op="sum")
+    return number(total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes(Case):
+    """More sub-programs than there are channels: so many at a time, and that many times."""
+
+    at_once: int
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+        found: list[float] = []
+        for turn in range(3 * CHANNELS // self.at_once):
+            lanes = []
+            for lane in range(self.at_once):
+                lanes.append((yield from Start(in_turn(me, turn * self.at_once + lane))))
+            found += [value for _, value in (yield from WaitFor(lanes))]
+        return found
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_channels_are_given_back() -> None:
+    """One after the other, they all find one."""
+    assert answers(real, Lanes(at_once=2), nodes=[[0, 1]]) == [[2.0 * lane for lane in range(3 * CHANNELS)]] * 2
+
+
+def test_streams_that_find_no_channel_go_by_gloo() -> None:
+    assert (
+        answers(real, Lanes(at_once=3 * CHANNELS), nodes=[[0, 1]]) == [[2.0 * lane for lane in range(3 * CHANNELS)]] * 2
+    )
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+
+def simulated(job: Job) -> Trace:
+    return simulate_job(job, FixedTiming(), NoCost(), Schedule(every=5))
+
+
+@pytest.mark.parametrize("nodes", [ONE_NODE, TWO_BY_TWO, [[0], [1, 2, 3]], UNLIKE], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_hsgd_for_real_is_hsgd_simulated(
+    nodes: Sequence[Sequence[int]], precision: Literal["float32", "float64"]
+) -> None:
+    """Bit for bit while there are two leaders at the most: gloo adds up three of them in an order of its own."""
+    learner = build("digits-mlp", data="digits", learning="train", seed=3, precision=precision)
+    job = job_of(find("hsgd")(), nodes=nodes, steps=12, learner=learner)
+    found, expected = (plain(run(job).weights) for run in (real, simulated))
+    assert np.abs(expected - plain(learner.initial())).max() > 0.01 * np.abs(expected).max(), "nothing was learned"
+    if len(nodes) < 3:
+        np.testing.assert_array_equal(found, expected)
+    else:  # a rounding of each step's sum, as in test_differential
+        tolerance = 12 * float(np.finfo(precision).eps)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothSums(Case):
+    """The sum of all in two levels, as HSGD makes it, and the flat one."""
+
+    whole: bool
+    """numbers whose sums are exact, whatever the order"""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[Any, Any]]:
+        mine = numbers_of("float32", me.rank, 5000)
+        mine = np.round(mine) if self.whole else mine
+        two = yield from find("hsgd")().mean(me, mine, 0)  # type: ignore[attr-defined]
+        flat = yield from AllReduce(value=mine, group=me.workers, key="flat")
+        return two, flat
+
+
+@pytest.mark.parametrize("nodes", [ONE_NODE, TWO_BY_TWO, UNLIKE], ids=str)
+def test_two_levels_sum_up_to_the_flat_sum(nodes: Sequence[Sequence[int]]) -> None:
+    """Whole numbers bit for bit; others within the roundings of as many additions, of the largest partial sum."""
+    for two, flat in answers(real, BothSums(whole=True), nodes=[*map(list, nodes)]):
+        np.testing.assert_array_equal(two, flat)
+    ranks = sum(map(len, nodes))
+    largest = sum(np.abs(numbers_of("float32", rank, 5000)) for rank in range(ranks)) / ranks
+    for two, flat in answers(real, BothSums(whole=False), nodes=[*map(list, nodes)]):
+        assert (np.abs(two - flat) <= 2 * ranks * np.finfo(np.float32).eps * largest).all()
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiesInside(Case):
+    """Rank 1 dies while the others wait for it in a collective: called, started, or begun by all."""
+
+    how: str
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        yield from Next(state)
+        mine = np.zeros(8 * PIECE_BYTES, dtype=np.uint8)
+        if me.rank == 1 and self.how != "halfway":
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if me.rank == 1:
+            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        began_s = time.monotonic()
+        try:
+            if self.how == "started":
+                yield from Wait((yield from Start(AllReduce(value=mine, group=me.node, key="last"))))
+            while True:
+                yield from AllReduce(value=mine, group=me.node, key="last", op="sum")
+        except PeerFailed as failure:
+            return Replica(1, state.weights, (str(failure), time.monotonic() - began_s))
+
+    def body(self, me: Me, step: Step, state: Replica) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("how", ["called", "started", "halfway"])
+def test_a_rank_killed_in_a_collective_is_named_to_the_others(how: str) -> None:
+    with pytest.raises(RankFailed, match=r"rank 1 \(worker\) died at step 0: killed by SIGKILL") as caught:
+        real(job_of(DiesInside(how=how), nodes=THREE, steps=1))
+    assert caught.value.trace is not None
+    for rank in (0, 2):
+        said, waited_s = caught.value.trace.states[Rank(rank)].memory
+        assert said == "rank 1 died" and waited_s < 3.0
+    assert no_children()
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hsgd", "sync-easgd3", "layerwise-sgd", "agd"])
+def test_a_killed_rank_ends_a_run_on_one_node(name: str) -> None:
+    killer = Killer(2, signal.SIGKILL, after_s=0.5)
+    with pytest.raises(RankFailed, match=r"rank 2 \(worker\) died at step \d+: killed by SIGKILL"):
+        run_for_real(job_of(find(name)(), nodes=ONE_NODE, steps=LONG), progress=killer)
+    assert time.monotonic() - killer.done_s < 7.0
+    assert no_children()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stuck(Case):
+    """Rank 0 stays away from a collective, waiting for a message that nobody sends."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 0:
+            yield from Receive(Rank(1))
+        elif me.rank == 1:
+            yield from Wait((yield from Start(Barrier(group=me.node, key="stuck"))))
+        yield from Barrier(group=me.node, key="stuck")
+
+
+def test_a_deadlock_in_memory_is_told() -> None:
+    with pytest.raises(DeadlockError) as caught:
+        run_for_real(job_of(Stuck(), nodes=THREE, steps=1), patience_s=0.5)
+    assert len(re.findall(r"rank [12] .* waits .*Barrier 'stuck' over ranks 0,1,2", str(caught.value))) == 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Case):
+    """Members gather vectors that are not alike, which their names do not tell."""
+
+    kind: str
+    size: int
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        mine = np.zeros(3) if me.rank else np.zeros(self.size, dtype=self.kind)
+        yield from AllGather(value=mine, group=me.node, key="all")
+
+
+@pytest.mark.parametrize(("kind", "size"), [("float64", 4), ("float32", 3)])
+def test_unlike_values_are_told_from_each_other(kind: str, size: int) -> None:
+    found = rf"{size} numbers of {kind}"
+    with pytest.raises(ProgramError, match=rf"{found}, where .* 3 numbers of float64|3 numbers of float64.*{found}"):
+        run_for_real(job_of(Lengths(kind=kind, size=size), nodes=[[0, 1]], steps=1))

@@ -1,0 +1,165 @@
+"""Collectives inside a node: by gloo, over sockets, and in memory that the ranks share, side by side.
+
+    python benchmarks/shared.py
+    python benchmarks/shared.py --json --rounds 9
+
+Real ranks on one node, launched as for training, do each collective after a pause of some milliseconds, each rank of
+its own length, as between gradients; without one, whoever is quick would always find the others waiting. A collective
+is timed from its last member's entry to each member's exit, and a launch's figure is the mean, since a step waits as
+long as it takes, however seldom that is long. Launches of both ways alternate; each round gives a ratio of two
+launches next to each other. Printed are medians over the rounds, and the least and largest ratio.
+
+On few cores these are costs of processors more than of memory: look at the share that other programs took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from paceline.algorithms.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.backend.calibrate import Cost, costs
+from paceline.backend.launch import Launch, run_job
+from paceline.backend.probes import ProbeCollectives
+from paceline.records.machine import OtherLoad
+from paceline.records.trace import Schedule
+from paceline.topologies.profile import Asked
+
+SIZES = (20_000, 800_000, 8_000_000)
+OPERATIONS = ("AllReduce", "Reduce", "Broadcast")
+RANKS = (2, 4)
+TIMES = 20
+"""each collective in a launch"""
+PAUSES_S = (0.003, 0.006)
+
+
+@dataclass(frozen=True)
+class Flat(OneByOne):
+    """A learner that costs nothing: its gradient lies ready."""
+
+    size: int
+    population: int = 1000
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Layer("all", 0, self.size),))
+
+    def initial(self) -> Any:
+        return np.ones(self.size, np.float32)
+
+    def load(self, samples: Samples) -> Any:
+        return None
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        return vector, 0.0
+
+    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
+        ready("all", vector)
+        return 0.0
+
+    def evaluate(self, vector: Any) -> Score:
+        return Score(0.0, None)
+
+
+class Pauses:
+    """How long each rank pauses before each collective."""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return float(np.random.default_rng((int(rank), step)).uniform(*PAUSES_S))
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [0.5], [0.5]
+
+
+def launched(ranks: int, asked: Sequence[Asked], *, shared_memory: bool) -> Mapping[Cost, float]:
+    """The mean seconds of each collective in one launch."""
+    learner = Flat(max(one.nbytes for one in asked) // 4)
+    nodes = [[Rank(rank) for rank in range(ranks)]]
+    method = ProbeCollectives(asked=tuple(asked), inside=shared_memory)
+    samples = TIMES * len(asked) * ranks
+    job = Job.of(method, nodes, learner, batch=1, budget=Budget(samples=samples))
+    launch = Launch(job=job, schedule=lambda: Schedule(every=float("inf")), pace=Pauses(), shared_memory=shared_memory)
+    found = costs(job, run_job(launch), launch.pace)
+    return {
+        cost: fmean(times) for cost, times in found.items() if cost.members == ranks and cost.operation in OPERATIONS
+    }
+
+
+def rows_of(ranks: int, rounds: int) -> list[dict[str, Any]]:
+    """Every collective among so many ranks, both ways, round after round."""
+    group = tuple(range(ranks))
+    asked = [Asked(operation, ranks, nbytes, (group,)) for operation in OPERATIONS for nbytes in SIZES]
+    gloo, memory = [], []
+    for number in range(rounds):
+        for way in (False, True) if number % 2 else (True, False):
+            (memory if way else gloo).append(launched(ranks, asked, shared_memory=way))
+    rows = []
+    for one in asked:
+        cost = Cost(one.operation, ranks, one.nbytes)
+        theirs, ours = [each[cost] for each in gloo], [each[cost] for each in memory]
+        ratios = [slow / quick for slow, quick in zip(theirs, ours, strict=True)]
+        rows.append(
+            {
+                "operation": one.operation,
+                "ranks": ranks,
+                "bytes": one.nbytes,
+                "gloo_s": median(theirs),
+                "memory_s": median(ours),
+                "ratio": median(ratios),
+                "ratio_least": min(ratios),
+                "ratio_largest": max(ratios),
+                "rounds": rounds,
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows for a person."""
+    shown = Table(title="Collectives inside a node", title_justify="left", box=None)
+    shown.add_column("operation")
+    for column in ("ranks", "bytes", "gloo ms", "memory ms", "ratio", "least", "largest"):
+        shown.add_column(column, justify="right")
+    for one in rows:
+        shown.add_row(
+            one["operation"],
+            str(one["ranks"]),
+            f"{one['bytes']:,}",
+            f"{one['gloo_s'] * 1e3:.2f}",
+            f"{one['memory_s'] * 1e3:.2f}",
+            *(f"{one[name]:.1f}" for name in ("ratio", "ratio_least", "ratio_largest")),
+        )
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Collectives inside a node, by gloo and in shared memory.")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with OtherLoad() as other:
+        rows = [row for ranks in RANKS for row in rows_of(ranks, arguments.rounds)]
+    cores = len(os.sched_getaffinity(0))
+    if arguments.json:
+        print(json.dumps({"rows": rows, "cores": cores, "other_load": other.share}, indent=2))
+        return
+    console = Console()
+    console.print(table(rows))
+    console.print(f"{cores} cores; other programs took {other.share:.0%} of them. Ratio: gloo's time to memory's.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""The memory of a node: its turns in whatever order threads take them, its table, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.algorithms import find
+from paceline.algorithms.errors import PeerFailed, RunFailed
+from paceline.algorithms.meeting import Collective, Room, outcome
+from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.values import Group, Rank
+from paceline.backend import segment as memory
+from paceline.backend.channel import Channel
+from paceline.backend.launch import RankFailed
+from paceline.backend.segment import Segment
+from tests.backend.jobs import no_children, run_for_real
+from tests.backend.test_command import Called, call, on_its_way
+from tests.backend.test_failures import LONG, Killer
+from tests.support import ONE_NODE, job_of
+
+__all__ = ["call"]  # a fixture
+KINDS = ("sum", "mean", "reduce", "broadcast", "gather", "barrier")
+PIECE = 64
+"""bytes: eight numbers, so that small vectors take several turns"""
+
+
+def group_of(count: int) -> Group:
+    return Group(tuple(map(Rank, range(count))))
+
+
+def made(kind: str, value: Any, group: Group, root: Rank) -> Collective:
+    match kind:
+        case "sum":
+            return AllReduce(value=value, group=group, key=kind, op="sum")
+        case "mean":
+            return AllReduce(value=value, group=group, key=kind)
+        case "reduce":
+            return Reduce(value=value, group=group, root=root, key=kind)
+        case "broadcast":
+            return Broadcast(value=value, group=group, root=root, key=kind)
+        case "gather":
+            return AllGather(value=value, group=group, key=kind)
+        case _:
+            return Barrier(group=group, key=kind)
+
+
+def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Sequence[Sequence[float]]) -> list[Any]:
+    """What each member is answered to each of its operations, each member in a thread; all end when one fails."""
+    group, failed, until = segment.node, threading.Event(), time.monotonic() + 20.0
+
+    def lost() -> Rank | None:
+        return Rank(len(group)) if failed.is_set() or time.monotonic() > until else None
+
+    def member(rank: Rank) -> list[Any]:
+        number = segment.claim(group, "", lost)
+        assert number is not None
+        channel = Channel(segment, number, group, rank, lost)
+        answers = []
+        try:
+            for op, nap_s in zip(ops[rank], naps_s[rank], strict=True):
+                time.sleep(nap_s)
+                answers.append(channel.perform(op))
+        except Exception:
+            failed.set()
+            raise
+        return answers
+
+    with ThreadPoolExecutor(len(group)) as pool:
+        return list(pool.map(member, group))
+
+
+def same(found: Any, expected: Any) -> None:
+    if isinstance(expected, tuple):
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    else:
+        assert (found is None) == (expected is None)
+        np.testing.assert_array_equal(np.atleast_1d(found), np.atleast_1d(expected))
+
+
+@settings(max_examples=30)
+@given(data=st.data(), members=st.integers(1, 4))
+def test_any_sequence_is_answered_as_the_simulator_does(data: st.DataObject, members: int) -> None:
+    """Bit for bit, however far some are behind the others, for vectors of no piece, of parts and of several."""
+    group, draw = group_of(members), data.draw
+    steps = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40), st.integers(0, 3)), max_size=12))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    rooms = []
+    for kind, size, root in steps:
+        values = [rng.standard_normal(size) for _ in group]
+        came = {rank: made(kind, values[rank], group, Rank(root % members)) for rank in group}
+        rooms.append(Room(kind, group, kind, Rank(0), "", came))
+    naps_s = [[draw(st.sampled_from((0.0, 0.0, 0.001))) for _ in steps] for _ in group]
+    ops = [[room.came[rank] for room in rooms] for rank in group]
+    found = performed(Segment(group, piece_bytes=PIECE), ops, naps_s)
+    for place, room in enumerate(rooms):
+        expected = outcome(room)
+        for rank in group:
+            same(found[rank][place], expected[rank])
+
+
+def test_nobody_passes_a_barrier_before_all_have_come() -> None:
+    """Each counts before it enters, and sees everybody's count after, turn by turn."""
+    group, turns, came = group_of(3), 200, [0, 0, 0]
+    segment = Segment(group)
+
+    def member(rank: Rank) -> bool:
+        channel = Channel(segment, 0, group, rank, lambda: None)
+        for turn in range(1, turns + 1):
+            came[rank] = turn
+            channel.perform(Barrier(group=group, key=""))
+            if min(came) < turn:
+                return False
+        return True
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(member, group)) == [True] * 3
+
+
+def test_answers_do_not_lie_in_the_memory() -> None:
+    """What later collectives write there does not change them."""
+    group = group_of(2)
+    kinds = [*KINDS, *KINDS]
+    values = [[np.full(8, 10.0 * place + rank) for place in range(len(kinds))] for rank in group]
+    ops = [
+        [made(kind, value, group, Rank(0)) for kind, value in zip(kinds, values[rank], strict=True)] for rank in group
+    ]
+    found = performed(Segment(group, piece_bytes=PIECE), ops, [[0.0] * len(kinds)] * 2)
+    for answers in found:
+        assert [answers[0][0], answers[1][0], answers[3][0]] == [1.0, 10.5, 30.0]
+        assert [part[0] for part in answers[4]] == [40.0, 41.0]
+
+
+def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
+    group, lost = group_of(2), [None, None, None, Rank(1)]
+    channel = Channel(Segment(group), 0, group, Rank(0), lambda: lost.pop(0) if len(lost) > 1 else lost[0])
+    for _ in range(2):
+        with pytest.raises(PeerFailed, match="rank 1 died"):
+            channel.perform(Barrier(group=group, key=""))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def nobody() -> Rank | None:
+    return None
+
+
+def test_who_comes_later_finds_what_the_first_was_given() -> None:
+    group = group_of(2)
+    segment = Segment(group, channels=1)
+    assert segment.claim(group, "a", nobody) == 0
+    assert segment.claim(group, "b", nobody) is None
+    segment.leave(group, "a", nobody)
+    assert segment.claim(group, "a", nobody) == 0, "one member is still there"
+    segment.leave(group, "a", nobody)
+    assert segment.claim(group, "b", nobody) is None, "its other member has been told so"
+    assert segment.claim(group, "c", nobody) == 0
+
+
+def test_a_channel_begins_anew_for_others() -> None:
+    group = group_of(2)
+    segment = Segment(group, channels=1, piece_bytes=PIECE)
+    for stream in "abc":
+        ops = [[made("sum", np.full(20, float(rank)), group, Rank(0))] for rank in group]
+
+        def member(rank: Rank, stream: str = stream, ops: Any = ops) -> Any:
+            channel = Channel(segment, segment.claim(group, stream, nobody) or 0, group, rank, nobody)
+            answer = channel.perform(ops[rank][0])
+            segment.leave(group, stream, nobody)
+            return answer
+
+        with ThreadPoolExecutor(2) as pool:
+            for answer in pool.map(member, group):
+                np.testing.assert_array_equal(answer, np.ones(20))
+
+
+def test_a_full_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "ROWS", 2)
+    segment = Segment(group_of(2))
+    for stream in "ab":
+        segment.claim(segment.node, stream, nobody)
+    with pytest.raises(RunFailed, match="more than 2 groups"):
+        segment.claim(segment.node, "c", nobody)
+
+
+def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
+    segment = Segment(group_of(2))
+    holding = threading.Event()
+
+    def hold() -> None:
+        with segment._locked(nobody):
+            holding.set()
+            threading.Event().wait(1.0)
+
+    threading.Thread(target=hold, daemon=True).start()
+    holding.wait()
+    with pytest.raises(PeerFailed, match="rank 1 died"):
+        segment.claim(segment.node, "", lambda: Rank(1))
+
+
+# --- nothing is left --------------------------------------------------------------------------------------------------
+
+
+def named() -> set[Path]:
+    """Everything with a name in the host's shared memory, but for runs' own folders and locks about to be unlinked."""
+    until, found = time.monotonic() + 2.0, set(Path("/dev/shm").iterdir())
+    while time.monotonic() < until:  # what another program has there for a moment is not ours
+        time.sleep(0.05)
+        found &= set(Path("/dev/shm").iterdir())
+    return {path for path in found if not path.name.startswith("paceline-")}
+
+
+def nameless(process: psutil.Process) -> bool:
+    """Whether a process has memory in common with others, megabytes of it, and none has a name."""
+    lines = [line.split() for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()]
+    shared = [parts for parts in lines if parts[1] == "rw-s"]
+    ends = [tuple(int(end, 16) for end in parts[0].split("-")) for parts in shared]
+    assert max(last - first for first, last in ends) > 2**20
+    return all(parts[-1] == "(deleted)" for parts in shared)
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    before = named()
+    yield
+    assert no_children()
+    assert named() <= before
+
+
+@pytest.mark.backend
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("end", ["normal", "killed", "interrupted"])
+def test_nothing_is_left_of_a_run(end: str) -> None:
+    killer = Killer(1, signal.SIGKILL, after_s=0.5)
+
+    def interrupt(step: int, elapsed_s: float) -> None:
+        if elapsed_s > 0.5:
+            raise KeyboardInterrupt
+
+    job = job_of(find("hsgd")(), nodes=ONE_NODE, steps=20 if end == "normal" else LONG)
+    if end == "normal":
+        run_for_real(job)
+    elif end == "killed":
+        with pytest.raises(RankFailed, match="rank 1"):
+            run_for_real(job, progress=killer)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            run_for_real(job, progress=interrupt)
+
+
+@pytest.mark.backend
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_launcher_that_is_ended(call: Callable[..., Called], number: signal.Signals) -> None:
+    called = call("train", "--algorithms", "hsgd")
+    started = on_its_way(called, 3)
+    assert all(nameless(process) for process in started.ranks.values())
+    os.kill(called.pid, number)
+    called.ends(within_s=10.0)
+    assert started.gone(within_s=5.0)
+    assert called.left() == []
+    if number == signal.SIGKILL:  # the records lie there, and nobody was left to remove them
+        for file in started.folder.glob("**/*"):
+            file.unlink() if file.is_file() else file.rmdir()
+        started.folder.rmdir()
+    assert not started.folder.exists()
