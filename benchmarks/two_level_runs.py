@@ -29,7 +29,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
 from paceline.algorithms.two_level import Hsgd
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
-from paceline.backend.calibrate import Costs, costs, pooled
+from paceline.backend.calibrate import Cost, Costs, costs, pooled
 from paceline.backend.hosts import Hosts
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.probes import ProbeCollectives
@@ -262,7 +262,7 @@ def machine(setting: Setting, found: Sequence[Probe], others: Sequence[Probe] = 
     """
     rounds = ceil(log2(setting.per_host))
     small_s = median(one.small_s["up"] + one.small_s["down"] for one in found) / 2 / rounds
-    both = [(operation, setting.per_host, setting.nbytes) for operation in ("Reduce", "Broadcast")]
+    both = [Cost(operation, setting.per_host, setting.nbytes) for operation in ("Reduce", "Broadcast")]
     whole_s = median(sum(median(one.whole[each]) for each in both) for one in found) / 2 / rounds
     own = pooled([one.whole for one in found])
     return Machine(
