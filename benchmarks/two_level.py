@@ -78,17 +78,17 @@ class Round:
     """Every way and every probe, one run each, one after the other."""
 
     other_load: float
-    probes: dict[bool, Probe]
-    """with shared memory inside the hosts or without"""
+    probes: dict[str, Probe]
     runs: dict[str, Measured]
 
 
 def one_round(setting: Setting, made: Hosts, number: int) -> Round:
     """The ways take turns at being first."""
+    turn = number % len(WAYS)
+    ways = WAYS[turn:] + WAYS[:turn]
     with OtherLoad() as other:
-        probes = {shared: probed(setting, made, shared=shared) for shared in (False, True)}
-        turn = number % len(WAYS)
-        runs = {way.name: measured(way, setting, made) for way in WAYS[turn:] + WAYS[:turn]}
+        probes = {way.name: probed(way, setting, made) for way in ways}
+        runs = {way.name: measured(way, setting, made) for way in ways}
     return Round(other.share, probes, runs)
 
 
@@ -104,9 +104,9 @@ def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Call
             break
     if not found:
         raise Busy(f"other programs took more than {100 * options.quiet:g} % of the machine in every round")
-    costs = {shared: [one.probes[shared] for one in found] for shared in (False, True)}
-    machines = {shared: machine(setting, costs[shared], costs[not shared]) for shared in costs}
-    rows = [row(way, setting, [one.runs[way.name] for one in found], machines[way.shared]) for way in WAYS]
+    probes = {way.name: [one.probes[way.name] for one in found] for way in WAYS}
+    machines = {way.name: machine(way, setting, probes) for way in WAYS}
+    rows = [row(way, setting, [one.runs[way.name] for one in found], machines[way.name]) for way in WAYS]
     for one_row in rows:
         one_row |= beside(one_row, rows[0])
     return {
@@ -115,7 +115,7 @@ def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Call
         "tried": number + 1,
         "other_load": median(one.other_load for one in found),
         "rows": rows,
-        "machine": {"shared memory" if shared else "gloo": shown(on) for shared, on in machines.items()},
+        "machine": {name: shown(on) for name, on in machines.items()},
     }
 
 
@@ -223,7 +223,7 @@ def show(found: dict[str, Any], console: Console) -> None:
             console.print(one)
         for name, on in size["machine"].items():
             console.print(
-                f"Probed with {name} inside the host: {1e6 * on['latency_s']:.0f} µs a message between hosts, "
+                f"Probed, {name}: {1e6 * on['latency_s']:.0f} µs a message between hosts, "
                 f"{1e6 * on['inside_latency_s']:.0f} µs and {on['inside_bytes_per_s'] / 1e9:.2f} GB/s inside, "
                 f"{1e3 * on['update_s']:.1f} ms an update, {1e3 * on['rest_s']:.1f} ms of a step beside."
             )

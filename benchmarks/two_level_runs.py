@@ -4,8 +4,9 @@ Rules of this file:
 
 * Every run is a job of the package itself: the method's own program, by the real launcher or by the simulator.
 * A prediction is made with: the rate that the links were given, less the share of Ethernet, IP and TCP headers; a
-  message's latency and the costs inside a host, which probes measure on collectives by themselves; and what a rank does
-  beside gradient and exchange, which they measure too. Nothing is fitted to a run that is predicted.
+  message's latency between hosts, from small all-reduces; and what runs of the same method on this machine alone,
+  without hosts, say of collectives inside a host and of a rank's own work beside the gradient. Nothing is fitted to a
+  run that is predicted.
 * gloo's all-reduce and its reduce are rings in rank order, its broadcast is a binomial tree. The simulator's patterns
   are ring, binomial tree and binomial tree; for the two ranks of a host a ring's reduce is as long as a tree's.
 """
@@ -13,7 +14,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, log2
@@ -29,10 +30,9 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
 from paceline.algorithms.two_level import Hsgd
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
-from paceline.backend.calibrate import Cost, Costs, costs, pooled
+from paceline.backend.calibrate import rests
 from paceline.backend.hosts import Hosts
 from paceline.backend.launch import Launch, run_job
-from paceline.backend.probes import ProbeCollectives
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.faults import Timeline
 from paceline.simulator.interpreter import simulate_job
@@ -40,7 +40,6 @@ from paceline.simulator.network import ClusterNetwork
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.devices import Device
 from paceline.topologies.links import Link
-from paceline.topologies.profile import Asked
 
 HOSTS = 2
 Array = NDArray[np.float32]
@@ -128,11 +127,8 @@ class Way:
         return 2 * (members - 1) / members * nbytes
 
 
-WAYS = (
-    Way("flat", SyncSgd(), False),
-    Way("two-level, gloo inside", Hsgd(lars=None), False),
-    Way("two-level, shared memory", Hsgd(lars=None), True),
-)
+GLOO = Way("two-level, gloo inside", Hsgd(lars=None), False)
+WAYS = (Way("flat", SyncSgd(), False), GLOO, Way("two-level, shared memory", Hsgd(lars=None), True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +152,8 @@ class Setting:
         job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
         return replace(job, budget=Budget(samples=self.steps * job.samples_per_step))
 
-    def run(self, method: Method, made: Hosts, *, shared: bool) -> tuple[Job, Trace]:
-        """The job for real."""
+    def run(self, method: Method, made: Hosts | None, *, shared: bool) -> tuple[Job, Trace]:
+        """The job for real, on these hosts; without, all of it on this machine."""
         job, pace = self.job(method), Times(gradient_s=self.gradient_s)
         return job, run_job(Launch(job=job, schedule=never, pace=pace, hosts=made, shared_memory=shared))
 
@@ -221,22 +217,29 @@ def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What collectives cost by themselves."""
+    """What a way costs but for the network."""
 
+    alone_s: dict[Stage, float]
+    """its collectives on this machine without hosts"""
+    update_s: float
+    rest_s: float
+    """what else a rank does in a step beside gradient and exchange"""
     small_s: dict[Stage, float]
-    """those of a two-level step, of vectors of a few numbers"""
-    whole: Costs
-    """reduce and broadcast inside the hosts, of a whole gradient; and what a rank does beside"""
+    """the collectives of a two-level step between the hosts, of vectors of a few numbers"""
 
 
-def probed(setting: Setting, made: Hosts, *, shared: bool) -> Probe:
-    """Small ones as they follow each other in a step, since ranks that wait disturb less than ranks that go on."""
-    tiny = replace(setting, nbytes=TINY_BYTES)
-    _, small = tiny.run(Hsgd(lars=None), made, shared=shared)
-    inside = tuple(tuple(map(int, node)) for node in setting.nodes)
-    asked = [Asked(operation, setting.per_host, setting.nbytes, inside) for operation in ("Reduce", "Broadcast")]
-    job, whole = setting.run(ProbeCollectives(asked=tuple(asked)), made, shared=shared)
-    return Probe(read(small).stages_s, costs(job, whole, Times(gradient_s=setting.gradient_s)))
+def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
+    """Once without hosts, and once with hardly a gradient."""
+    job, alone = setting.run(way.method, None, shared=way.shared)
+    pace = Times(gradient_s=setting.gradient_s)
+    spans = [[span for span in alone.spans if span.rank == me.rank] for me in job.team]
+    _, small = replace(setting, nbytes=TINY_BYTES).run(Hsgd(lars=None), made, shared=way.shared)
+    return Probe(
+        read(alone).stages_s,
+        median(span.end_s - span.start_s for span in alone.spans if span.activity == "update"),
+        median(rest for of_rank in spans for rest in rests(of_rank, job.batch, pace)),
+        read(small).stages_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,26 +252,20 @@ class Machine:
     rest_s: float
 
 
-def machine(setting: Setting, found: Sequence[Probe], others: Sequence[Probe] = ()) -> Machine:
-    """The costs from several probes: of each probe's medians the median.
+def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -> Machine:
+    """What predicts a way, from several probes of every way: medians.
 
     A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so α and β from two sizes. A message inside a host
-    is half a reduce and half a broadcast, as a two-level step has one of each.
-
-    Args:
-        setting: what was probed.
-        found: by the probes that did inside the hosts what is to be predicted.
-        others: by those that did otherwise there; between hosts they know as much.
+    is half a reduce and half a broadcast, as a two-level step has one of each; a flat ring's go by gloo there.
     """
     rounds = ceil(log2(setting.per_host))
-    small_s = median(one.small_s["up"] + one.small_s["down"] for one in found) / 2 / rounds
-    both = [Cost(operation, setting.per_host, setting.nbytes) for operation in ("Reduce", "Broadcast")]
-    whole_s = median(sum(median(one.whole[each]) for each in both) for one in found) / 2 / rounds
-    own = pooled([one.whole for one in found])
+    own, inside = probes[way.name], probes[way.name if isinstance(way.method, Hsgd) else GLOO.name]
+    small_s = median(one.small_s["up"] + one.small_s["down"] for one in inside) / 2 / rounds
+    whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside) / 2 / rounds
     return Machine(
         Link(
             name="veth",
-            latency_s=median(one.small_s["across"] for one in (*found, *others)) / 2,
+            latency_s=median(one.small_s["across"] for of_way in probes.values() for one in of_way) / 2,
             bytes_per_s=setting.bytes_per_s * PAYLOAD,
             provenance="the rate that was set, less headers; latency probed",
         ),
@@ -279,8 +276,8 @@ def machine(setting: Setting, found: Sequence[Probe], others: Sequence[Probe] = 
             provenance="probed",
             medium="memory",
         ),
-        own.update_s,
-        max(0.0, own.load_s),
+        median(one.update_s for one in own),
+        max(0.0, median(one.rest_s for one in own)),
     )
 
 

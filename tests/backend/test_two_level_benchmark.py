@@ -42,7 +42,7 @@ def test_what_it_says_is_what_was_run() -> None:
         (run,) = one["runs"]
         assert one["step_s"] == run["step_s"] > 0.005  # a paced gradient
         assert one["error"] == pytest.approx(one["predicted_s"] / one["step_s"] - 1)
-        wire_s = one["theory_bytes"] / size["machine"]["gloo"]["payload_bytes_per_s"]
+        wire_s = one["theory_bytes"] / size["machine"]["flat"]["payload_bytes_per_s"]
         assert sum(stage["predicted"] for stage in one["stages_s"].values()) > wire_s
         assert one["predicted_s"] > 0.005 + wire_s
     assert list(flat["stages_s"]) == ["flat"] and set(shared["stages_s"]) == {"up", "across", "down"}
@@ -54,7 +54,7 @@ def test_what_it_says_is_what_was_run() -> None:
 def test_it_shows_tables_for_a_person() -> None:
     done = benchmark(*TINY)
     assert done.returncode == 0, done.stderr
-    assert "0.1 MB of gradients" in done.stdout and "Probed with shared memory" in done.stdout
+    assert "0.1 MB of gradients" in done.stdout and "Probed, two-level, shared memory" in done.stdout
 
 
 def test_an_option_that_makes_no_sense_is_refused() -> None:
