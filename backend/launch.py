@@ -31,6 +31,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
@@ -107,10 +108,12 @@ def run_job(launch: Launch) -> Trace:
         launch.hosts,
     )
     children: dict[int, Rank] = {}
+    guards: list[int] = []
     try:
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+            guards.append(guard(folder))
             for me in team:
                 if (pid := os.fork()) == 0:
                     work(place, me)
@@ -127,6 +130,9 @@ def run_job(launch: Launch) -> Trace:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             shutil.rmtree(folder, ignore_errors=True)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
     if failure is None:
         return trace
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure

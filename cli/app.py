@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.cli.convert import convert
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -43,7 +44,7 @@ from paceline.cli.topology import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
-Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios"]
+Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):
@@ -229,6 +230,7 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
+app.command()(convert)
 app.command()(staleness)
 app.command()(sweep)
 app.command()(topology)

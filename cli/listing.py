@@ -1,4 +1,4 @@
-"""What there is: algorithms, devices, topologies, models, data sets, scenarios."""
+"""What there is: algorithms, devices, topologies, models, data sets, scenarios, storage."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from paceline.algorithms.own import offered, offers, package_of
 from paceline.cli.output import Output
 from paceline.reports.table import plain_table
 from paceline.topologies.catalogue import Spec
+from paceline.topologies.storage import Storage
 
 Item = dict[str, Any]
 BUILT_IN = "built in"
@@ -180,6 +181,26 @@ def topologies() -> Iterable[Item]:
         yield item
 
 
+def storage() -> Iterable[Item]:
+    """All known storage with its figures in SI units, each with where it comes from."""
+    from paceline.topologies import STORAGE
+
+    for one in STORAGE.values():
+        yield {**dataclasses.asdict(one), "description": f"{one.title}: {_storage_line(one)}"}
+
+
+def _storage_line(one: Storage) -> str:
+    """Its figures in a row."""
+    client, servers = one.client_bytes_per_s, f" from {one.stripes} servers" if one.stripes > 1 else ""
+    parts = [
+        f"{one.latency_s * 1e3:g} ms",
+        f"{one.bytes_per_s / 1e9:g} GB/s{servers}",
+        *([] if client is None else [f"{client / 1e9:g} GB/s a node"]),
+        *([] if one.depth is None else [f"{one.depth} at once"]),
+    ]
+    return ", ".join(parts)
+
+
 LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "algorithms": algorithms,
     "devices": devices,
@@ -187,6 +208,7 @@ LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "models": models,
     "data": data,
     "scenarios": scenarios,
+    "storage": storage,
 }
 
 

@@ -26,6 +26,7 @@ from paceline.scenarios.networks import LinkPart, NetworkPart
 from paceline.scenarios.outages import misjoined
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, Place, complain, expected, wrong
+from paceline.scenarios.reading import AnyStorage
 from paceline.topologies import NO_SPREAD, Cluster, Device, Node
 from paceline.topologies.cluster import sites
 from paceline.topologies.graph import Graph
@@ -142,6 +143,9 @@ class ClusterPart(Part):
         default=None, description="of a system or a file: instead of the devices that it has, or does not name"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
+    storage: AnyStorage | None = Field(
+        default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
+    )
     spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
     spreads: OwnSpreads = Field(default=(), description="a list of places whose steps differ by a law of their own")
@@ -244,6 +248,7 @@ class ClusterPart(Part):
             server_node=self.server.node,
             faults=faults_of(self),
             link_faults=tuple(part.build() for part in self.network.faults),
+            storage=None if self.storage is None else self.storage.build(),
         )
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:

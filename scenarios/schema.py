@@ -24,7 +24,7 @@ from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
 from paceline.scenarios.reading import ReadingPart
-from paceline.workloads import MODELS, OWN, build, population, problems
+from paceline.workloads import MODELS, OWN, build, population, problems, record_bytes
 
 if TYPE_CHECKING:
     from paceline.algorithms.job import Learner
@@ -66,6 +66,13 @@ class WorkloadPart(Part):
         )
 
     @property
+    def record_bytes(self) -> int | None:
+        """Of one sample in the file; None where nobody says."""
+        if self.reading is not None and self.reading.record is not None:
+            return round(self.reading.record)
+        return record_bytes(self.model, data=self.data, directory=self.directory, learning=self.learning)
+
+    @property
     def population(self) -> int:
         """Samples in one epoch."""
         if self.learning == "quadratic":
@@ -81,6 +88,19 @@ def _unbuildable(workload: WorkloadPart) -> list[Fault]:
         key, _, rest = text.partition(": ")
         faults.append((tuple(key.split(".")), wrong(rest), workload))
     return faults
+
+
+def _unreadable(workload: WorkloadPart) -> list[Fault]:
+    """What a workload does not say, though its samples are to be read from storage."""
+    if workload.reading is None:
+        words = (
+            "missing; cluster.storage is there, but samples are in memory: give reading, such as {strategy: contiguous}"
+        )
+        return [(("reading",), wrong(words), None)]
+    if workload.record_bytes is None:
+        words = f"missing; expected the bytes of a sample, such as '110 kB': no data set is known for {workload.model}"
+        return [(("reading", "record"), wrong(words), None)]
+    return []
 
 
 class TrainPart(Part):
@@ -206,6 +226,7 @@ class Scenario(Part):
                 info.data["cluster"].devices(workload)
             except InputError as error:  # a model whose work is not known, or that does not fit into memory
                 complain([((), wrong(str(error)), workload)])
+            complain(_unreadable(workload) if info.data["cluster"].storage is not None else [])
         return workload
 
     @field_validator("algorithms")

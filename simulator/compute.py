@@ -11,10 +11,11 @@ import simpy
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
-from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Weights, join
+from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Samples, Weights, join
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.faults import State, Stretch, Timeline
 from paceline.simulator.flight import Flight, Pending
+from paceline.simulator.loading import Loading
 from paceline.simulator.strands import Steps, Strand, Task
 from paceline.simulator.timing import Timing
 
@@ -28,6 +29,8 @@ class Compute:
     timing: Timing
     trace: Trace
     _flight: Flight
+    _loading: Loading | None = None
+    """None: batches cost nothing but their `load_s`"""
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
     """where devices stand that have a timeline"""
@@ -35,8 +38,19 @@ class Compute:
     def load(self, strand: Strand, op: Load) -> Any:
         """The batch, after its loading time."""
         samples, seconds = op.samples, self.timing.load_s(strand.me.rank, op.samples.count)
+        if self._loading is not None:
+            return self._take(strand, self._loading, samples, seconds)
         # its gradient loads the data, which depend on nothing but the samples' names
         return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
+
+    def _take(self, strand: Strand, loading: Loading, samples: Samples, seconds: float) -> Steps:
+        """The batch, once it has been read and its loading time is over."""
+        start_s = self.env.now
+        yield from loading.take(strand, samples)
+        if seconds > 0:
+            yield self.env.timeout(seconds)
+        self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))
+        return Batch(samples, None)
 
     def work(self, strand: Strand, op: Work) -> Any:
         """Charges the program's own arithmetic."""

@@ -36,6 +36,7 @@ from paceline.simulator.compute import Compute
 from paceline.simulator.flight import Flight
 from paceline.simulator.gatherings import Gatherings
 from paceline.simulator.keeper import Keeper, Progress
+from paceline.simulator.loading import Loading, Supply
 from paceline.simulator.mail import Mail
 from paceline.simulator.network import Network
 from paceline.simulator.strands import Handles, Mutex, Station, Steps, Strand, Task, cancelled, continued
@@ -43,7 +44,12 @@ from paceline.simulator.timing import Timing
 
 
 def simulate_job(
-    job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None = None
+    job: Job,
+    timing: Timing,
+    network: Network,
+    schedule: Schedule,
+    progress: Progress | None = None,
+    supply: Supply | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -53,24 +59,32 @@ def simulate_job(
         network: what messages and collectives take; it serves one run.
         schedule: when the weights being learned are kept for evaluation; it serves one run.
         progress: told the samples so far and the virtual time.
+        supply: where batches are read from; None: reading costs nothing.
 
     Raises:
         DeadlockError: every program that is left waits for something that nobody will do.
         ProgramError: a program asked for something that makes no sense.
     """
-    return Simulation(job, timing, network, schedule, progress).run()
+    return Simulation(job, timing, network, schedule, progress, supply).run()
 
 
 class Simulation:
     """One run of one job."""
 
     def __init__(
-        self, job: Job, timing: Timing, network: Network, schedule: Schedule, progress: Progress | None
+        self,
+        job: Job,
+        timing: Timing,
+        network: Network,
+        schedule: Schedule,
+        progress: Progress | None,
+        supply: Supply | None = None,
     ) -> None:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         network.attach(self.env)
         self._keeper = Keeper(job, schedule, self.trace, progress)
-        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner))
+        self._loading = None if supply is None else Loading(self.env, supply, self.trace)
+        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
@@ -144,6 +158,8 @@ class Simulation:
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
+        if self._loading is not None:
+            self._loading.end(me.rank)
         if (failure := strand.task.failure) is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {strand.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
@@ -254,21 +270,7 @@ class Simulation:
         tasks = [self._handles.task(strand, handle) for handle in handles]
         if not 0 <= least <= len(tasks):
             raise ProgramError(f"{strand.standing()}: waits for {least} of {len(tasks)} handles; give no more")
-        missing = least - sum(task.ended for task in tasks)
-        if missing > 0:
-            turn = self.env.event()
-
-            def one_more() -> None:
-                nonlocal missing
-                missing -= 1
-                if missing == 0:
-                    turn.succeed()
-
-            waited = [task for task in tasks if not task.ended]
-            for task in waited:
-                task.watchers.append(one_more)
-            strand.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
-            yield turn
+        yield from strand.wait_for(tasks, least, self.env)
         found = tuple(index for index, task in enumerate(tasks) if task.ended)
         if least < len(tasks):
             self.trace.tell(strand.me.rank, strand.line, found)

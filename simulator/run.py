@@ -28,6 +28,7 @@ from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.keeper import Progress as Telling
+from paceline.simulator.loading import Supply
 from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
@@ -113,7 +114,8 @@ def simulate(
         asked = None if machine is None else Consulted(machine)
         wires = _network(plan, asked or network) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
-        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told)
+        supply = None if machine is not None else supply_of(plan)
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
@@ -142,6 +144,22 @@ def simulate(
             run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
+
+
+def supply_of(plan: Plan) -> Supply | None:
+    """Where a plan's batches are read from; None where that costs nothing."""
+    cluster, workload = plan.cluster, plan.scenario.workload
+    if cluster.storage is None or workload.reading is None:
+        return None
+    reading, record_bytes = workload.reading.settings(), workload.record_bytes
+    assert record_bytes is not None, "a scenario with storage says how large a record is"
+    return Supply(
+        storage=cluster.storage,
+        order=reading.order(workload.population, plan.seed),
+        record_bytes=record_bytes,
+        prefetch=reading.prefetch,
+        nodes=[cluster.node_of(Rank(rank)) for rank in range(cluster.workers)],
+    )
 
 
 def _network(plan: Plan, network: Network | Profile | Consulted | None) -> Network:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -144,6 +144,25 @@ class Strand:
 
     def __str__(self) -> str:
         return f"rank {self.me.rank} ({self.me.role}), lane {self.name}"
+
+    def wait_for(self, tasks: Sequence[Task], least: int, env: simpy.Environment) -> Steps:
+        """Waits until `least` of the tasks have ended."""
+        missing = least - sum(task.ended for task in tasks)
+        if missing <= 0:
+            return
+        turn = env.event()
+
+        def one_more() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                turn.succeed()
+
+        waited = [task for task in tasks if not task.ended]
+        for task in waited:
+            task.watchers.append(one_more)
+        self.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
+        yield turn
 
     def standing(self) -> str:
         """Who it is, where it stands, and in which step."""

@@ -12,6 +12,7 @@ from paceline.algorithms.program import Routine
 from paceline.algorithms.values import Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.loading import Supply
 from paceline.simulator.network import MeasuredNetwork, Network, NoCost
 from paceline.simulator.timing import Timing
 from paceline.topologies.cluster import Cluster, on_a_star
@@ -62,10 +63,11 @@ def played(
     timing: Timing | None = None,
     network: Network | None = None,
     nodes: list[list[int]] | None = None,
+    supply: Supply | None = None,
 ) -> Trace:
     """Simulates programs; what a program returns is its rank's state in the trace."""
     job = job_of(Written(first=first, others=others), workers, nodes=nodes)
-    return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1))
+    return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1), supply=supply)
 
 
 def fixed_costs(*, collective_s: float = 0.0, message_s: float = 0.0) -> MeasuredNetwork:

@@ -5,5 +5,18 @@ from paceline.topologies.devices import Device
 from paceline.topologies.faults import NO_FAULTS, Faults
 from paceline.topologies.links import LINKS, Link
 from paceline.topologies.spread import NO_SPREAD, Spread
+from paceline.topologies.storage import STORAGE, Storage
 
-__all__ = ["LINKS", "NO_FAULTS", "NO_SPREAD", "Cluster", "Device", "Faults", "Link", "Node", "Spread"]
+__all__ = [
+    "LINKS",
+    "NO_FAULTS",
+    "NO_SPREAD",
+    "STORAGE",
+    "Cluster",
+    "Device",
+    "Faults",
+    "Link",
+    "Node",
+    "Spread",
+    "Storage",
+]

@@ -1,7 +1,7 @@
 """The device catalogue: what chips can do, by name, each value with its provenance.
 
-Rules of this file: values live in `data/*.yaml`, never here, and are read when first asked for. A peak is what the
-vendor prints without sparsity, at boost clock. FOUND means published by the source named; MEMORY means remembered,
+Rules of this file: values live in `FILES` of `data/`, never here, and are read when first asked for. A peak is what
+the vendor prints without sparsity, at boost clock. FOUND means published by the source named; MEMORY means remembered,
 with the confidence that follows; DERIVED is computed from such values; INFERENCE is our guess.
 """
 
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from paceline.algorithms.errors import InputError
 
 DATA = Path(__file__).parent / "data"
+FILES = ("cpus.yaml", "gpus.yaml", "manycores.yaml")
 Kind = Literal["gpu", "manycore", "cpu"]
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
@@ -221,8 +222,8 @@ def precision_named(name: str) -> str:
 @cache
 def _read() -> dict[str, Spec]:
     raw: dict[str, dict[str, Any]] = {}
-    for path in sorted(DATA.glob("*.yaml")):
-        raw |= yaml.safe_load(path.read_text(encoding="utf-8"))
+    for file in FILES:
+        raw |= yaml.safe_load((DATA / file).read_text(encoding="utf-8"))
     specs = {}
     for name, entry in raw.items():
         like = entry.pop("like", None)

@@ -25,6 +25,7 @@ from paceline.topologies.links import Link
 from paceline.topologies.networks import star
 from paceline.topologies.slowdowns import Speed, speed_of
 from paceline.topologies.spread import NO_SPREAD, Spread
+from paceline.topologies.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ class Cluster:
     server_node: int = 0
     faults: Faults = NO_FAULTS
     link_faults: tuple[LinkFault, ...] = ()
+    storage: Storage | None = None
+    """where samples are read from; None: reading costs nothing"""
 
     @cached_property
     def workers(self) -> int:

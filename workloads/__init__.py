@@ -5,7 +5,7 @@ at given weights, and how good given weights are. The seed fixes all four. torch
 needs it is built.
 """
 
-from paceline.workloads.building import OWN, build, population, problems
+from paceline.workloads.building import OWN, build, population, problems, record_bytes
 from paceline.workloads.models import MODELS, ModelInfo, find_model
 
-__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems"]
+__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems", "record_bytes"]

@@ -10,10 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Learner
 from paceline.algorithms.naming import near_miss
-from paceline.workloads.data import DATA, misfit, read, unreadable
+from paceline.workloads.data import DATA, MANY, RECORDS, misfit, read, unreadable
 from paceline.workloads.models import MODELS, find_model
 from paceline.workloads.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.reading import Reading
+from paceline.workloads.reading.file import record_dtype
+from paceline.workloads.reading.folder import Recorded
 from paceline.workloads.timing import TimingOnly
 from paceline.workloads.zoo import ZOO
 
@@ -71,7 +73,8 @@ def build(
         seed: of initial weights, order of samples and noise.
         precision: of weights and gradients.
         gradients: how those are computed that are in flight at the same time, where a model is trained.
-        reading: how samples are read, where a model is trained; None: they are in memory.
+        reading: how samples are read, where a model is trained; None: they are in memory, or, of the data set
+            ``records``, read as `Reading` does without being told.
         options: of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
@@ -120,9 +123,36 @@ def population(model: str, *, data: str | None, directory: str | None, learning:
         return own_population(model, data, directory)
     name = data or (ZOO[model].data if model in ZOO else None)
     known = None if name is None else DATA[name]
-    if learning == "train" and known is not None and known.read is not None:
-        return len(read(known.name, directory, ZOO[model].shape).train.labels)
+    if known is not None and known.read is not None and (learning == "train" or name == RECORDS):
+        return read(known.name, directory, _shape(model)).population
     return (known and known.train) or find_model(model).population
+
+
+def record_bytes(model: str, *, data: str | None, directory: str | None, learning: str) -> int | None:
+    """Bytes of one sample of a workload without problems, in a record file; None: nobody can say.
+
+    Of the data set ``records`` its file says it; of others it is what ``paceline convert`` would write.
+
+    >>> record_bytes("lenet", data=None, directory=None, learning="none")
+    792
+    """
+    if learning == "train" and ":" in model:
+        from paceline.workloads.training import own_record_bytes
+
+        return own_record_bytes(model, data, directory)
+    name = data or (ZOO[model].data if model in ZOO else None)
+    if name is None:
+        return None
+    known, shape = DATA[name], _shape(model)
+    if name == RECORDS and isinstance(there := read(name, directory, shape), Recorded):
+        return there.train.record_bytes
+    shape = shape if known.shape is None else known.shape
+    return record_dtype(known.item, shape).itemsize if shape else None
+
+
+def _shape(model: str) -> tuple[int, ...]:
+    """Of a sample; (): nothing is known."""
+    return ZOO[model].shape if model in ZOO else ()
 
 
 def _unknown_model(model: str, learning: str) -> list[str]:
@@ -156,16 +186,18 @@ def _mismatched(model: str, data: str | None, learning: str, directory: str | No
 
         return own_problems(model, data, directory)
     if ":" in model:
-        return [] if data is None else _unknown("data", data, DATA)
+        unknown = [] if data is None else _unknown("data", data, DATA)
+        return unknown or (unreadable(RECORDS, directory, (), MANY) if data == RECORDS else [])
     known = ZOO[model]
     name = data or known.data
-    if learning == "none":
+    if learning == "none" and data != RECORDS:
         return [] if data is None else misfit(model, data, known.shape, known.classes)
     if name is None:
         return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none"]
     found = misfit(model, name, known.shape, known.classes)
     folder = [] if found else unreadable(name, directory, known.shape, known.classes or 0)
-    return [*found, *(f"{line}; or learning: none, where only time matters" for line in folder)]
+    instead = "" if name == RECORDS else "; or learning: none, where only time matters"
+    return [*found, *(f"{line}{instead}" for line in folder)]
 
 
 def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:

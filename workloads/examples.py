@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from paceline.workloads.reading.file import RecordFile
+
 
 class Batch(NamedTuple):
     """Inputs and labels, as many of the one as of the other; a batch of batches has a dimension more in front."""
@@ -39,16 +41,21 @@ def as_they_are(inputs: Tensor, _: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Makes samples, kept flat, into the model's shape.
+    """Makes samples into the model's shape, and into numbers if they are bytes.
+
+    Args:
+        shape: of a sample as the model takes it.
+        kept: dimensions of a sample as it is kept.
 
     >>> Shaped((1, 2, 2))(torch.zeros(5, 4), torch.float32).shape
     torch.Size([5, 1, 2, 2])
     """
 
     shape: tuple[int, ...]
+    kept: int = 1
 
-    def __call__(self, inputs: Tensor, _: torch.dtype) -> Tensor:
-        return inputs.reshape(*inputs.shape[:-1], *self.shape)
+    def __call__(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+        return inputs.to(dtype).reshape(*inputs.shape[: inputs.dim() - self.kept], *self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +79,12 @@ class Standardised:
     @staticmethod
     def by(pictures: Tensor, shape: tuple[int, ...]) -> Standardised:
         """By the mean and deviation of these: samples × channels × height × width. What never changes becomes 0."""
+        return Standardised.counted(histogram(pictures), shape)
+
+    @staticmethod
+    def counted(counts: Tensor, shape: tuple[int, ...]) -> Standardised:
+        """The same, by how often every value comes: see `histogram`."""
         values = torch.arange(256, dtype=torch.float64)
-        counts = torch.stack([channel.reshape(-1).bincount(minlength=256) for channel in pictures.unbind(1)])
         shares = counts.double() / counts.sum(dim=1, keepdim=True)  # of each value
         mean = shares @ values
         deviation = (shares @ values**2 - mean**2).clamp(min=0.0).sqrt()
@@ -85,21 +96,37 @@ class Standardised:
         return numbers.reshape(*inputs.shape[:-3], *self.shape)
 
 
+def histogram(pictures: Tensor) -> Tensor:
+    """How often every value of a byte comes in each channel: channels × 256.
+
+    >>> histogram(torch.full((5, 1, 2, 2), 9, dtype=torch.uint8))[0, 8:11]
+    tensor([ 0, 20,  0])
+    """
+    return torch.stack([channel.reshape(-1).bincount(minlength=256) for channel in pictures.unbind(1)])
+
+
 @dataclass(frozen=True, slots=True)
 class Examples:
     """A data set, split in two.
 
     Args:
-        train: to learn from.
+        train: to learn from; where they stay in a file, its first few.
         test: held out.
         classes: how many there are; None where labels are no classes, and there is no accuracy.
         prepare: makes inputs as they are kept into what a model takes, in the run's precision.
+        file: where all that is to learn from lies, if it is not in memory.
     """
 
     train: Batch
     test: Batch
     classes: int | None
     prepare: Callable[[Tensor, torch.dtype], Tensor] = as_they_are
+    file: RecordFile | None = None
+
+    @property
+    def population(self) -> int:
+        """Samples to learn from."""
+        return len(self.train.labels) if self.file is None else self.file.population
 
     def rounded(self, dtype: torch.dtype) -> Examples:
         """The same examples, rounded."""

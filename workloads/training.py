@@ -6,27 +6,29 @@ Rules of this file: a model of the zoo starts where `starts` says; one of the us
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from paceline.algorithms.errors import InputError
 from paceline.workloads import data as sets
 from paceline.workloads import own, trial
-from paceline.workloads.data import DATA, Half, Loaded
+from paceline.workloads.data import DATA, MANY, Half, Loaded
 from paceline.workloads.digits import digits
 from paceline.workloads.drawing import Draw, InMemory
 from paceline.workloads.examples import Batch, Examples, Shaped, Standardised
 from paceline.workloads.own import Own
 from paceline.workloads.reading import Reading
+from paceline.workloads.reading.file import LABEL
+from paceline.workloads.reading.folder import Recorded
+from paceline.workloads.reading.from_file import FromFile, read_part
 from paceline.workloads.starts import uniform
 from paceline.workloads.torch_learner import Loss, TorchLearner
 from paceline.workloads.zoo import USUAL, ZOO
-
-MANY = 1 << 30
-"""classes that a user's module may tell apart, for all that is known before it is tried"""
 
 
 def trained(
@@ -57,6 +59,9 @@ def trained(
 
 def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
     """Batches in the order in which they are read; None: in the usual one."""
+    if examples.file is not None:
+        order = (reading or Reading()).order(examples.population, seed)
+        return FromFile(examples.file, order, dtype=dtype, classes=examples.classes)
     if reading is None:
         return None
     train = examples.train.rounded(dtype)
@@ -67,13 +72,31 @@ def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
     """A data set of the catalogue, for a model that takes samples of this shape."""
     if name == "digits":
         return digits() if len(shape) == 1 else replace(digits(), prepare=Shaped(shape))
-    return _standardised(sets.read(name, directory, shape), shape)
+    there = sets.read(name, directory, shape)
+    return _in_files(there, shape) if isinstance(there, Recorded) else _standardised(there, shape)
 
 
 @lru_cache(maxsize=2)
 def _standardised(loaded: Loaded, shape: tuple[int, ...]) -> Examples:
     train, test = (_batch(half) for half in (loaded.train, loaded.test))
     return Examples(train, test, loaded.classes, Standardised.by(train.inputs, shape))
+
+
+@lru_cache(maxsize=2)
+def _in_files(there: Recorded, shape: tuple[int, ...]) -> Examples:
+    """What is held out in memory; of what is to learn from, the first few."""
+    about, shape = there.about, shape or there.about.shape
+    prepare: Callable[[Tensor, torch.dtype], Tensor] = Shaped(shape, kept=len(about.shape))
+    if about.normalisation is not None:
+        prepare = Standardised(_by_channel(about.normalisation.mean), _by_channel(about.normalisation.deviation), shape)
+    first = min(trial.TRIED, there.population)
+    counts = {there.train: first, there.test: there.test.population}
+    train, test = (read_part(file, count, there.classes) for file, count in counts.items())
+    return Examples(train, test, there.classes, prepare, there.train)
+
+
+def _by_channel(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)[:, None, None]
 
 
 def _batch(half: Half) -> Batch:
@@ -121,7 +144,16 @@ def own_problems(model: str, data: str | None, directory: str | None) -> list[st
 
 def own_population(model: str, data: str | None, directory: str | None) -> int:
     """Samples in one epoch."""
-    return len(_examples(own.made(model), data, directory).train.labels)
+    return _examples(own.made(model), data, directory).population
+
+
+def own_record_bytes(model: str, data: str | None, directory: str | None) -> int:
+    """Of one sample, in a record file."""
+    examples = _examples(own.made(model), data, directory)
+    inputs = examples.train.inputs
+    if examples.file is not None:
+        return examples.file.record_bytes
+    return inputs[0].nbytes + LABEL.itemsize
 
 
 def _examples(mine: Own, data: str | None, directory: str | None) -> Examples:
@@ -129,9 +161,9 @@ def _examples(mine: Own, data: str | None, directory: str | None) -> Examples:
 
 
 def _shape(mine: Own, data: str) -> tuple[int, ...]:
-    """Of a sample: what the function says, else the data set's own."""
+    """Of a sample: what the function says, else the data set's own; (): what is in its folder."""
     known = DATA[data].shape if data in DATA else None
-    return tuple(mine.sample.shape) if mine.sample is not None else known or USUAL
+    return tuple(mine.sample.shape) if mine.sample is not None else USUAL if known is None else known
 
 
 @lru_cache(maxsize=2)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from paceline.workloads import build
+from paceline.workloads.reading import Reading, Strategy
+from paceline.workloads.reading.convert import convert, find_source
+from paceline.workloads.threads import torch_threads
 from tests import datasets
 from tests.backend.jobs import job_with, plain
 from tests.backend.test_differential import INTERPRETERS, TOLERANCE, Noting
@@ -37,3 +40,21 @@ def test_simulated_and_real_runs_draw_the_same_samples(method: str, tmp_path: Pa
     assert len(batches["real"]) == WORKERS
     contents = [line.split()[-1] for lines in batches["real"].values() for line in lines]
     assert len(set(contents)) == len(contents) == STEPS * WORKERS, "every batch is another"
+
+
+@pytest.mark.parametrize("strategy", ["scattered", "strided", "contiguous"])
+def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: Strategy, tmp_path: Path) -> None:
+    """Bit for bit, in every interpreter; real ranks open the file for themselves."""
+    folder = datasets.mnist(tmp_path / "mnist", train=60, test=10)
+    (tmp_path / "records").mkdir()
+    convert(find_source("mnist", str(folder), None), tmp_path / "records", seed=None)
+    reading = Reading(strategy=strategy, buffer=4)
+    weights = []
+    for data, place in (("mnist", folder), ("records", tmp_path / "records")):
+        learner = build("lenet", data=data, directory=str(place), seed=3, reading=reading)
+        job = job_with(built("sync-sgd"), learner, steps=STEPS, batch=BATCH)
+        with torch_threads(1):
+            weights.append({name: plain(interpret(job).weights) for name, interpret in INTERPRETERS.items()})
+    for name in INTERPRETERS:
+        np.testing.assert_array_equal(weights[0][name], weights[1][name])
+        assert (weights[0][name] != plain(learner.initial())).any(), "nothing was learned"

@@ -21,6 +21,7 @@ from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import AllReduce, Applied, Gradient, Load, Next
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.schedules import Polynomial
+from paceline.algorithms.two_level import Hsgd
 from paceline.algorithms.values import Layer, Rank, Weights, join, norm
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
@@ -30,12 +31,13 @@ from paceline.simulator.network import NoCost
 from paceline.workloads import build
 from paceline.workloads.threads import torch_threads
 from tests.exact import applied
-from tests.support import Bowl, FixedTiming, Vector, job_of
+from tests.support import Bowl, FixedTiming, Vector, job_of, placed
 
 SEEDS = st.integers(0, 9999)
 RATES = st.floats(1e-3, 30)
 TRUSTS = st.floats(1e-4, 0.1)
 SCALES = st.floats(1e-6, 1e6)
+NODES = st.lists(st.integers(1, 3), min_size=2, max_size=3)
 
 
 def layers_of(shapes: list[tuple[int, int]]) -> list[Layer]:
@@ -206,24 +208,25 @@ class RatioOfOnesOwn(SyncSgd):
         return state
 
 
-def check_that_replicas_stay_equal(method: Callable[..., SyncSgd]) -> None:
+def check_that_replicas_stay_equal(method: Callable[..., SyncSgd | Hsgd]) -> None:
     """The property: after every step, in every order of moves, bit for bit."""
 
     @settings(database=None, phases=[Phase.generate])
-    @given(data=st.data(), workers=st.integers(2, 4), steps=st.integers(1, 4))
-    def equal(data: st.DataObject, workers: int, steps: int) -> None:
-        run = AnyOrder(job_of(method(lars=Lars(), rate=5.0), workers, steps=steps, learner=Uphill()))
+    @given(data=st.data(), counts=NODES, steps=st.integers(1, 4))
+    def equal(data: st.DataObject, counts: list[int], steps: int) -> None:
+        run = AnyOrder(job_of(method(lars=Lars(), rate=5.0), nodes=placed(counts), steps=steps, learner=Uphill()))
         run.run(drawn(data))
-        histories = [[op.weights.vector for op in applied(run, Rank(rank))] for rank in range(workers)]
+        histories = [[op.weights.vector for op in applied(run, me.rank)] for me in run.job.team]
         assert all(np.array_equal(one, histories[0]) for one in histories), "replicas have drifted apart"
         assert not np.array_equal(histories[0][-1], np.ones(4))
 
     equal()
 
 
-def test_ratios_of_the_reduced_gradient_keep_replicas_equal() -> None:
-    """Number 52."""
-    check_that_replicas_stay_equal(SyncSgd)
+@pytest.mark.parametrize("method", [SyncSgd, Hsgd])
+def test_ratios_of_the_reduced_gradient_keep_replicas_equal(method: Callable[..., SyncSgd | Hsgd]) -> None:
+    """Number 52, in one level and in two, over nodes of unlike sizes."""
+    check_that_replicas_stay_equal(method)
 
 
 def test_ratios_of_the_own_gradient_do_not() -> None:
@@ -243,8 +246,10 @@ def test_ratios_of_the_own_gradient_do_not() -> None:
         pytest.param(32.0, 1.0, 400, 4_000, id="AlexNet-BN, 32K"),
         pytest.param(2.0, 0.0, 0, 125_000, id="AlexNet, 1K"),
         pytest.param(10.0, 1.0, 1_250, 31_300, id="AlexNet, 4K"),
+        pytest.param(10.0, 1.0, 600, 15_600, id="AlexNet, 8K"),
         pytest.param(16.0, 1.0, 400, 7_800, id="AlexNet, 16K"),
         pytest.param(0.2, 0.001, 10_000, 500_000, id="ResNet-50, 256"),
+        pytest.param(4.0, 0.0, 0, 250_000, id="ResNet-50, 512"),
         pytest.param(9.0, 1.0, 10_000, 125_000, id="ResNet-50, 1K"),
     ],
 )

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.method import Me
-from paceline.algorithms.operations import AllReduce, Broadcast, Reduce
+from paceline.algorithms.operations import AllReduce, Broadcast, Load, Reduce
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.two_level import Hsgd
+from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.strategies import drawn
@@ -97,5 +99,23 @@ def test_in_float64_it_is_sync_sgd_to_the_rounding(
         AnyOrder(job_of(method, nodes=placed(counts), steps=steps, learner=learner)).run(Shuffled(seed)).weights
         for method in (Hsgd(**given_to_both), SyncSgd(**given_to_both))
     )
+    assert not np.array_equal(expected, learner.initial())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@given(data=st.data(), counts=NODES, batch=st.integers(1, 4), seed=st.integers(0, 99), steps=st.integers(1, 4))
+def test_it_is_one_worker_with_all_their_samples(
+    data: st.DataObject, counts: list[int], batch: int, seed: int, steps: int
+) -> None:
+    """Number 2: every sample counts alike, on whatever node, since all workers' batches are equally large."""
+    learner = build("quadratic", data=None, learning="quadratic", seed=seed, population=64)
+    workers = sum(counts)
+    budget = Budget(samples=steps * workers * batch)
+    places = [[Rank(rank) for rank in node] for node in placed(counts)]
+    many = Job.of(Hsgd(**AS_IT_COMES), places, learner, batch=batch, budget=budget)
+    one = Job.of(SequentialSgd(**AS_IT_COMES), [[Rank(0)]], learner, batch=workers * batch, budget=budget)
+    run = AnyOrder(many)
+    found, expected = run.run(drawn(data)).weights, AnyOrder(one).run().weights
+    assert {entry.op.samples.count for entry in run.log if isinstance(entry.op, Load)} == {batch}
     assert not np.array_equal(expected, learner.initial())
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

@@ -231,7 +231,7 @@ def test_wrong_input_exits_with_2(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "data", "scenarios"])
+@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"])
 def test_list(kind: str) -> None:
     answer = json.loads(call("list", kind, "--json").stdout)
     assert answer["kind"] == kind
@@ -253,7 +253,7 @@ def test_schema_is_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["sweep"], ["schema"]]
+    "command", [[], ["simulate"], ["train"], ["compare"], ["list"], ["topology"], ["sweep"], ["convert"], ["schema"]]
 )
 def test_help_teaches_by_examples(command: list[str]) -> None:
     result = call(*command, "--help")

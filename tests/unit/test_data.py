@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from paceline.algorithms.errors import InputError
-from paceline.workloads.data import DATA, read
+from paceline.workloads.data import DATA, RECORDS, Loaded, read
 from paceline.workloads.data.idx import NAMES
 from tests import datasets
 
@@ -22,8 +22,10 @@ SHAPES = {"images": (3, 16, 16)}
 """of a model's sample, where the data set leaves it open"""
 
 
-def loaded(name: str, folder: Path):  # type: ignore[no-untyped-def]  # what `read` says
-    return read(name, str(folder), SHAPES.get(name, ()))
+def loaded(name: str, folder: Path | None, shape: tuple[int, ...] = ()) -> Loaded:
+    data = read(name, None if folder is None else str(folder), shape or SHAPES.get(name, ()))
+    assert isinstance(data, Loaded)
+    return data
 
 
 def said(name: str, folder: Path) -> str:
@@ -48,7 +50,7 @@ def test_every_data_set_with_files_is_read(name: str, tmp_path: Path) -> None:
 
 
 def test_every_data_set_is_bundled_or_tested() -> None:
-    assert {name for name, one in DATA.items() if one.read is not None} == set(datasets.WRITERS)
+    assert {name for name, one in DATA.items() if one.read is not None} == {*datasets.WRITERS, RECORDS}
     assert all(bool(one.holds) == (one.read is not None) for one in DATA.values())
 
 
@@ -115,10 +117,10 @@ def test_pictures_take_the_models_size_and_channels(tmp_path: Path) -> None:
             picture = np.zeros((30, 90, 3), np.uint8)
             picture[:, :30] = 255
             Image.fromarray(picture).save(tmp_path / name / f"{number}.png")
-    grey = read("images", str(tmp_path), (1, 28, 28)).train.pictures
+    grey = loaded("images", tmp_path, (1, 28, 28)).train.pictures
     assert grey.shape == (2, 1, 28, 28)
     assert grey.max() < 128, "the middle third is dark"
-    colour = read("images", str(tmp_path), (3, 10, 30)).train.pictures
+    colour = loaded("images", tmp_path, (3, 10, 30)).train.pictures
     assert colour.shape == (2, 3, 10, 30)
     assert colour[0, :, :, :9].min() > 250
     assert colour[0, :, :, 11:].max() < 5
@@ -127,7 +129,7 @@ def test_pictures_take_the_models_size_and_channels(tmp_path: Path) -> None:
 def test_the_variable_names_the_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets.mnist(tmp_path / "mnist", train=30, test=10)
     monkeypatch.setenv("PACELINE_DATA", str(tmp_path))
-    assert len(read("mnist", None, ()).train.labels) == 30
+    assert len(loaded("mnist", None).train.labels) == 30
     with pytest.raises(InputError, match=r"found no folder .*fashion-mnist; expected in it train-images-idx3-ubyte"):
         read("fashion-mnist", None, ())
 

@@ -404,7 +404,11 @@ def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_p
             {"data": "mnist"},
             "data: found 'mnist' (1 × 28 × 28, 10 classes) for mine.py:digits_net",
         ),
-        ("mine.py:digits_net", {"data": "digit"}, "data: found 'digit', expected digits (did you mean digits?)"),
+        (
+            "mine.py:digits_net",
+            {"data": "digit"},
+            "data: found 'digit', expected digits, records (did you mean digits?)",
+        ),
     ],
 )
 def test_data_and_model_have_to_agree(

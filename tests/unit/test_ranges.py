@@ -125,6 +125,21 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     assert server.machine["warnings"] == []  # the server's goodbyes carry no vector
 
 
+def test_what_is_done_in_a_nodes_memory_is_held_against_what_was_measured_there() -> None:
+    both = dict.fromkeys(("Reduce", "Broadcast", "AllReduce"), ((1000, 0.0001), (10**6, 0.0002)))
+    known = {(operation, 2): points for operation, points in both.items()}
+    inside = {("Reduce", 2): both["Reduce"], ("Broadcast", 2): ((1000, 1e-4),)}
+    machine = Profile(collectives=known, inside=inside, messages=((0, 1e-4),))
+    (run,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["hsgd"]), network=machine)
+    size = 4810 * 4
+    assert run.machine["warnings"][-1:] == [
+        f"network: found Broadcast of 2 ranks in a node's memory of {size} bytes; measured were 1000 bytes"
+    ]
+    apart = load("quickstart", ["stop.epochs=1", "train.shared_memory=false"], algorithms=["hsgd"])
+    (run,) = simulate(apart, network=machine)
+    assert not [text for text in run.machine["warnings"] if text.startswith("network: ")]
+
+
 def test_a_quadratic_is_told_that_it_has_no_accuracy() -> None:
     quadratic = "workload={model: quadratic, learning: quadratic}"
     plan = load("quickstart", [quadratic], algorithms=["sync-sgd"]).plans()[0]

@@ -78,8 +78,8 @@ def test_missing_file(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path / "mime.yaml")
     assert line == (
         f"{tmp_path}/mime.yaml: no such file (did you mean {tmp_path}/mine.yaml?); "
-        "expected the path of a scenario file or one of cori-knl, dgx1-p100, fat-tree-1024, quickstart, "
-        "resnet50-extrapolated"
+        "expected the path of a scenario file or one of cori-knl, dgx1-p100, fat-tree-1024, hsgd-tianhe2, "
+        "quickstart, resnet50-extrapolated"
     )
 
 

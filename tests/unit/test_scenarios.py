@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Group, Rank
 from paceline.scenarios import SHIPPED, Scenario, load, schema
 from paceline.scenarios.units import PERIOD, RATE, TIME
 from paceline.topologies import LINKS
@@ -104,6 +104,16 @@ def test_the_stretch_holds_for_paced_runs_alone() -> None:
     assert paced.compute_s(Rank(1), 5, 32) == pytest.approx(10 * simulated.compute_s(Rank(1), 5, 32))
     free = load(scenario, ["train.pace=none"]).plans(paced=True)[0]
     assert free.compute_s(Rank(1), 5, 32) == simulated.compute_s(Rank(1), 5, 32)
+
+
+def test_a_plan_knows_what_stays_inside_a_node() -> None:
+    """Parts of a node do, the server does not: it stands on none."""
+    pair, part, across = (Group(tuple(map(Rank, ranks))) for ranks in ((0, 1), (1,), (1, 2)))
+    (plan,) = load("quickstart", algorithms=["async-sgd"]).plans()
+    assert [plan.inside(group) for group in (pair, part, across)] == [True, True, False]
+    assert not plan.inside(Group((Rank(4),)))
+    (plan,) = load("quickstart", ["train.shared_memory=false"], algorithms=["async-sgd"]).plans()
+    assert not plan.inside(pair)
 
 
 def test_budgets() -> None:

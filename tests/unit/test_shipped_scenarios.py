@@ -6,7 +6,10 @@ import pytest
 
 import paceline
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.lars import Lars
+from paceline.algorithms.two_level import Hsgd
 from paceline.scenarios import SHIPPED
+from paceline.scenarios.clusters import ClusterPart
 
 SHORT = {
     "dgx1-p100": ["stop.samples=4096"],
@@ -30,7 +33,7 @@ def summaries(name: str) -> dict[str, dict[str, Any]]:
 
 
 def test_all_but_the_first_scenario_are_run_here() -> None:
-    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", *SHORT}
+    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", "hsgd-tianhe2", *SHORT}
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -55,6 +58,42 @@ def test_what_a_shipped_scenario_extrapolates_is_labelled() -> None:
         assert block is not None and block["label"] == "extrapolated"
         assert block["evidence"]["reference_batch"] == 16
         assert run.summary["final_accuracy"] is run.summary["time_to_accuracy_s"] is None
+
+
+def test_hsgd_runs_whole() -> None:
+    """Two levels, LARS and reading ahead, on two nodes."""
+    changes = ["cluster.nodes[0].count=2", "workload.batch_per_worker=8", "stop.updates=4", "stop.samples=null"]
+    (run,) = paceline.simulate(paceline.load("hsgd-tianhe2", changes))
+    assert (run.algorithm, run.summary["samples"]) == ("hsgd", 4 * 2 * 3 * 8)
+    assert run.summary["samples_per_s"] is not None
+    assert run.summary["final_loss"] is None
+
+
+def test_hsgd_takes_the_published_steps() -> None:
+    """AlexNet at 8K, NVIDIA/caffe of LARS's author: from 1 in 600 steps up to (1 − t / 15,600)² of 10, at last nothing.
+    The batch is the multiple of the workers that is nearest to 8K."""
+    scenario = paceline.load("hsgd-tianhe2")
+    (method,) = scenario.algorithms
+    assert isinstance(method, Hsgd)
+    law = method.schedule
+    assert law is not None
+    rates = [law.rate(method.rate, step) for step in (0, 300, 600, 7800, 15_600)]
+    assert rates == pytest.approx([1.0, 5.5, 10 * (1 - 600 / 15_600) ** 2, 2.5, 0.0])
+    assert (method.momentum, method.weight_decay, method.lars) == (0.9, 0.0005, Lars())
+    assert abs(scenario.workload.batch_per_worker * scenario.cluster.workers - 8192) <= scenario.cluster.workers / 2
+
+
+def test_hsgd_has_the_network_and_the_processors_of_tianhe2() -> None:
+    """Its nodes are hosts, since processes of one host share memory; the rest is the preset."""
+    scenario = paceline.load("hsgd-tianhe2")
+    ours, preset = scenario.cluster, ClusterPart(system="tianhe2", nodes=32)
+    assert ours.workers == preset.workers
+    assert ours.devices(scenario.workload)[0][1] == preset.devices(scenario.workload)[0][1]
+    switches = [
+        {(one.ends, one.link, one.count) for one in graph.connections if set(one.ends) <= set(graph.of_kind("switch"))}
+        for graph in (ours.layout.graph, preset.layout.graph)
+    ]
+    assert switches[0] == switches[1] != set()
 
 
 def test_a_parameter_server_makes_gradients_as_stale_as_there_are_other_workers() -> None:

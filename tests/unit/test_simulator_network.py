@@ -105,6 +105,18 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
     assert ended == [2.0, 2.0, 3.0, 4.0]
 
 
+def test_collectives_in_a_nodes_memory_have_costs_of_their_own() -> None:
+    pair, apart = Group((Rank(0), Rank(1))), Group((Rank(0), Rank(2)))
+    network = MeasuredNetwork(lambda *_: 9.0, lambda _: 0.0, lambda *asked: asked[2] / 100, pair.__eq__)
+    ended = {}
+    for group in (pair, apart):
+        env = simpy.Environment(0.0)
+        network.attach(env)
+        env.run(network.collective(AllReduce(value=Null(25), group=group, key=""), 100, ""))
+        ended[group] = env.now
+    assert ended == {pair: 1.0, apart: 9.0}
+
+
 FLOWS = st.lists(
     st.sets(st.sampled_from("abcd"), min_size=1, max_size=3).map(lambda ports: tuple(sorted(ports))),
     min_size=1,

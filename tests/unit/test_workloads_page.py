@@ -22,7 +22,7 @@ def test_the_data_sets_are_those_known() -> None:
     assert list(rows) == list(DATA)
     for name, (sample, classes, counts, holds) in rows.items():
         known = DATA[name]
-        if known.shape is not None:
+        if known.shape:
             assert sample == " × ".join(map(str, known.shape))
             assert classes == str(known.classes)
             assert counts == f"{known.train} + {known.test}"

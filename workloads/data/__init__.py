@@ -3,7 +3,19 @@
 Nothing here imports torch: a scenario's files are read and checked before it is known whether anything will be trained.
 """
 
-from paceline.workloads.data.catalogue import DATA, DataSet, fitting, misfit, read, unreadable
+from paceline.workloads.data.catalogue import DATA, MANY, RECORDS, DataSet, fitting, misfit, place_of, read, unreadable
 from paceline.workloads.data.files import Half, Loaded
 
-__all__ = ["DATA", "DataSet", "Half", "Loaded", "fitting", "misfit", "read", "unreadable"]
+__all__ = [
+    "DATA",
+    "MANY",
+    "RECORDS",
+    "DataSet",
+    "Half",
+    "Loaded",
+    "fitting",
+    "misfit",
+    "place_of",
+    "read",
+    "unreadable",
+]

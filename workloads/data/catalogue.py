@@ -18,7 +18,12 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
 from paceline.workloads.data import cifar, folders, idx
 from paceline.workloads.data.files import Loaded, within
+from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, Recorded, recorded
 
+RECORDS = "records"
+"""the data set that stays in its files"""
+MANY = 1 << 30
+"""classes that a user's module may tell apart, for all that is known before it is tried"""
 HOME = "PACELINE_DATA"
 """the environment variable that names the folder of all data sets, each in a folder of its name"""
 
@@ -28,13 +33,14 @@ class DataSet:
     """A data set.
 
     Args:
-        shape: of a sample; None: the pictures are brought to the model's.
-        classes: how many; None: as many as there are folders.
+        shape: of a sample; None: the pictures are brought to the model's; (): whatever is in the folder.
+        classes: how many; None: as many as there are in the folder.
         train: samples to learn from.
         test: samples held out.
         holds: what its folder holds, in words; empty: it is bundled.
         source: where it comes from.
         read: reads its folder; given too is the shape that a model takes.
+        item: what the numbers of a sample are, as they are kept.
     """
 
     name: str
@@ -44,7 +50,8 @@ class DataSet:
     test: int | None = None
     holds: str = ""
     source: str
-    read: Callable[[Path, Sequence[int]], Loaded] | None = None
+    read: Callable[[Path, Sequence[int]], Loaded | Recorded] | None = None
+    item: str = "uint8"
 
     def fits(self, shape: Sequence[int], classes: int | None) -> bool:
         """Whether a model that takes samples of this shape, and tells so many classes apart, can learn it.
@@ -56,6 +63,8 @@ class DataSet:
         """
         if classes is None or (self.classes or 0) > classes:
             return False
+        if self.shape == ():
+            return True
         if self.shape is None:
             return len(shape) == 3 and shape[0] in (1, 3)
         return tuple(shape) in (self.shape, (math.prod(self.shape),))
@@ -63,6 +72,8 @@ class DataSet:
     @property
     def words(self) -> str:
         """What a sample is, and how many classes there are."""
+        if self.shape == ():
+            return "what was converted, with its shape and classes"
         if self.shape is None:
             return "pictures brought to the model's size, a class for each folder"
         return f"{' × '.join(map(str, self.shape))}, {self.classes} classes"
@@ -74,7 +85,7 @@ def _gathered(*sets: DataSet) -> dict[str, DataSet]:
 
 _IDX = ", ".join(idx.NAMES) + ", each as it is or as .gz"
 DATA = _gathered(
-    DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360,
+    DataSet(name="digits", shape=(1, 8, 8), classes=10, train=1437, test=360, item="float64",
         source="scikit-learn, which brings it along: UCI's optical recognition of handwritten digits, CC BY 4.0"),
     DataSet(name="mnist", shape=(1, 28, 28), classes=10, train=60_000, test=10_000, holds=_IDX,
         read=lambda folder, _: idx.read(within(folder, "MNIST/raw")),
@@ -93,6 +104,9 @@ DATA = _gathered(
     DataSet(name="images", read=folders.read,
         holds="train and test (or val), each with a folder a class of .png or .jpg files; or only folders of classes",
         source="your own, or any set that is handed out as folders of pictures, such as ImageNet"),
+    DataSet(name=RECORDS, shape=(), read=recorded,
+        holds=f"{TRAIN}, {TEST} and {ABOUT}",
+        source="paceline convert, which makes them of the others"),
 )  # fmt: skip
 
 
@@ -140,7 +154,7 @@ def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: 
     return [few] if there > classes else []
 
 
-def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded:
+def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded | Recorded:
     """What is in the folder of a data set.
 
     Args:
@@ -152,20 +166,30 @@ def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded:
         InputError: saying what is wrong with the folder, what belongs there and where it comes from.
     """
     known = DATA[name]
-    wanted = f"expected in it {known.holds} (from {known.source})"
+    folder = place_of(name, directory)
+    try:
+        return _read(name, folder.resolve(), () if known.shape else tuple(shape))
+    except (InputError, OSError) as error:
+        raise InputError(f"{error}; {_wanted(known)}") from error
+
+
+def place_of(name: str, directory: str | None) -> Path:
+    """The folder of a data set; raises `InputError` where there is none."""
+    wanted = _wanted(DATA[name])
     if directory is None and HOME not in os.environ:
         raise InputError(f"missing; expected the folder of {name}, or {HOME} set to its parent; {wanted}")
     folder = Path(os.environ.get(HOME, ""), name) if directory is None else Path(directory)
     if not folder.is_dir():
         raise InputError(f"found no folder {folder}; {wanted}")
-    try:
-        return _read(name, folder.resolve(), () if known.shape else tuple(shape))
-    except (InputError, OSError) as error:
-        raise InputError(f"{error}; {wanted}") from error
+    return folder
+
+
+def _wanted(known: DataSet) -> str:
+    return f"expected in it {known.holds} (from {known.source})"
 
 
 @lru_cache(maxsize=2)
-def _read(name: str, folder: Path, shape: tuple[int, ...]) -> Loaded:
+def _read(name: str, folder: Path, shape: tuple[int, ...]) -> Loaded | Recorded:
     reader = DATA[name].read
     assert reader is not None, "a bundled data set has no folder"
     return reader(folder, shape)

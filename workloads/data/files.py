@@ -42,6 +42,11 @@ class Loaded:
     test: Half
     classes: int
 
+    @property
+    def population(self) -> int:
+        """Samples to learn from."""
+        return len(self.train.labels)
+
 
 def some(things: Sequence[object], between: str = ", ") -> str:
     """

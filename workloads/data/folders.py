@@ -38,23 +38,26 @@ def read(folder: Path, shape: Sequence[int]) -> Loaded:
     Raises:
         InputError: with all that is wrong.
     """
-    train, test, classes = _listed(folder)
-    if not train:
-        raise InputError(f"found one picture of each class in {folder}, expected more: the first of each is held out")
+    train, test, classes = listed(folder)
 
     def half(listed: Listed) -> Half:
-        pictures = each(listed, lambda one: _picture(one[0], shape))
+        pictures = each(listed, lambda one: picture(one[0], shape))
         return Half(np.array(pictures), np.array([label for _, label in listed], np.int64))
 
     first, second = each((train, test), half)
     return Loaded(first, second, len(classes))
 
 
-def _listed(folder: Path) -> tuple[Listed, Listed, list[str]]:
-    """What is learned from, what is held out, and the classes."""
+def listed(folder: Path) -> tuple[Listed, Listed, list[str]]:
+    """What is learned from, what is held out, and the classes; raises `InputError` with what is wrong."""
     if not (folder / "train").is_dir():
         classes = _classes(folder)
-        return *_split(_pictures(folder, classes)), classes
+        train, test = _split(_pictures(folder, classes))
+        if not train:
+            raise InputError(
+                f"found one picture of each class in {folder}, expected more: the first of each is held out"
+            )
+        return train, test, classes
     held_out = next((folder / name for name in HELD_OUT if (folder / name).is_dir()), None)
     if held_out is None:
         raise InputError(f"found {folder / 'train'} without test or val beside it")
@@ -95,8 +98,8 @@ def _pictures(folder: Path, classes: Sequence[str]) -> Listed:
     return listed
 
 
-def _picture(path: Path, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """A picture as channels × height × width."""
+def picture(path: Path, shape: Sequence[int]) -> NDArray[np.uint8]:
+    """A picture as channels × height × width; raises `InputError` where it cannot be read as one."""
     from PIL import Image, ImageOps  # here, because only this reader needs it
 
     channels, height, width = shape

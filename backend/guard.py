@@ -1,0 +1,36 @@
+"""Removes a run's folder where the launcher, whose business that is, has been killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+LOOK_S = 0.1
+"""how often the guard looks for its launcher"""
+
+
+def guard(folder: Path) -> int:
+    """Forks a process that outlives this one, if it has to, by as long as it takes to remove the folder.
+
+    The folder lies in the host's memory, which nobody else would give back. The caller ends the guard when it has
+    removed the folder itself.
+
+    Returns:
+        the guard's process id.
+    """
+    launcher = os.getpid()
+    if (pid := os.fork()) != 0:
+        return pid
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while os.getppid() == launcher:
+            time.sleep(LOOK_S)
+        while folder.exists():  # a rank that has not noticed yet may still make a file
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(LOOK_S)
+    finally:
+        os._exit(0)

@@ -1,0 +1,71 @@
+"""Readers that begin together, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import simpy
+
+from paceline.algorithms.values import Samples
+from paceline.records.trace import Reads
+from paceline.simulator.loading import Supply
+from paceline.simulator.storage import Stores
+from paceline.topologies.storage import Storage
+from paceline.workloads.reading import Held, Order, Piece
+
+
+def finished_s(
+    storage: Storage, wanted: Sequence[Sequence[Piece]], *, nodes: Sequence[int] | None = None, record_bytes: int = 1
+) -> list[float]:
+    """When each reader has all that it wants, all beginning at 0; each on a node of its own, or on these."""
+    env = simpy.Environment(0.0)
+    nodes = range(len(wanted)) if nodes is None else nodes
+    stores = Stores(env, storage, record_bytes, list(nodes))
+    found = [0.0] * len(wanted)
+
+    def note(place: int) -> None:
+        found[place] = env.now
+
+    for place, pieces in enumerate(wanted):
+        reader = stores.reader(nodes[place])
+        stores.read(reader, reader.ask(pieces), partial(note, place))
+    env.run()
+    return found
+
+
+def apart(count: int, size: int, *, start: int = 0, gap: int = 1) -> list[Piece]:
+    """So many pieces of the same size, none of which continues the one before."""
+    return [Piece(start + place * (size + gap), size) for place in range(count)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted(Order):
+    """An order that notes what it was asked for."""
+
+    asked: list[Samples] = field(default_factory=list)
+
+    def pieces(self, samples: Samples) -> list[Piece]:
+        self.asked.append(samples)
+        return Order.pieces(self, samples)
+
+
+def supply(
+    storage: Storage, *, workers: int, prefetch: int = 2, order: Order | None = None, record_bytes: int = 100
+) -> Supply:
+    """For so many workers, each on a node of its own; the 64 samples of a bowl where no order is given."""
+    order = order or Noted(strategy="contiguous", population=64, seed=1, buffer=16)
+    nodes = list(range(workers))
+    return Supply(storage=storage, order=order, record_bytes=record_bytes, prefetch=prefetch, nodes=nodes)
+
+
+def counted(order: Order, batches: Sequence[Samples], record_bytes: int) -> Reads:
+    """What one reader asks for to get these batches, request by request."""
+    held, end = Held(), None
+    requests = seeks = nbytes = 0
+    for samples in batches:
+        for first, records in held.fresh(Order.pieces(order, samples)):
+            requests, seeks, nbytes = requests + 1, seeks + (first != end), nbytes + records * record_bytes
+            end = first + records
+    return Reads(requests, seeks, nbytes)

@@ -1,0 +1,186 @@
+"""Record files: NumPy's own `.npy` with one structured array, whose records are samples, each with inputs and a label.
+
+Rules of this file:
+
+* All records are equally long, so where one lies is arithmetic: data offset + number × bytes of a record.
+* A file is written in chunks under a hidden name, and gets its own when it is whole and on the disk.
+* What a header says is checked against the file's length before anything is read. Files are never mapped: where one is
+  cut meanwhile, a mapping kills the process, and a read can be told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import DTypeLike, NDArray
+
+from paceline.algorithms.errors import InputError
+
+Records = NDArray[np.void]
+"""a structured array with the fields `inputs` and `label`"""
+
+LABEL = np.dtype("<i8")
+INPUTS = ("uint8", "float32", "float64")
+FORM = f"a .npy file of one array of records with the fields inputs ({', '.join(INPUTS)}) and label (whole numbers)"
+MAGIC = npy.MAGIC_PREFIX
+
+
+def record_dtype(inputs: DTypeLike, shape: Sequence[int]) -> np.dtype[np.void]:
+    """Of a sample's record: inputs of this type and shape, and a label of eight bytes.
+
+    >>> record_dtype(np.uint8, (3, 32, 32)).itemsize
+    3080
+    """
+    return np.dtype([("inputs", np.dtype(inputs).newbyteorder("<"), tuple(shape)), ("label", LABEL)])
+
+
+def records_of(inputs: NDArray[Any], labels: NDArray[np.integer[Any]]) -> Records:
+    """Samples as records."""
+    made = np.empty(len(labels), record_dtype(inputs.dtype, inputs.shape[1:]))
+    made["inputs"], made["label"] = inputs, labels
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """What a record file says of itself, and where its records lie.
+
+    Args:
+        path: of the file.
+        population: records in it.
+        data_offset: bytes before the first record.
+        dtype: of a record.
+    """
+
+    path: Path
+    population: int
+    data_offset: int
+    dtype: np.dtype[np.void]
+
+    @staticmethod
+    def open(path: Path | str) -> RecordFile:
+        """The file at this path.
+
+        Raises:
+            InputError: there is no such file, it is none of records, or its length is not what its header says.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                made = _described(path, file)
+                length = os.fstat(file.fileno()).st_size
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}; expected {FORM}") from error
+        if length < made.end:
+            raise made.cut_off(length)
+        if length > made.end:
+            more = f"{length - made.end:,} more than its header says, from offset {made.end:,}"
+            raise InputError(f"found {length:,} bytes in {path}, expected {made.end:,}: {more}")
+        return made
+
+    @property
+    def record_bytes(self) -> int:
+        """Of one record."""
+        return self.dtype.itemsize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample's inputs."""
+        return self.dtype["inputs"].shape
+
+    @property
+    def end(self) -> int:
+        """Bytes of the whole file."""
+        return self.offset(self.population)
+
+    def offset(self, record: int) -> int:
+        """Where a record begins, in bytes."""
+        return self.data_offset + record * self.record_bytes
+
+    def cut_off(self, length: int) -> InputError:
+        """What is to be raised where the file turns out to have only so many bytes."""
+        record, inside = divmod(length - self.data_offset, self.record_bytes)
+        where = f"{'inside' if inside else 'before'} record {record:,} at offset {self.offset(record):,}"
+        if record < 0:
+            where = f"inside its header, before offset {self.data_offset:,}"
+        return InputError(f"found {length:,} bytes in {self.path}, expected {self.end:,}: it ends {where}")
+
+
+def _described(path: Path, file: IO[bytes]) -> RecordFile:
+    """From the header; raises `InputError` where that is none of records."""
+    start = file.read(len(MAGIC))
+    if start != MAGIC:
+        raise InputError(f"found {start!r} at offset 0 of {path}, expected {MAGIC!r}: {FORM}")
+    file.seek(0)
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except (ValueError, SyntaxError, TypeError) as error:
+        at = f"the header of {path}, at offset {len(MAGIC)}"
+        raise InputError(f"{at}, cannot be read: {error}; expected {FORM}") from error
+    if len(shape) != 1 or not shape[0] or not _holds_samples(dtype):
+        size = " × ".join(map(str, shape)) or "one"
+        raise InputError(f"found {size} of {dtype} in {path}, expected {FORM}, and one record at least")
+    return RecordFile(path, shape[0], file.tell(), dtype)
+
+
+def _holds_samples(dtype: np.dtype[Any]) -> bool:
+    if dtype.names != ("inputs", "label"):
+        return False
+    inputs, label = dtype["inputs"], dtype["label"]
+    return inputs.base.isnative and inputs.base.name in INPUTS and label.kind in "iu" and label.isnative
+
+
+def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> str:
+    """Writes a record file, whole or not at all, chunk after chunk.
+
+    Args:
+        path: where it is to stand; a file of this name is replaced.
+        chunks: the records.
+        count: how many there will be.
+        dtype: of a record.
+
+    Returns:
+        The file's SHA-256.
+
+    Raises:
+        InputError: there are more records than said, or fewer.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    hidden = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            checksum = _written(file, chunks, count, dtype, path)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)  # mkstemp gives 0o600, which would lock colleagues out
+        hidden.replace(path)
+    finally:
+        hidden.unlink(missing_ok=True)
+    return checksum
+
+
+def _written(file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.dtype[np.void], path: Path) -> str:
+    header = io.BytesIO()
+    said = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
+    npy.write_array_header_1_0(header, said)
+    checksum, written = hashlib.sha256(header.getvalue()), 0
+    file.write(header.getvalue())
+    for chunk in chunks:
+        data = np.ascontiguousarray(chunk, dtype).tobytes()
+        file.write(data)
+        checksum.update(data)
+        written += len(chunk)
+    if written != count:
+        raise InputError(f"found {written:,} records for {path}, expected the {count:,} that its header says")
+    return checksum.hexdigest()

@@ -1,0 +1,137 @@
+"""A data set as record files: a folder of `train.npy`, `test.npy` and `dataset.json`, which says what is in the two.
+
+Rules of this file: what the three say must agree. No record is read here; the two headers are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from paceline.algorithms.errors import InputError
+from paceline.workloads.reading.file import RecordFile
+
+TRAIN, TEST, ABOUT = "train.npy", "test.npy", "dataset.json"
+VERSION: Literal[1] = 1
+"""of dataset.json; it grows when a reader of today would be misled"""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """Of bytes of pictures, channel by channel: what makes them numbers of mean 0 and deviation 1."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one of the two files was when it was written."""
+
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What `dataset.json` says.
+
+    Args:
+        format: of this description.
+        name: of the data set.
+        source: where it comes from.
+        shape: of a sample's inputs.
+        classes: how many there are.
+        class_names: of each, where they have some.
+        labels: what labels are.
+        normalisation: None: inputs are taken as the numbers that they are.
+        shuffled: the seed by which the records of `train.npy` were shuffled before they were written; None: not at all.
+        train, test: the files.
+    """
+
+    format: Literal[1] = VERSION
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    classes: int
+    class_names: tuple[str, ...] | None = None
+    labels: Literal["classes"] = "classes"
+    normalisation: Normalisation | None
+    shuffled: int | None
+    train: Written
+    test: Written
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """A data set whose samples stay in their files; equal to itself only."""
+
+    about: About
+    train: RecordFile
+    test: RecordFile
+
+    @property
+    def classes(self) -> int:
+        return self.about.classes
+
+    @property
+    def population(self) -> int:
+        """Samples to learn from."""
+        return self.train.population
+
+
+def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
+    """The data set in a folder.
+
+    Args:
+        folder: as `paceline convert` writes it.
+        shape: of a sample as a model takes it; none: any. Flat samples and pictures of as many numbers fit each other.
+
+    Raises:
+        InputError: a file is missing or cut off, the three do not agree, or samples are of another shape.
+    """
+    about = _about(folder / ABOUT)
+    files = [_file(folder / name, said, about) for name, said in ((TRAIN, about.train), (TEST, about.test))]
+    if shape and not _fits(about.shape, shape):
+        found, right = (" × ".join(map(str, one)) for one in (about.shape, shape))
+        raise InputError(f"found samples of {found} in {folder}, expected {right}: what the model takes")
+    return Recorded(about, *files)
+
+
+def _about(path: Path) -> About:
+    try:
+        about = TypeAdapter(About).validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise InputError(f"{path}: {place} is not as expected: {first['msg']}") from error
+    channels = {about.shape[0] if len(about.shape) == 3 else 0}
+    known = about.normalisation
+    if known is not None and {len(known.mean), len(known.deviation)} != channels:
+        found = f"{len(known.mean)} means and {len(known.deviation)} deviations"
+        raise InputError(f"{path}: found {found}, expected one for each channel of channels × height × width")
+    return about
+
+
+def _file(path: Path, said: Written, about: About) -> RecordFile:
+    file = RecordFile.open(path)
+    if file.population != said.records or file.shape != about.shape:
+        found, right = (
+            f"{count:,} records of {' × '.join(map(str, shape))}"
+            for count, shape in ((file.population, file.shape), (said.records, about.shape))
+        )
+        raise InputError(f"found {found} in {path}, expected the {right} that {ABOUT} says")
+    return file
+
+
+def _fits(kept: Sequence[int], taken: Sequence[int]) -> bool:
+    flat = len(kept) == 1 or len(taken) == 1
+    return tuple(kept) == tuple(taken) or (flat and math.prod(kept) == math.prod(taken))

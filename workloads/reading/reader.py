@@ -1,0 +1,197 @@
+"""Reads records as an `Order` asks for them, and counts what it asks of the file.
+
+Rules of this file:
+
+* A request is one piece: its records are read by `preadv` into memory of their own, at an offset, so that readers share
+  nothing that a process forked later could spoil. A seek is a request that does not begin where the reader's last one
+  ended; its first one is a seek.
+* What the step before has read is not read again; what a step does not need is forgotten. Records follow from `Samples`
+  alone, whatever was asked for before.
+* One call at a time: a thread that reads ahead and the program itself may share a reader.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.values import Samples
+from paceline.workloads.reading.file import RecordFile, Records
+from paceline.workloads.reading.orders import Held, Order, Piece, Places
+
+BLOCK = mmap.PAGESIZE
+"""what addresses, offsets and lengths are multiples of where the page cache is passed by"""
+
+
+class Counts(NamedTuple):
+    """What a reader has asked of its file; the first fields of `records.trace.Reads`."""
+
+    requests: int = 0
+    seeks: int = 0
+    """requests that did not begin where the last one had ended"""
+    bytes: int = 0
+    """of records"""
+
+
+class Opened:
+    """A record file that is open in this process.
+
+    Args:
+        file: what is known of it.
+        direct: reads past the page cache (O_DIRECT), whole blocks into aligned memory, where the file system allows it.
+    """
+
+    def __init__(self, file: RecordFile, *, direct: bool = False) -> None:
+        self.file = file
+        self.note: str | None = None
+        """why the page cache is not passed by, though that was asked for"""
+        self.direct = direct
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._handle = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0))
+        except OSError as error:
+            if not self.direct or error.errno != errno.EINVAL:
+                raise
+            self._refuse(error)
+            self._open()
+        else:
+            self._closing = weakref.finalize(self, os.close, self._handle)
+
+    def _refuse(self, error: OSError) -> None:
+        self.direct = False
+        self.note = f"{self.file.path}: read through the page cache, as the file system refuses O_DIRECT ({error})"
+
+    def read(self, piece: Piece) -> Records:
+        """The records of a piece, in memory of their own.
+
+        Raises:
+            InputError: the file has become shorter meanwhile.
+        """
+        start, size = self.file.offset(piece.first), piece.records * self.file.record_bytes
+        if self.direct:
+            try:
+                return self._directly(start, size)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self.close()
+                self._refuse(error)
+                self._open()
+        records = np.empty(piece.records, self.file.dtype)
+        self._fill(records.view(np.uint8), start, size)
+        return records
+
+    def _directly(self, start: int, size: int) -> Records:
+        """The blocks that hold these bytes; of them, these."""
+        first, last = start // BLOCK * BLOCK, -(-(start + size) // BLOCK) * BLOCK
+        memory = np.empty(last - first + BLOCK, np.uint8)
+        aligned = memory[-memory.ctypes.data % BLOCK :][: last - first]
+        self._fill(aligned, first, start + size - first)
+        return aligned[start - first :][:size].view(self.file.dtype)
+
+    def _fill(self, memory: NDArray[np.uint8], start: int, needed: int) -> None:
+        """Reads from `start` on until the first `needed` bytes are there."""
+        there = 0
+        while there < needed:
+            got = os.preadv(self._handle, [memory.data[there:]], start + there)
+            there += got
+            if not got or (self.direct and got % BLOCK and there < needed):  # blocks are whole but for the file's last
+                raise self.file.cut_off(os.fstat(self._handle).st_size)
+
+    def close(self) -> None:
+        """Closes the file, as happens when nobody has it any more."""
+        self._closing()
+
+
+class Reader:
+    """One worker's reader.
+
+    Args:
+        file: what it reads.
+        order: which records a step uses.
+        direct: past the page cache; see `Opened`. `note` says so where that is refused.
+        opened: the file, where it is open already and is shared; else the reader opens it, and `close` closes it.
+    """
+
+    def __init__(self, file: RecordFile, order: Order, *, direct: bool = False, opened: Opened | None = None) -> None:
+        self.file, self.order = file, order
+        self.counts = Counts()
+        self._shared, self._opened = opened is not None, opened or Opened(file, direct=direct)
+        self._held, self._records, self._next = Held(), dict[Piece, Records](), -1
+        self._free = threading.Lock()
+
+    @property
+    def note(self) -> str | None:
+        """Why the page cache is not passed by, though that was asked for."""
+        return self._opened.note
+
+    def records(self, samples: Samples) -> Records:
+        """The records of a step, in order of use.
+
+        Raises:
+            InputError: the file has become shorter meanwhile, or a global batch holds more samples than there are.
+        """
+        with self._free:
+            places, pieces = self.order.positions(samples), self.order.pieces(samples)
+            try:
+                fresh = {piece: self._read(piece) for piece in self._held.fresh(pieces)}
+            except BaseException:
+                self._forget()
+                raise
+            self._records = {piece: fresh[piece] if piece in fresh else self._records[piece] for piece in pieces}
+            return self._gathered(places)
+
+    def forget(self) -> None:
+        """Frees its memory: what the next step needs is read anew."""
+        with self._free:
+            self._forget()
+
+    def close(self) -> None:
+        """Frees its memory, and closes the file if nobody shares it."""
+        self.forget()
+        if not self._shared:
+            self._opened.close()
+
+    def _forget(self) -> None:
+        self._held, self._records = Held(), {}
+
+    def _read(self, piece: Piece) -> Records:
+        records = self._opened.read(piece)
+        requests, seeks, read = self.counts
+        self.counts = Counts(requests + 1, seeks + (piece.first != self._next), read + records.nbytes)
+        self._next = piece.first + piece.records
+        return records
+
+    def _gathered(self, places: Places) -> Records:
+        pieces = list(self._records)
+        which, rows = _found(places, pieces)
+        chosen = np.empty(len(places), self.file.dtype)
+        order = np.argsort(which, kind="stable")
+        for wanted in np.split(order, np.flatnonzero(np.diff(which[order])) + 1):
+            chosen[wanted] = self._records[pieces[which[wanted[0]]]][rows[wanted]]
+        return chosen
+
+
+def _found(places: Places, pieces: Sequence[Piece]) -> tuple[NDArray[Any], Places]:
+    """Which of the pieces holds each place, and where in it; pieces may overlap.
+
+    >>> _found(np.array([5, 2, 4]), [Piece(4, 2), Piece(2, 2)])
+    (array([0, 1, 0]), array([1, 0, 0]))
+    """
+    sizes = [piece.records for piece in pieces]
+    whose = np.repeat(np.arange(len(pieces)), sizes)
+    rows = np.concatenate([np.arange(size) for size in sizes])
+    held = rows + np.array([piece.first for piece in pieces])[whose]
+    by_place = np.argsort(held, kind="stable")
+    found = by_place[np.searchsorted(held, places, sorter=by_place)]
+    return whose[found], rows[found]
