@@ -17,11 +17,9 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +32,8 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.guard import guard
+from paceline.backend.hosts import Hosts
+from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
@@ -72,6 +72,8 @@ class Launch:
     shared_memory: bool = True
     """whether ranks of one node do their collectives in memory that they share"""
     patience_s: float = PATIENCE_S
+    hosts: Hosts | None = None
+    """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
 
@@ -87,6 +89,8 @@ def run_job(launch: Launch) -> Trace:
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
     team, method = launch.job.team, launch.job.method
+    if launch.hosts is not None:
+        launch.hosts.check(team)
     places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
@@ -104,6 +108,7 @@ def run_job(launch: Launch) -> Trace:
         folder,
         segments,
         places,
+        launch.hosts,
     )
     children: dict[int, Rank] = {}
     guards: list[int] = []
@@ -136,24 +141,6 @@ def run_job(launch: Launch) -> Trace:
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
     failure.trace = trace
     raise failure
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C or a request to terminate during the block comes into force at its end."""
-    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
-        yield
-        return
-    heard: list[int] = []
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: heard.append(number)) for number in both]
-    try:
-        yield
-    finally:
-        for number, handler in zip(both, before, strict=True):
-            signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
 
 
 class Watch:

@@ -37,6 +37,8 @@ from paceline.algorithms.operations import (
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 
+LOOPBACK = "lo"
+"""the interface by which processes of one host meet"""
 LOOK_S = 0.05
 """how often a waiting thread looks whether a peer has died"""
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
@@ -123,8 +125,17 @@ class Inbox:
 class Transport:
     """One rank's way to the others."""
 
-    def __init__(self, rank: Rank, ranks: int, store: Store, *, capacity: int, lost: Callable[[], Rank | None]) -> None:
-        self.rank, self.ranks, self.capacity = rank, ranks, capacity
+    def __init__(
+        self,
+        rank: Rank,
+        ranks: int,
+        store: Store,
+        *,
+        capacity: int,
+        lost: Callable[[], Rank | None],
+        interface: str = LOOPBACK,
+    ) -> None:
+        self.rank, self.ranks, self.capacity, self.interface = rank, ranks, capacity, interface
         self.inbox = Inbox(lost)
         self._store = store
         self._lost = lost
@@ -139,7 +150,7 @@ class Transport:
     def _make(self, name: str, group: Group) -> Any:
         options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stubs
         options._timeout = timedelta(hours=1)  # the launcher watches; gloo's own time-out would close healthy pairs too
-        options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+        options._devices = [dist.ProcessGroupGloo.create_device(interface=self.interface)]
         store = PrefixStore(f"{name}/{','.join(map(str, group))}", self._store)
         return dist.ProcessGroupGloo(store, group.ranks.index(self.rank), len(group), options)
 

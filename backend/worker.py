@@ -24,6 +24,7 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.hosts import Hosts
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.placement import Placement
@@ -31,7 +32,7 @@ from paceline.backend.recorder import Recorder
 from paceline.backend.segment import Segment
 from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
-from paceline.backend.transport import Transport
+from paceline.backend.transport import LOOPBACK, Transport
 from paceline.records.trace import Schedule
 
 EXIT_FAILED = 3
@@ -58,6 +59,7 @@ class Place:
     segments: Mapping[Group, Segment]
     """the memory of each node whose ranks share some"""
     placement: Placement
+    hosts: Hosts | None
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -107,7 +109,12 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     )
     initial = job.learner.initial()
     transport = Transport(
-        me.rank, len(job.team), store, capacity=nbytes(initial) + ENVELOPE_BYTES, lost=lambda: board.lost
+        me.rank,
+        len(job.team),
+        store,
+        capacity=nbytes(initial) + ENVELOPE_BYTES,
+        lost=lambda: board.lost,
+        interface=LOOPBACK if place.hosts is None else place.hosts.enter(me),  # before any thread has started
     )
     memory = None
     if me.node in place.segments:
