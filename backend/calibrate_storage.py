@@ -4,8 +4,10 @@ Rules of this file:
 
 * Requests are those of a reader, at random places of a record file, one after the other: what Python does for each is
   part of its latency. Nothing is fitted to reads that are to be predicted.
-* One reader gives the line t = L + s / B through its times for requests of s bytes. Several at once, with small
-  requests, show how many latencies pass at the same time; with large ones, what all have together.
+* One reader gives the line t = L + s / b through its times for a request of one record and for a large one: single
+  records and windows are what readers ask for. The times of what lies between are no line: memory that no cache holds
+  is slower. Several at once, with small requests, show how many latencies pass at the same time; with large ones, what
+  all have together, B.
 * Times are means over a burst, and of those the median over bursts: other work on the machine comes and goes.
 """
 
@@ -133,18 +135,14 @@ class Probe:
 
     @property
     def kinds(self) -> list[Kind]:
-        """What is to be timed: each size by one reader, the smallest and the largest by 2, 4 … all."""
-        sizes = self.sizes
-        return [(1, records) for records in sizes] + [
-            (readers, records) for readers in self.several for records in dict.fromkeys((sizes[0], sizes[-1]))
-        ]
+        """What is to be timed: each size by one reader, and by 2, 4 … all."""
+        return [(readers, records) for readers in (1, *self.several) for records in self.sizes]
 
     @property
     def sizes(self) -> list[int]:
-        """Records of requests: 1, 4, 16 … as far as they fit into the file four times."""
+        """Records of requests: one, and as many as a large one holds that fits into the file four times."""
         file = self.readers.file
-        most = max(1, min(LARGEST // file.record_bytes, file.population // 4))
-        return [4**power for power in range(most.bit_length()) if 4**power <= most]
+        return sorted({1, max(1, min(LARGEST // file.record_bytes, file.population // 4))})
 
     @property
     def several(self) -> list[int]:
@@ -204,69 +202,84 @@ def fitted(
     """The storage that behaves like this.
 
     Args:
-        timed: bursts of one reader with several sizes of requests, and of several with the smallest and the largest.
+        timed: bursts of one reader and of several, with requests of one record and with large ones.
         record_bytes: of a record.
         pause_s: of those times, what is no request's.
         name: of the storage.
         past_cache: how the page cache was passed by.
         read_ahead_bytes: how far the system reads ahead; None: not at all.
     """
-    typical = {kind: median(times) for kind, times in timed.items()}
+    typical = {kind: median(times) - pause_s for kind, times in timed.items()}
     small, large = (of(records for _, records in typical) for of in (min, max))
-    # readers at once share the bytes: to each of R readers its s bytes come as R s bytes do to one
-    lines = {
-        readers * records * record_bytes: seconds - pause_s
+    latency_s, alone = line({records * record_bytes: typical[1, records] for records in {small, large}})
+    together = {
+        readers: readers * large * record_bytes / (seconds - latency_s)
         for (readers, records), seconds in typical.items()
-        if readers == 1 or records == large > small
+        if records == large and seconds > latency_s
     }
-    latency_s, bytes_per_s = line(lines)
-    rates = {readers: readers / seconds for (readers, records), seconds in typical.items() if records == small}
+    bytes_per_s = max(alone, *together.values()) if large > small else alone
+    rates = {
+        readers: readers / (seconds + pause_s) for (readers, records), seconds in typical.items() if records == small
+    }
+    at_once, waiting = limits(rates, latency_s)
     bursts = f"medians of {min(map(len, timed.values()))} bursts; page cache passed by: {past_cache}"
     return Storage(
         name=name,
         latency_s=latency_s,
         bytes_per_s=bytes_per_s,
-        depth=depth(rates, latency_s),
+        one_bytes_per_s=alone if alone < bytes_per_s else None,
+        depth=at_once,
+        waiting=waiting,
         read_ahead_bytes=read_ahead_bytes,
         title="measured here, with requests as a reader makes them",
         provenance={
             "latency": f"measured, {bursts}",
             "bandwidth": f"measured, {bursts}",
+            "reader": f"measured, {bursts}",
             "depth": f"measured, {max(rates)} readers at most; {bursts}",
+            "waiting": f"measured, {max(rates)} readers at most; {bursts}",
         },
     )
 
 
 def line(times: Mapping[int, float]) -> tuple[float, float]:
-    """L and B of t = L + s / B: least squares of relative deviations, so that small requests count as much as large.
+    """L and B of t = L + s / B through the times of two sizes; of one size alone, all is taken for latency.
 
-    >>> latency_s, bytes_per_s = line({1000: 0.002, 2000: 0.003, 4000: 0.005})
+    >>> latency_s, bytes_per_s = line({1000: 0.002, 4000: 0.005})
     >>> round(latency_s, 6), round(bytes_per_s)
     (0.001, 1000000)
     """
-    sizes, seconds = np.array(list(times), dtype=float), np.array(list(times.values()))
-    (per_byte_s, latency_s), *_ = np.linalg.lstsq(np.stack([sizes / seconds, 1 / seconds], 1), np.ones(len(sizes)))
-    return max(float(latency_s), 0.0), float(1 / max(per_byte_s, math.ulp(0.0)))
+    small, large = min(times), max(times)
+    per_byte_s = max(times[large] - times[small], 0.0) / max(large - small, 1)
+    return max(times[small] - small * per_byte_s, 0.0), 1 / max(per_byte_s, 1e-15)
 
 
-def depth(rates: Mapping[int, float], latency_s: float) -> float | None:
-    """D of min(R x, D / L), the requests a second of R readers of which one alone makes x; None: no limit was seen.
+def limits(rates: Mapping[int, float], latency_s: float) -> tuple[float | None, float]:
+    """D and w of min(R x, D / L, R / (L (1 + w (R − 1)))), the requests a second of R readers; alone one makes x.
 
-    The D whose largest relative deviation is the smallest. A limit within a tenth of 1 is one arm.
+    Those whose largest relative deviation is the smallest; of such that are as good, those that limit least. D is None
+    where no limit was seen, and 1, one arm, where several make hardly more requests than one.
 
-    >>> depth({1: 100.0, 2: 200.0, 4: 250.0}, latency_s=0.01)
-    2.5
-    >>> depth({1: 100.0, 2: 198.0, 4: 390.0}, latency_s=0.01) is None
-    True
+    >>> limits({1: 100.0, 2: 200.0, 4: 250.0}, latency_s=0.01)
+    (2.5, 0.0)
+    >>> limits({1: 100.0, 2: 160.0, 4: 228.6}, latency_s=0.01)
+    (None, 0.25)
+    >>> limits({1: 100.0, 2: 198.0, 4: 390.0}, latency_s=0.01)
+    (None, 0.01)
+    >>> limits({1: 100.0, 2: 103.0, 4: 98.0}, latency_s=0.01)
+    (1, 0.0)
     """
-    most = max(rates)
+    most, x = max(rates), rates[1]
     if most == 1 or latency_s <= 0:
-        return None
+        return None, 0.0
+    if max(rates.values()) <= ARM * x:
+        return 1, 0.0
 
-    def worst(tried: float) -> float:
-        return max(abs(math.log(min(readers * rates[1], tried / latency_s) / rates[readers])) for readers in rates)
+    def worst(tried: tuple[float, float]) -> float:
+        at_once, waiting = tried
+        most_of = {readers: min(at_once, readers / (1 + waiting * (readers - 1))) / latency_s for readers in rates}
+        return max(abs(math.log(min(readers * x, most_of[readers]) / rates[readers])) for readers in rates)
 
-    best = min(np.arange(1.0, most + 0.05, 0.05).round(2).tolist(), key=worst)
-    if best >= 0.9 * most:
-        return None
-    return 1 if best <= ARM else float(best)
+    depths = np.arange(most, 1.0, -0.05).round(2).tolist()
+    at_once, waiting = min(((one, w / 100) for w in range(101) for one in depths), key=lambda one: round(worst(one), 4))
+    return None if at_once >= most else at_once, waiting

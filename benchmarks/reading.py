@@ -1,6 +1,6 @@
 """Reading a file in pieces of one record and in long runs: measured on this machine, and simulated after calibration.
 
-    python benchmarks/reading.py                       # a scratch file of 256 MiB in this folder: about a minute
+    python benchmarks/reading.py                       # a scratch file of 256 MiB in this folder: about three minutes
     python benchmarks/reading.py --folder /data --mebibytes 64 --inputs 110000 --buffer 32 --json
 
 One, two and four processes read a record file past the page cache, each its share of every global batch, with the
@@ -162,9 +162,11 @@ def table(rows: Sequence[Row]) -> Table:
 
 def words(storage: Storage, other_load: float) -> str:
     """What was found of the storage, and under which circumstances."""
-    limit = "no limit seen" if storage.depth is None else f"{storage.depth:g} at once"
+    limit = "no limit of latencies at once" if storage.depth is None else f"{storage.depth:g} at once"
+    limit += f", {storage.waiting:.0%} of each with nobody else's"
     return (
-        f"Storage: {storage.latency_s * 1e6:.0f} µs a request, {limit}; {storage.bytes_per_s / 1e6:,.0f} MB/s. "
+        f"Storage: {storage.latency_s * 1e6:.0f} µs a request, {limit}; {storage.bytes_per_s / 1e6:,.0f} MB/s, "
+        f"{storage.reader_bytes_per_s / 1e6:,.0f} for one reader. "
         f"{storage.provenance['latency']}. Other programs took {100 * other_load:.1f} % of the machine"
         + (", so take the measured rates with care." if other_load > BUSY else ".")
     )
@@ -179,7 +181,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--buffer", type=int, default=1024, help="records of a shuffle buffer: of a request, if long")
     parser.add_argument("--batch", type=int, default=64, help="samples of one reader's step")
     parser.add_argument("--readers", default="1,2,4", help="numbers of readers, with commas between them")
-    parser.add_argument("--repeats", type=int, default=9, help="two or more")
+    parser.add_argument("--repeats", type=int, default=21, help="two or more")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.readers = [int(count) for count in options.readers.split(",")]

@@ -40,12 +40,18 @@ class StoragePart(Part):
     )
     latency: fields.Time = Field(description="a time with its unit: of a request that continues none, '0.7 ms'")
     bandwidth: fields.Rate = Field(description="a bandwidth with its unit: what all readers have together, '10 GB/s'")
+    reader: fields.Rate | None = Field(
+        default=None, description="a bandwidth with its unit: what one reader has at most; else no limit"
+    )
     client: fields.Rate | None = Field(
         default=None, description="a bandwidth with its unit: what the readers of a node have together; else no limit"
     )
     depth: fields.Factor | None = Field(
         default=None,
         description="requests whose latencies pass at once, or 1.5; 1: a disk with one arm; else no limit",
+    )
+    waiting: fields.Share = Field(
+        default=0.0, description="share of a request's latency in which nobody else's passes, 0 to 1"
     )
     stripes: fields.Count = Field(default=1, description="servers that the file lies on, with equal bandwidths")
     stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
@@ -67,8 +73,10 @@ class StoragePart(Part):
             name=self.name,
             latency_s=self.latency,
             bytes_per_s=self.bandwidth,
+            one_bytes_per_s=self.reader,
             client_bytes_per_s=self.client,
             depth=self.depth,
+            waiting=self.waiting,
             stripes=self.stripes,
             stripe_bytes=max(1, round(self.stripe)),
             read_ahead_bytes=None if self.read_ahead is None else max(1, round(self.read_ahead)),
@@ -84,8 +92,10 @@ def known_storage(name: str) -> StoragePart:
         name=storage.name,
         latency=storage.latency_s,
         bandwidth=storage.bytes_per_s,
+        reader=storage.one_bytes_per_s,
         client=storage.client_bytes_per_s,
         depth=storage.depth,
+        waiting=storage.waiting,
         stripes=storage.stripes,
         stripe=float(storage.stripe_bytes),
         read_ahead=None if storage.read_ahead_bytes is None else float(storage.read_ahead_bytes),

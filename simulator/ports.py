@@ -2,7 +2,8 @@
 
 Rules of this file: as long as all who are at a port could not, each at its own pace, ask for more than the port has,
 nothing is shared, and a timer is all. What crosses a port that is asked for more becomes a flow (`Flows`): max-min
-fair, with its own pace as its limit. That is exact, as a port that can never be full changes no flow's rate.
+fair, with its own pace as its limit. That is exact, as a port that can never be full changes no flow's rate. What a
+port has may depend on how many are at it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from paceline.simulator.flows import Flows, Port
 FULL = 1 + 1e-9
 """so many times as much is as much: sums are rounded"""
 Then = Callable[[], None]
+Capacity = float | Callable[[int], float]
+"""of a port, a second; or for so many as are at it"""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,9 +51,11 @@ class _Batch:
 class Ports:
     """What all readers share. A part is a flow only where a port of its may be full."""
 
-    def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
-        self._env, self._capacity = env, capacity
-        self._flows = Flows(env, capacity)
+    def __init__(self, env: simpy.Environment, capacity: Mapping[Port, Capacity]) -> None:
+        self._env, self._of = env, capacity
+        self._capacity = {port: _for(1, given) for port, given in capacity.items()}
+        """of each port, for as many as are at it"""
+        self._flows = Flows(env, self._capacity)
         self._load = dict.fromkeys(capacity, 0.0)
         """what would come through each port if every part had its pace alone"""
         self._users = dict.fromkeys(capacity, 0)
@@ -67,9 +72,17 @@ class Ports:
                 self._calm[port][part] = batch
         after(self._env, seconds, lambda _: self._due(batch))
         for port in dict.fromkeys(port for part in parts for port in part.ports):
-            if self._load[port] > self._capacity[port] * FULL:
-                for part, its in list(self._calm[port].items()):
-                    self._share(part, its)
+            self._look_at(port)
+
+    def _look_at(self, port: Port) -> None:
+        """Shares it from now on, if it may be full."""
+        now = _for(max(1, self._users[port]), self._of[port])
+        if now != self._capacity[port]:
+            self._capacity[port] = now
+            self._flows.change(port, now)
+        if self._load[port] > self._capacity[port] * FULL:
+            for part, its in list(self._calm[port].items()):
+                self._share(part, its)
 
     def _share(self, part: Part, batch: _Batch) -> None:
         """From now on the part is a flow, with what is left of it."""
@@ -99,8 +112,14 @@ class Ports:
         for port in part.ports:
             self._users[port] -= 1
             self._load[port] = self._load[port] - part.pace if self._users[port] else 0.0
+            if callable(self._of[port]):
+                self._look_at(port)
 
     def _end_one(self, batch: _Batch) -> None:
         batch.pending -= 1
         if batch.pending == 0:
             batch.then()
+
+
+def _for(users: int, capacity: Capacity) -> float:
+    return capacity(users) if callable(capacity) else capacity

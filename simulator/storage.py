@@ -25,10 +25,12 @@ import simpy
 
 from paceline.simulator.arm import Arm
 from paceline.simulator.flows import Port
-from paceline.simulator.ports import Part, Ports, Then
+from paceline.simulator.ports import Capacity, Part, Ports, Then
 from paceline.topologies.storage import Storage
 from paceline.workloads.reading import Piece
 
+MANY = 10**9
+"""readers: more than any depth"""
 FEW = 0.25
 """of the servers; one is few, too"""
 
@@ -150,15 +152,16 @@ class Stores:
         """Of the device of this node."""
         return sum(self._on.values()) if self._storage.shared else self._on[node]
 
-    def _capacity(self) -> dict[Port, float]:
+    def _capacity(self) -> dict[Port, Capacity]:
         """What each port has: bytes a second of servers and clients, requests a second of devices."""
-        storage, capacity = self._storage, dict[Port, float]()
+        storage, capacity = self._storage, dict[Port, Capacity]()
         for node in self._on:
             if storage.client_bytes_per_s is not None:
                 capacity[f"client {node}"] = storage.client_bytes_per_s
             device = self._device(node)
-            if storage.requests_per_s is not None:
-                capacity[f"requests {device}"] = storage.requests_per_s
+            if storage.limited:
+                by_readers = storage.requests_per_s
+                capacity[f"requests {device}"] = by_readers if storage.waiting > 0 else by_readers(MANY)
             capacity[f"servers {device}"] = storage.bytes_per_s
             for server in range(storage.stripes) if storage.stripes > 1 else ():
                 capacity[f"server {server} {device}"] = storage.server_bytes_per_s
@@ -176,6 +179,6 @@ class Stores:
             ]
         else:
             parts = [Part(ways, asked.bytes, asked.bytes / seconds)]
-        if self._storage.requests_per_s is not None and readers > 1 and asked.latencies:
+        if self._storage.limited and readers > 1 and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts

@@ -7,7 +7,8 @@ The model:
   nobody is, and every request costs it.
 * The bytes come from `stripes` servers with equal parts of the bandwidth, which all readers share max-min fairly:
   stripe number i of `stripe_bytes` lies on server i mod `stripes`. Readers of one node share the client bandwidth, too.
-* `depth` latencies pass at once, so there are never more than depth / latency requests a second.
+* `depth` latencies pass at once, so there are never more than depth / latency requests a second. Where part of each
+  has to wait until nobody else's passes, `waiting`, k readers have k / (latency (1 + waiting (k − 1))) at most.
 * A device of depth 1 has one arm. It does one thing at a time, a latency or a transfer, and serves its readers in turn.
   Where it has served somebody else it must go back: a latency for every `read_ahead_bytes` of who reads on.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Annotated, Any
 
 import yaml
@@ -40,8 +42,10 @@ class Storage:
     Args:
         latency_s: L, of a request that continues none.
         bytes_per_s: B, what all its readers have together.
+        one_bytes_per_s: what one reader has, though nobody else reads; None: no limit.
         client_bytes_per_s: what the readers of one node have together; None: no limit.
         depth: requests whose latencies pass at once, on average; 1: one arm; None: no limit.
+        waiting: share of a latency in which nobody else's passes, 0 to 1.
         stripes: servers that a file lies on.
         stripe_bytes: of a file that lie on one server before the next one follows.
         read_ahead_bytes: how far a reader that goes on is read ahead of; None: not at all.
@@ -56,8 +60,10 @@ class Storage:
     name: str
     latency_s: float
     bytes_per_s: float
+    one_bytes_per_s: float | None = None
     client_bytes_per_s: float | None = None
     depth: float | None = None
+    waiting: float = 0.0
     stripes: int = 1
     stripe_bytes: int = MIB
     read_ahead_bytes: int | None = READ_AHEAD
@@ -76,25 +82,38 @@ class Storage:
         return self.depth == 1
 
     @property
-    def requests_per_s(self) -> float | None:
-        """How many that continue none it serves at most; None: no limit.
+    def limited(self) -> bool:
+        """Whether there is a limit to the requests a second that continue none."""
+        return self.latency_s > 0 and (self.depth is not None or self.waiting > 0)
 
-        >>> Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8).requests_per_s
-        32.0
+    def requests_per_s(self, readers: int) -> float:
+        """How many that continue none it serves so many readers at most.
+
+        min(D, k / (1 + w (k − 1))) / L
+
+        The second is Amdahl's law, or Gunther's of scalability without his term of coherence: w of a request is served
+        by one who serves nobody else meanwhile.
+
+        >>> half = Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8, waiting=0.5)
+        >>> [round(half.requests_per_s(readers), 3) for readers in (1, 2, 10_000)]
+        [4.0, 5.333, 7.999]
         """
-        return self.depth / self.latency_s if self.depth is not None and self.latency_s > 0 else None
+        at_once = readers / (1 + self.waiting * (readers - 1))
+        return min(self.depth or inf, at_once) / self.latency_s if self.latency_s > 0 else inf
+
+    @property
+    def limit_bytes_per_s(self) -> float:
+        """What one reader has at most, of however many servers."""
+        return min(self.client_bytes_per_s or inf, self.one_bytes_per_s or inf)
 
     @property
     def reader_bytes_per_s(self) -> float:
         """What one reader gets of one server."""
-        limit = self.client_bytes_per_s
-        return self.server_bytes_per_s if limit is None else min(self.server_bytes_per_s, limit)
+        return min(self.server_bytes_per_s, self.limit_bytes_per_s)
 
     def transfer_s(self, parts: Mapping[int, float]) -> float:
         """Seconds in which the bytes of one request come, so many from each server, to a reader that is alone."""
-        slowest_s = max(parts.values()) / self.server_bytes_per_s
-        limit = self.client_bytes_per_s
-        return slowest_s if limit is None else max(slowest_s, sum(parts.values()) / limit)
+        return max(max(parts.values()) / self.server_bytes_per_s, sum(parts.values()) / self.limit_bytes_per_s)
 
     def run_s(self, nbytes: int) -> float:
         """Seconds of a request from the beginning of a file, with its latency, when nobody else reads."""

@@ -121,6 +121,29 @@ def test_no_more_latencies_than_its_depth_pass_at_once(readers: int) -> None:
     assert finished_s(storage, wanted) == pytest.approx([50 * 0.01 * max(1, readers / 4)] * readers, rel=1e-6)
 
 
+@pytest.mark.parametrize("readers", [1, 2, 4, 12])
+def test_readers_wait_for_the_part_of_a_latency_that_one_has_to_itself(readers: int) -> None:
+    """Small requests: k / (1 + w (k − 1)) latencies pass at once, for k readers."""
+    storage = device(waiting=0.25, bytes_per_s=1e12)
+    wanted = [apart(50, 1, start=10**6 * reader) for reader in range(readers)]
+    assert finished_s(storage, wanted) == pytest.approx([50 * 0.01 * (1 + 0.25 * (readers - 1))] * readers, rel=1e-6)
+
+
+def test_who_is_left_waits_for_fewer() -> None:
+    """Two of which one wants half as much: both at the pace of two until it has it, the other alone from then on."""
+    storage = device(waiting=0.5, bytes_per_s=1e12)
+    wanted = [apart(50, 1, start=0), apart(100, 1, start=10**6)]
+    assert finished_s(storage, wanted) == pytest.approx([50 * 0.015, 50 * 0.015 + 50 * 0.01], rel=1e-6)
+
+
+def test_one_reader_may_have_less_than_the_device() -> None:
+    storage = device(one_bytes_per_s=4e5, latency_s=0.0)
+    wanted = [[Piece(10**7 * reader, 10**6)] for reader in range(4)]
+    assert finished_s(storage, wanted[:1]) == pytest.approx([2.5], rel=1e-12)
+    assert finished_s(storage, wanted[:2]) == pytest.approx([2.5] * 2, rel=1e-12)
+    assert finished_s(storage, wanted) == pytest.approx([4.0] * 4, rel=1e-12)
+
+
 def test_each_node_has_a_disk_of_its_own() -> None:
     storage = Storage(name="x", latency_s=0.01, bytes_per_s=1e6, depth=1)
     wanted = [[Piece(0, 10**6)] for _ in range(3)]

@@ -13,48 +13,54 @@ from paceline.backend.calibrate_storage import (
     Probe,
     Requests,
     calibrate,
-    depth,
     file_system,
     fitted,
+    limits,
     scratch,
 )
 from paceline.backend.readers import Readers
 from paceline.scenarios.reading import StoragePart
+from paceline.topologies.storage import Storage
 from tests.records import numbered
 
 RECORD = 4096
 
 
-def times(latency_s: float, bytes_per_s: float, most: float, pause_s: float) -> dict[Kind, list[float]]:
+def times(storage: Storage, pause_s: float) -> dict[Kind, list[float]]:
     """Bursts on storage that behaves exactly as the model: the second of three was disturbed."""
     found = {}
-    for records in (1, 4, 16, 64, 256):
-        found[1, records] = latency_s + records * RECORD / bytes_per_s + pause_s
+    for records in (1, 256):
+        found[1, records] = storage.latency_s + records * RECORD / storage.reader_bytes_per_s + pause_s
     for readers in (2, 4):
-        found[readers, 1] = max(found[1, 1], readers * latency_s / most)
-        found[readers, 256] = latency_s + readers * 256 * RECORD / bytes_per_s + pause_s
+        found[readers, 1] = max(found[1, 1], readers / storage.requests_per_s(readers))
+        found[readers, 256] = storage.latency_s + readers * 256 * RECORD / storage.bytes_per_s + pause_s
     return {kind: [seconds, 10 * seconds, seconds] for kind, seconds in found.items()}
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 1e-5])
-@pytest.mark.parametrize(("latency_s", "bytes_per_s", "most"), [(8e-5, 1e9, 1.6), (2e-4, 5e8, 2.5)])
-def test_what_behaves_as_the_model_is_found_again(
-    latency_s: float, bytes_per_s: float, most: float, pause_s: float
-) -> None:
-    timed = times(latency_s, bytes_per_s, most, pause_s)
+@pytest.mark.parametrize(
+    "storage",
+    [
+        Storage(name="x", latency_s=8e-5, bytes_per_s=1e9, depth=1.6),
+        Storage(name="x", latency_s=2e-4, bytes_per_s=5e8, depth=2.5),
+        Storage(name="x", latency_s=1e-4, bytes_per_s=2e9, one_bytes_per_s=1.2e9, waiting=0.3),
+    ],
+)
+def test_what_behaves_as_the_model_is_found_again(storage: Storage, pause_s: float) -> None:
+    timed = times(storage, pause_s)
     found = fitted(timed, RECORD, pause_s=pause_s, name="x", past_cache="O_DIRECT", read_ahead_bytes=None)
-    assert found.latency_s == pytest.approx(latency_s, rel=1e-6)
-    assert found.bytes_per_s == pytest.approx(bytes_per_s, rel=1e-6)
-    assert found.depth == pytest.approx(most, abs=0.051)
+    assert found.latency_s == pytest.approx(storage.latency_s, rel=1e-6)
+    assert found.bytes_per_s == pytest.approx(storage.bytes_per_s, rel=1e-6)
+    assert found.reader_bytes_per_s == pytest.approx(storage.reader_bytes_per_s, rel=1e-6)
+    assert found.waiting == pytest.approx(storage.waiting, abs=0.011)
+    assert (found.depth or 4) == pytest.approx(storage.depth or 4, abs=0.051)
     assert found.read_ahead_bytes is None
-    assert set(found.provenance) == {"latency", "bandwidth", "depth"}
+    assert set(found.provenance) == {"latency", "bandwidth", "reader", "depth", "waiting"}
     assert all(words.startswith("measured") and "O_DIRECT" in words for words in found.provenance.values())
 
 
-def test_one_arm_and_no_limit_are_told_apart() -> None:
-    assert depth({1: 100.0, 2: 103.0, 4: 98.0}, latency_s=0.01) == 1
-    assert depth({1: 100.0, 2: 190.0, 4: 380.0}, latency_s=0.01) is None
-    assert depth({1: 100.0}, latency_s=0.01) is None, "one reader alone says nothing of several"
+def test_one_reader_alone_says_nothing_of_several() -> None:
+    assert limits({1: 100.0}, latency_s=0.01) == (None, 0.0)
 
 
 def on_disk(path: Path) -> Path:
@@ -92,7 +98,7 @@ def test_bursts_are_timed_by_readers_and_size(tmp_path: Path, direct: bool) -> N
     with Readers(file, 3, direct=direct) as readers:
         assert readers.bypassed or (readers.past_cache != "" and "O_DIRECT" not in readers.past_cache)
         probe = Probe(readers, pause_s=1e-6)
-        assert probe.kinds == [*((1, 4**power) for power in range(4)), (2, 1), (2, 64), (3, 1), (3, 64)]
+        assert probe.kinds == [(1, 1), (1, 100), (2, 1), (2, 100), (3, 1), (3, 100)]
         for _ in range(2):
             for kind in probe.kinds:
                 probe.time(kind)
@@ -106,8 +112,8 @@ def test_calibrating_answers_storage_that_a_scenario_takes(tmp_path: Path) -> No
     assert found.bytes_per_s > 0 and found.title.startswith("measured")
     assert list(tmp_path.iterdir()) == []
     values = {"latency": f"{found.latency_s} s", "bandwidth": f"{found.bytes_per_s} B/s", "depth": found.depth}
-    given = StoragePart.model_validate(values | {"read_ahead": None})
-    assert given.build().depth == found.depth
+    given = StoragePart.model_validate(values | {"read_ahead": None, "waiting": found.waiting})
+    assert given.build().depth == found.depth and given.build().waiting == found.waiting
     assert given.build().latency_s == pytest.approx(found.latency_s)
 
 
