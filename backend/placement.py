@@ -4,6 +4,8 @@ Rules of this file:
 
 * A core is what the kernel calls one: a hardware thread. Only cores that the launcher may use are given away.
 * The ranks of one node of the scenario stay in one NUMA node where they fit, since they share memory.
+* By itself nothing is pinned to a core unless one is left for everybody else: a pinned rank cannot leave a core that
+  another program uses.
 * Each rank pins itself, in its own process; the launcher and whatever else runs stay as they are.
 """
 
@@ -70,7 +72,7 @@ def placement(pin: Pin, team: Sequence[Me], threads: int, domains: Domains | Non
 
     Args:
         pin: "cores" gives each rank cores of its own; "numa" each node of the scenario a NUMA node; "auto" is "cores"
-            where there are enough, else "none".
+            where one is left over, else "none".
         team: the ranks, and their nodes.
         threads: of each rank.
         domains: the machine's; found out if not given.
@@ -86,11 +88,11 @@ def placement(pin: Pin, team: Sequence[Me], threads: int, domains: Domains | Non
         return _to_domains(team, domains)
     room = f"{count} core{'s' * (count > 1)} for {len(team)} rank{'s' * (len(team) > 1)} of {threads} thread"
     room += "s" * (threads > 1)
-    if count >= needed:
-        return Placement("cores", room, _to_cores(team, threads, domains))
-    if pin == "cores":
+    if pin == "auto" and count <= needed:
+        return Placement("none", f"{room}, and none left over" if count == needed else room)
+    if count < needed:
         raise InputError(f"train.pin: found cores, with {room}; expected {needed} cores or more, or auto or none")
-    return Placement("none", room)
+    return Placement("cores", room, _to_cores(team, threads, domains))
 
 
 def _to_cores(team: Sequence[Me], threads: int, domains: Domains) -> dict[Rank, tuple[int, ...]]:

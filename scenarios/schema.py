@@ -110,7 +110,7 @@ class TrainPart(Part):
     stretch: fields.Factor = Field(default=1.0, description="multiplies device times in a paced run")
     pin: fields.Pin = Field(
         default="auto",
-        description="each rank to cores of its own, each node to a numa node, none, or auto: cores if there are enough",
+        description="each rank to cores of its own, each node to a numa node, none, or auto: cores if one is left",
     )
     shared_memory: fields.Flag = Field(
         default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"

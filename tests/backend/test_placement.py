@@ -36,16 +36,24 @@ def team(nodes: Sequence[Sequence[int]], method: str = "sync-sgd") -> tuple[Me, 
     return crew(find(method)(), [list(map(Rank, node)) for node in nodes], Layout(()))
 
 
-def test_auto_pins_where_there_are_cores_for_all() -> None:
-    found = placement("auto", team(TWO_BY_TWO), 2, TWO_SOCKETS)
+def test_cores_gives_each_rank_its_own() -> None:
+    found = placement("cores", team(TWO_BY_TWO), 2, TWO_SOCKETS)
     assert found.cores == {0: (0, 1), 1: (2, 3), 2: (4, 5), 3: (6, 7)}
     assert found.why == "8 cores for 4 ranks of 2 threads"
-    assert placement("cores", team(TWO_BY_TWO), 2, TWO_SOCKETS) == found
+
+
+def test_auto_pins_where_a_core_is_left_for_others() -> None:
+    found = placement("auto", team(TWO_BY_TWO), 1, TWO_SOCKETS)
+    assert found == placement("cores", team(TWO_BY_TWO), 1, TWO_SOCKETS)
+    assert found.cores == {0: (0,), 1: (1,), 2: (2,), 3: (3,)}
+    assert placement("auto", team(TWO_BY_TWO), 2, TWO_SOCKETS).words == (
+        "not pinned (8 cores for 4 ranks of 2 threads, and none left over)"
+    )
 
 
 def test_auto_leaves_ranks_alone_where_there_are_not() -> None:
     """A server is a rank, too."""
-    assert placement("auto", team(ONE_NODE), 1, [[0, 1, 2, 3]]).pinned == "cores"
+    assert placement("auto", team(ONE_NODE), 1, [[0, 1, 2, 3, 4]]).pinned == "cores"
     found = placement("auto", team(ONE_NODE, "async-sgd"), 1, [[0, 1, 2, 3]])
     assert (found.pinned, found.cores) == ("none", {})
     assert found.words == "not pinned (4 cores for 5 ranks of 1 thread)"
@@ -83,14 +91,14 @@ def test_a_node_stays_in_one_numa_node_where_it_fits() -> None:
     threads=st.integers(1, 3),
 )
 def test_no_two_ranks_share_a_core(counts: list[int], sizes: list[int], threads: int) -> None:
-    """Each has one for every thread, or nobody has any."""
+    """Each has one for every thread, and one is left; or nobody has any."""
     cores = iter(range(100))
     domains = [[next(cores) for _ in range(size)] for size in sizes]
     found = placement("auto", team(placed(counts)), threads, domains)
     given_away = list(chain.from_iterable(found.cores.values()))
     assert len(set(given_away)) == len(given_away)
     assert set(given_away) <= set(chain.from_iterable(domains))
-    expected = threads * sum(counts) if threads * sum(counts) <= sum(sizes) else 0
+    expected = threads * sum(counts) if threads * sum(counts) < sum(sizes) else 0
     assert len(given_away) == expected
     assert all(len(cores) == threads for cores in found.cores.values())
 
