@@ -177,7 +177,9 @@ def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
     scenario = load(yaml.safe_load(text_of(digits, strategy="strided", prefetch=prefetch, stop="updates: 30")))
     (measured,), (predicted,) = train(scenario), simulate(scenario)
     for run in (measured, predicted):
-        reads = run.summary["reads"]
+        summary = run.summary
+        assert "reads" in summary
+        reads = summary["reads"]
         assert reads["requests"] == 3 * 30 * 8 and reads["bytes"] == 3 * 30 * 8 * RECORD_BYTES
         assert reads["seeks"] == reads["requests"], "neighbours go to other workers"
         assert reads["bytes_per_s"] == pytest.approx(reads["bytes"] / run.summary["wall_s"])
