@@ -217,7 +217,7 @@ def fitted(
         for (readers, records), seconds in typical.items()
         if records == large and seconds > latency_s
     }
-    bytes_per_s = max(alone, *together.values()) if large > small else alone
+    bytes_per_s = max([alone, *together.values()]) if large > small else alone
     rates = {
         readers: readers / (seconds + pause_s) for (readers, records), seconds in typical.items() if records == small
     }

@@ -97,19 +97,7 @@ def run_job(launch: Launch) -> Trace:
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
-    place = Place(
-        os.getpid(),
-        launch.job,
-        launch.pace,
-        launch.prefetch,
-        launch.schedule,
-        launch.threads,
-        board,
-        folder,
-        segments,
-        places,
-        launch.hosts,
-    )
+    place = Place(os.getpid(), launch, board, folder, segments, places)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:

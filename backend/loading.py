@@ -23,11 +23,10 @@ from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Batch, Samples
 from paceline.backend.station import Station, Thread
-from paceline.records.trace import Reads
+from paceline.records.trace import READER, Reads
 from paceline.workloads.drawing import Counting
 from paceline.workloads.reading import following
 
-LANE = "reader"
 LEAVE_S = 1.0
 """how long the end of a run waits for a read that nobody needs; the process ends with or without it"""
 
@@ -97,7 +96,7 @@ class Ahead:
         self._turn = 0
         """counts the beginnings: what was read for an earlier one is dropped"""
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=LANE, daemon=True)
+        self._thread = threading.Thread(target=self._work, name=READER, daemon=True)
 
     def take(self, samples: Samples) -> Loaded:
         """The batch, once it is there."""
@@ -124,7 +123,7 @@ class Ahead:
             samples, turn = job
             start = self.station.clock.now()
             loaded = read(self.learner, samples)
-            self.station.span(Thread(LANE), "read", start, step=samples.index)
+            self.station.span(Thread(READER), "read", start, step=samples.index)
             self._put(loaded, turn)
 
     def _job(self) -> tuple[Samples, int] | None:

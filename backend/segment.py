@@ -24,6 +24,7 @@ import numpy as np
 
 from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.values import Group, Rank
+from paceline.backend.transport import LOOK_S
 
 PIECE_BYTES = 2**22
 """of a value that is in the memory at once; provenance: ours. Of 0.8 and 8 MB by 2 and 4 ranks, 1 MiB and more were
@@ -37,8 +38,6 @@ CHANNELS = 16
 """of a node; who finds none left goes by gloo"""
 ROWS = 1024
 """groups and streams that may be in use at once"""
-LOOK_S = 0.05
-"""how often a rank that waits for the table looks whether another one has died"""
 NOT_RESERVED = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE of Linux, which Python's mmap does not name: no swap is set aside for what may never be used"""
 Lost = Callable[[], Rank | None]

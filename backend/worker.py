@@ -8,23 +8,20 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from paceline.algorithms.errors import PeerFailed
-from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, nbytes
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
-from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, stream_of
-from paceline.backend.hosts import Hosts
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.pace import Clock
 from paceline.backend.placement import Placement
@@ -33,7 +30,9 @@ from paceline.backend.segment import Segment
 from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
 from paceline.backend.transport import LOOPBACK, Transport
-from paceline.records.trace import Schedule
+
+if TYPE_CHECKING:
+    from paceline.backend.launch import Launch  # which forks what is here
 
 EXIT_FAILED = 3
 """the exit status of a rank that has left its last words in its stream"""
@@ -49,17 +48,12 @@ class Place:
 
     launcher: int
     """its process id"""
-    job: Job
-    pace: Pace | None
-    prefetch: int | None
-    schedule: Callable[[], Schedule]
-    threads: int
+    launch: Launch
     board: Board
     folder: Path
     segments: Mapping[Group, Segment]
     """the memory of each node whose ranks share some"""
     placement: Placement
-    hosts: Hosts | None
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -76,7 +70,7 @@ def work(place: Place, me: Me) -> NoReturn:
     status = EXIT_FAILED
     try:
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
-        torch.set_num_threads(place.threads)
+        torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
         recorder.flush()
         status = 0
@@ -103,7 +97,7 @@ def work(place: Place, me: Me) -> NoReturn:
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
-    board, job = place.board, place.job
+    board, launch, job = place.board, place.launch, place.launch.job
     store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
         str(place.folder / "store"), len(job.team)
     )
@@ -114,7 +108,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         store,
         capacity=nbytes(initial) + ENVELOPE_BYTES,
         lost=lambda: board.lost,
-        interface=LOOPBACK if place.hosts is None else place.hosts.enter(me),  # before any thread has started
+        interface=LOOPBACK if launch.hosts is None else launch.hosts.enter(me),  # before any thread has started
     )
     memory = None
     if me.node in place.segments:
@@ -129,9 +123,9 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         transport=transport,
         memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
-        pace=place.pace,
-        prefetch=place.prefetch,
-        schedule=place.schedule(),
+        pace=launch.pace,
+        prefetch=launch.prefetch,
+        schedule=launch.schedule(),
     )
     state = interpreter.run()
     recorder.add("end", station.clock.now())

@@ -48,9 +48,9 @@ from two_level_runs import (
 from paceline.algorithms.errors import PacelineError
 from paceline.backend.hosts import Hosts, NoHosts, hosts
 from paceline.records.machine import OtherLoad
+from paceline.records.metrics import CONFIDENCE
 from paceline.scenarios.units import RATE
 
-CONFIDENCE = 0.95
 MOST_TRIES = 10
 """times as many rounds as are to count are run, where most are disturbed"""
 

@@ -29,6 +29,10 @@ Outcome = tuple[int, ...] | bool
 """what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
 
 
+READER = "reader"
+"""the lane of what is read ahead, beside a rank's program"""
+
+
 class Span(NamedTuple):
     """One activity of one lane of one rank. A tuple, as there are many: these are made, and read, most quickly.
 

@@ -22,13 +22,11 @@ from functools import partial
 import simpy
 
 from paceline.algorithms.values import Rank, Samples
-from paceline.records.trace import Reads, Span, Trace
+from paceline.records.trace import READER, Reads, Span, Trace
 from paceline.simulator.storage import Reader, Stores
 from paceline.simulator.strands import Mutex, Steps, Strand
 from paceline.topologies.storage import Storage
 from paceline.workloads.reading import Held, Order, following
-
-LANE = "reader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,4 +180,4 @@ class _Loader:
         """Records what was read beside the program."""
         if self._depth:
             step, start_s = reading.samples.index, reading.begun_s
-            self._trace.spans.append(Span(self._rank, LANE, "read", None, step, start_s, self._env.now))
+            self._trace.spans.append(Span(self._rank, READER, "read", None, step, start_s, self._env.now))

@@ -63,6 +63,20 @@ def test_one_reader_alone_says_nothing_of_several() -> None:
     assert limits({1: 100.0}, latency_s=0.01) == (None, 0.0)
 
 
+def test_large_requests_that_were_as_quick_as_small_ones_show_no_limit() -> None:
+    """One reader, and bursts that were disturbed: there is nothing to tell bytes from latency by."""
+    found = fitted(
+        {(1, 1): [0.002], (1, 256): [0.001]},
+        RECORD,
+        pause_s=0.0,
+        name="x",
+        past_cache="O_DIRECT",
+        read_ahead_bytes=None,
+    )
+    assert found.latency_s == pytest.approx(0.002, rel=1e-6)
+    assert found.bytes_per_s > 1e12 and found.depth is None
+
+
 def on_disk(path: Path) -> Path:
     if file_system(path) in MEMORY:
         pytest.skip(f"{path} is in memory")

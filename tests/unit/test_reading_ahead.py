@@ -21,11 +21,11 @@ from paceline.algorithms.method import crew
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.backend.board import Board
 from paceline.backend.calibrate import LOAD, costs
-from paceline.backend.loading import LANE, Loader
+from paceline.backend.loading import Loader
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder, Tail
 from paceline.backend.station import Station, Thread
-from paceline.records.trace import Activity, Reads, Span, Trace
+from paceline.records.trace import READER, Activity, Reads, Span, Trace
 from paceline.workloads.reading import Order
 from paceline.workloads.reading.reader import Reader
 from tests.records import numbered
@@ -117,7 +117,7 @@ def test_so_many_are_read_ahead_and_one_more_is_in_hand(tmp_path: Path, depth: i
         assert settled(source) == list(range(7, 7 + depth + 2))
         found.load(step(8))
         assert settled(source) == list(range(7, 8 + depth + 2))
-        assert source.threads == {LANE}
+        assert source.threads == {READER}
 
 
 @pytest.mark.parametrize("depth", [None, 0])
@@ -171,7 +171,7 @@ def test_the_stall_is_what_the_program_waited(tmp_path: Path) -> None:
         reads = found.loader.reads
         assert reads is not None and reads.stall_s == pytest.approx(sum(waited.values()), abs=0.005)
         read = [span for span in found.spans() if span.activity == "read"]
-        assert [span.step for span in read] == [0, 1, 2, 3] and {span.lane for span in read} == {LANE}
+        assert [span.step for span in read] == [0, 1, 2, 3] and {span.lane for span in read} == {READER}
         assert all(span.bytes == 0 and span.end_s - span.start_s >= 0.03 for span in read)
 
 
@@ -255,6 +255,6 @@ def test_a_probe_takes_what_is_read_ahead_for_no_part_of_a_step(tmp_path: Path) 
         for number in range(3)
         for activity, begin, end in TIMES
     ]
-    ahead = [Span(me.rank, LANE, "read", None, number + 2, number + 0.1, number + 0.9) for number in range(3)]
+    ahead = [Span(me.rank, READER, "read", None, number + 2, number + 0.1, number + 0.9) for number in range(3)]
     for more in ([], ahead):
         assert costs(job, Trace(spans=[*spans, *more]), None)[LOAD] == pytest.approx([0.5, 0.5])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ class FromFile:
 
     def batch(self, samples: Samples) -> Batch:
         records = self._reader(samples.worker).records(samples)
-        return _batch(self.file, records, self.order.positions(samples), self.classes).rounded(self.dtype)
+        return _batch(self.file, records, lambda: self.order.positions(samples), self.classes).rounded(self.dtype)
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
         drawn = {
@@ -81,17 +81,17 @@ def read_part(file: RecordFile, count: int, classes: int) -> Batch:
     """The first few records of a file; raises `InputError` for a label that is no class."""
     opened = Opened(file)
     try:
-        return _batch(file, opened.read(Piece(0, count)), np.arange(count), classes)
+        return _batch(file, opened.read(Piece(0, count)), lambda: np.arange(count), classes)
     finally:
         opened.close()
 
 
-def _batch(file: RecordFile, records: Records, places: Places, classes: int | None) -> Batch:
-    """Records as a batch, in memory of its own."""
+def _batch(file: RecordFile, records: Records, places: Callable[[], Places], classes: int | None) -> Batch:
+    """Records as a batch, in memory of its own; where they lie is asked only if one of them is wrong."""
     inputs, labels = np.ascontiguousarray(records["inputs"]), records["label"].astype(np.int64)
     wrong = np.flatnonzero((labels < 0) | (labels >= (MANY if classes is None else classes)))
     if wrong.size:
-        record = int(places[wrong[0]])
+        record = int(places()[wrong[0]])
         where = f"record {record:,} of {file.path}, at offset {file.offset(record):,}"
         raise InputError(f"found label {labels[wrong[0]]} in {where}; expected 0 to {(classes or MANY) - 1}")
     return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
