@@ -13,7 +13,7 @@ import mmap
 import multiprocessing
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, cast
 
@@ -25,6 +25,8 @@ from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
 NEVER = np.iinfo(np.int64).max
+Lost = Callable[[Iterable[Rank]], Rank | None]
+"""names the dead rank that a wait for these ranks is in vain for, if there is one; none given: a wait for anyone"""
 
 
 class Doing(IntEnum):
@@ -147,9 +149,11 @@ class Board:
         """Notes that a rank is gone; every wait for others ends with `PeerFailed`."""
         self.common["lost"] = rank
 
-    @property
-    def lost(self) -> Rank | None:
-        """The rank that has died, if one has."""
+    def lost(self, needed: Iterable[Rank] = ()) -> Rank | None:
+        """The dead rank that a wait for these ranks is in vain for, if there is one; none given: a wait for anyone.
+
+        Nobody goes on without a rank: whoever has died ends every wait.
+        """
         rank = int(self.common["lost"][0])
         return None if rank < 0 else Rank(rank)
 

@@ -27,8 +27,9 @@ from paceline.algorithms.errors import PeerFailed, ProgramError
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.values import Group, Rank
-from paceline.backend.segment import BUFFERS, LINE_BYTES, Lost, Segment
-from paceline.backend.transport import STAND_INS
+from paceline.backend.board import Lost
+from paceline.backend.collectives import STAND_INS
+from paceline.backend.segment import BUFFERS, LINE_BYTES, Segment
 
 SPINS = 30
 """looks at a counter before anything else: some microseconds"""
@@ -70,7 +71,7 @@ class Channel:
         number: the channel in it.
         group: its members, in the order of sums.
         rank: the member.
-        lost: answers the rank that has died, if one has.
+        lost: names the dead rank that a wait is in vain for.
     """
 
     def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
@@ -198,7 +199,7 @@ class Channel:
             if time.monotonic() < yields_until:
                 os.sched_yield()
                 continue
-            if (dead := self._lost()) is not None and self._counters[place] < self._turn:
+            if (dead := self._lost(self._group)) is not None and self._counters[place] < self._turn:
                 raise PeerFailed(f"rank {dead} died")
             time.sleep(pause_s)
             pause_s = min(pause_s * LONGER, LONGEST_S)

@@ -10,34 +10,36 @@ from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
+from paceline.backend.collectives import Collectives
+from paceline.backend.inbox import Claim, Envelope
+from paceline.backend.mail import Mail
 from paceline.backend.recorder import Heard
 from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending
 from paceline.backend.station import Station, Thread
-from paceline.backend.transport import Claim, Envelope, Transport
 
 
 class Communication:
     """A rank's dealings with the others."""
 
-    def __init__(self, station: Station, transport: Transport, memory: SharedMemory | None) -> None:
-        self.station, self.transport, self._memory = station, transport, memory
+    def __init__(self, station: Station, mail: Mail, collectives: Collectives, memory: SharedMemory | None) -> None:
+        self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
 
     def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
         """Begins a collective, after checking on the board that the others have begun the same one there.
 
-        Inside a node it goes through the memory that its ranks share, otherwise by the transport.
+        Inside a node it goes through the memory that its ranks share, otherwise by gloo.
         """
         station, place, step = self.station, thread.place, thread.step
         if station.me.rank not in op.group:
             raise ProgramError(f"{station.standing(thread)}: enters {describe(op)}, but is no member of {op.group}")
         start, what = station.clock.now(), f"in {describe(op)}"
-        position = self.transport.position(op.group, thread.stream)
+        position = self._collectives.position(op.group, thread.stream)
         order = f"{op.group}{thread.stream}"
         station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
         station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
         line = None if self._memory is None else self._memory.line(op.group, thread.stream)
-        flying = self.transport.issue(op, thread.stream) if line is None else line.issue(op, started=started)
+        flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
         station.moving(thread)
 
         @cache  # a handle may be waited for again
@@ -64,7 +66,7 @@ class Communication:
                 f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.everyone}"
             )
         start = self.station.clock.now()
-        self.transport.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
+        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
         self.station.span(thread, "send", start, bytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
@@ -72,10 +74,10 @@ class Communication:
         start = self.station.clock.now()
         source = "anyone" if op.source is None else f"rank {op.source}"
         self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
-        claim = thread.claim or Claim(self.transport.inbox)
+        claim = thread.claim or Claim(self.mail.inbox)
         try:
             with self.station.busy() if op.timeout_s is not None else nullcontext():  # a time-out is no deadlock
-                envelope = self.transport.inbox.get(op.source, op.tag, op.timeout_s, claim)
+                envelope = self.mail.inbox.get(op.source, op.tag, op.timeout_s, claim)
         except TimedOut:
             self.station.moving(thread)
             self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))

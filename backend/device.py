@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Batch, GradientResult, Rank, Weights
+from paceline.backend.inbox import Cancelled
 from paceline.backend.station import Station, Thread
-from paceline.backend.transport import Cancelled
 
 
 class Pace(Protocol):

@@ -24,14 +24,16 @@ from paceline.algorithms.operations import Cell, Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
 from paceline.algorithms.values import Batch, GradientResult, Weights, join, may_diverge, nbytes
 from paceline.backend.cells import LINE_BYTES, Cells
+from paceline.backend.collectives import Collectives
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
+from paceline.backend.inbox import Claim
 from paceline.backend.keeper import Keeper
 from paceline.backend.loading import Loader
+from paceline.backend.mail import Mail
 from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending, Started
 from paceline.backend.station import Station, Thread
-from paceline.backend.transport import Claim, Transport
 from paceline.records.trace import Schedule
 
 
@@ -43,7 +45,8 @@ class Interpreter:
         station: Station,
         job: Job,
         *,
-        transport: Transport,
+        mail: Mail,
+        collectives: Collectives,
         memory: SharedMemory | None,
         cells: Cells,
         pace: Pace | None,
@@ -53,7 +56,7 @@ class Interpreter:
         self.station, self.job, self.cells = station, job, cells
         self.device = Device(station, job.learner, pace)
         self.loader = Loader(station, job.learner, prefetch)
-        self.communication = Communication(station, transport, memory)
+        self.communication = Communication(station, mail, collectives, memory)
         self.keeper = Keeper(station, job, schedule)
         self.started = Started(station)
         self._lanes = count(1)
@@ -164,7 +167,7 @@ class Interpreter:
             # the same on every rank that runs the same program
             child.stream, child.lane = line, Lane(what)
         elif isinstance(what, ops.Receive):
-            child.claim = Claim(self.communication.transport.inbox)
+            child.claim = Claim(self.communication.mail.inbox)
             give_up = child.claim.give_up
         elif isinstance(what, ops.Gradient):
             child.given_up = threading.Event()

@@ -16,15 +16,16 @@ import hashlib
 import mmap
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from paceline.algorithms.errors import PeerFailed, RunFailed
-from paceline.algorithms.values import Group, Rank
-from paceline.backend.transport import LOOK_S
+from paceline.algorithms.values import Group
+from paceline.backend.board import Lost
+from paceline.backend.inbox import LOOK_S
 
 PIECE_BYTES = 2**22
 """of a value that is in the memory at once; provenance: ours. Of 0.8 and 8 MB by 2 and 4 ranks, 1 MiB and more were
@@ -40,8 +41,6 @@ ROWS = 1024
 """groups and streams that may be in use at once"""
 NOT_RESERVED = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE of Linux, which Python's mmap does not name: no swap is set aside for what may never be used"""
-Lost = Callable[[], Rank | None]
-"""answers the rank that has died, if one has"""
 
 PAGE_BYTES = mmap.PAGESIZE
 
@@ -90,7 +89,7 @@ class Segment:
             RunFailed: more of them are in use than the table has room for.
         """
         name = _name(group, stream)
-        with self._locked(lost):
+        with self._locked(group, lost):
             table = self._table
             if not len(found := np.flatnonzero(table["name"] == name)):
                 if not len(found := np.flatnonzero(table["name"] == b"")):
@@ -103,7 +102,7 @@ class Segment:
 
     def leave(self, group: Group, stream: str, lost: Lost) -> None:
         """A member will not come again; with the last one's leaving the channel is free."""
-        with self._locked(lost):
+        with self._locked(group, lost):
             (row,) = np.flatnonzero(self._table["name"] == _name(group, stream))
             self._table["left"][row] += 1
             if self._table["left"][row] < len(group):
@@ -114,10 +113,10 @@ class Segment:
             self._table[row] = b"", 0, 0
 
     @contextmanager
-    def _locked(self, lost: Lost) -> Iterator[None]:
+    def _locked(self, group: Group, lost: Lost) -> Iterator[None]:
         """A rank that is killed may leave the table locked, so nobody waits for it for ever."""
         while not self._lock.acquire(timeout=LOOK_S):
-            if (dead := lost()) is not None:
+            if (dead := lost(group)) is not None:
                 raise PeerFailed(f"rank {dead} died")
         try:
             yield

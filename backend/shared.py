@@ -19,8 +19,9 @@ from typing import Any
 
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.values import Group, Rank
+from paceline.backend.board import Lost
 from paceline.backend.channel import Channel
-from paceline.backend.segment import Lost, Segment
+from paceline.backend.segment import Segment
 
 
 class SharedMemory:

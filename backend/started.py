@@ -80,7 +80,7 @@ class Started:
     def _until_done(self, thread: Thread, pendings: Sequence[Pending], least: int) -> None:
         self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
         while sum(pending.cancelled or pending.done() for pending in pendings) < least:
-            if (dead := self._station.board.lost) is not None:
+            if (dead := self._station.board.lost()) is not None:
                 raise PeerFailed(f"rank {dead} died")
             time.sleep(POLL_S)
         self._station.moving(thread)

@@ -11,9 +11,9 @@ from typing import Any
 from paceline.algorithms.method import Me
 from paceline.algorithms.program import Lane
 from paceline.backend.board import Board, Doing
+from paceline.backend.inbox import Claim
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
-from paceline.backend.transport import Claim
 from paceline.records.trace import Activity, Span
 
 

@@ -21,15 +21,17 @@ from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, nbytes
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
+from paceline.backend.collectives import Collectives
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.interpreter import Interpreter
+from paceline.backend.mail import Mail
 from paceline.backend.pace import Clock
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
 from paceline.backend.segment import Segment
 from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
-from paceline.backend.transport import LOOPBACK, Transport
 
 if TYPE_CHECKING:
     from paceline.backend.launch import Launch  # which forks what is here
@@ -102,25 +104,22 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         str(place.folder / "store"), len(job.team)
     )
     initial = job.learner.initial()
-    transport = Transport(
-        me.rank,
-        len(job.team),
-        store,
-        capacity=nbytes(initial) + ENVELOPE_BYTES,
-        lost=lambda: board.lost,
-        interface=LOOPBACK if launch.hosts is None else launch.hosts.enter(me),  # before any thread has started
-    )
+    interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
+    groups = Groups(me.rank, store, board.lost, interface)
+    mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
+    collectives = Collectives(groups)
     memory = None
     if me.node in place.segments:
-        memory = SharedMemory(place.segments[me.node], me.rank, lambda: board.lost)
+        memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
-            transport.group(group).barrier().wait()
+            collectives.group(group).barrier().wait()
     station = Station(me, board, recorder, meet(board, me))
     interpreter = Interpreter(
         station,
         job,
-        transport=transport,
+        mail=mail,
+        collectives=collectives,
         memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=launch.pace,
@@ -137,9 +136,9 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     if me.rank == job.keeper:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)
     board.say(me.rank, Doing.ENDED)
-    transport.flush()
+    mail.flush()
     board.say(me.rank, Doing.DRAINED)
-    while not board.all_drained and board.lost is None:  # others may still send here
+    while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)
 
 

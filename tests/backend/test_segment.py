@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Seq
     """What each member is answered to each of its operations, each member in a thread; all end when one fails."""
     group, failed, until = segment.node, threading.Event(), time.monotonic() + 20.0
 
-    def lost() -> Rank | None:
+    def lost(_: Iterable[Rank]) -> Rank | None:
         return Rank(len(group)) if failed.is_set() or time.monotonic() > until else None
 
     def member(rank: Rank) -> list[Any]:
@@ -118,7 +118,7 @@ def test_nobody_passes_a_barrier_before_all_have_come() -> None:
     segment = Segment(group)
 
     def member(rank: Rank) -> bool:
-        channel = Channel(segment, 0, group, rank, lambda: None)
+        channel = Channel(segment, 0, group, rank, lambda _: None)
         for turn in range(1, turns + 1):
             came[rank] = turn
             channel.perform(Barrier(group=group, key=""))
@@ -146,7 +146,7 @@ def test_answers_do_not_lie_in_the_memory() -> None:
 
 def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
     group, lost = group_of(2), [None, None, None, Rank(1)]
-    channel = Channel(Segment(group), 0, group, Rank(0), lambda: lost.pop(0) if len(lost) > 1 else lost[0])
+    channel = Channel(Segment(group), 0, group, Rank(0), lambda _: lost.pop(0) if len(lost) > 1 else lost[0])
     for _ in range(2):
         with pytest.raises(PeerFailed, match="rank 1 died"):
             channel.perform(Barrier(group=group, key=""))
@@ -155,7 +155,7 @@ def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def nobody() -> Rank | None:
+def nobody(_: Iterable[Rank]) -> Rank | None:
     return None
 
 
@@ -202,14 +202,14 @@ def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
     holding = threading.Event()
 
     def hold() -> None:
-        with segment._locked(nobody):
+        with segment._locked(segment.node, nobody):
             holding.set()
             threading.Event().wait(1.0)
 
     threading.Thread(target=hold, daemon=True).start()
     holding.wait()
     with pytest.raises(PeerFailed, match="rank 1 died"):
-        segment.claim(segment.node, "", lambda: Rank(1))
+        segment.claim(segment.node, "", lambda _: Rank(1))
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Group, Null, Rank, Step
+from paceline.backend.collectives import Collectives
 from paceline.backend.launch import Launch, RankFailed, run_job
 from paceline.backend.segment import CHANNELS, PIECE_BYTES
-from paceline.backend.transport import Transport
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
@@ -70,7 +70,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a collective went by gloo")
 
-    monkeypatch.setattr(Transport, "issue", refuse)
+    monkeypatch.setattr(Collectives, "issue", refuse)
 
 
 KINDS = ["float64", "float32", "float16", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"]

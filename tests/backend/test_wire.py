@@ -17,7 +17,7 @@ from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Contribution, GradientResult, Null, Rank, Step, Weights
 from paceline.backend import wire
-from paceline.backend.transport import tensor_of
+from paceline.backend.collectives import tensor_of
 from tests.backend.jobs import run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import job_of
