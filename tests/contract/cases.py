@@ -19,9 +19,16 @@ from paceline.algorithms.operations import Barrier, Next
 from paceline.algorithms.program import Program, Routine, program
 from paceline.algorithms.values import Rank, Step
 from paceline.records.trace import Trace
-from tests.support import job_of
+from tests.support import UNLIKE, job_of, nodes_for
 
 Interpreter = Callable[[Job], Trace]
+RunOf = Callable[[str], tuple[Job, Trace]]
+STEPS = 17  # no multiple of the number of workers, of k1, or of k2
+
+
+def job_for(method: Method, steps: int = STEPS) -> Job:
+    """What every method is tried on: workers on nodes of unlike size."""
+    return job_of(method, steps=steps, nodes=nodes_for(method, UNLIKE))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled, fi
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork, Network, NoCost
-from tests.contract.cases import Interpreter
-from tests.support import FixedTiming
+from tests.contract.cases import Interpreter, RunOf, job_for
+from tests.support import FixedTiming, built
 
 CHOOSERS: dict[str, Callable[[], Chooser]] = {
     "any-order, first": lambda: first,
@@ -67,3 +67,21 @@ def interpreter(request: pytest.FixtureRequest) -> Interpreter:
     if request.param == REAL:
         return real
     return in_any_order if request.param in CHOOSERS else simulated
+
+
+RUNS: dict[tuple[str, str], tuple[Job, Trace]] = {}
+"""by interpreter and method: what several tests look at is run once"""
+
+
+@pytest.fixture
+def run_of(request: pytest.FixtureRequest, interpreter: Interpreter) -> RunOf:
+    """Answers the job that a method of this name is tried on, and its run, which nobody may change."""
+    kind = request.node.callspec.params["interpreter"]
+
+    def run(name: str) -> tuple[Job, Trace]:
+        if (kind, name) not in RUNS:
+            job = job_for(built(name))
+            RUNS[kind, name] = job, interpreter(job)
+        return RUNS[kind, name]
+
+    return run

@@ -10,21 +10,14 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Method
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
-from tests.contract.cases import Interpreter
+from tests.contract.cases import STEPS, Interpreter, RunOf, job_for
 from tests.exact import still
 from tests.support import UNLIKE, Uneven, built, job_of, nodes_for
 
-STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
-
-
-def job_for(method: Method, steps: int = STEPS) -> Job:
-    return job_of(method, steps=steps, nodes=nodes_for(method, UNLIKE))
 
 
 def promising(*guarantees: Guarantee) -> pytest.MarkDecorator:
@@ -33,10 +26,9 @@ def promising(*guarantees: Guarantee) -> pytest.MarkDecorator:
 
 
 @EVERY_METHOD
-def test_it_runs_to_its_budget(interpreter: Interpreter, name: str) -> None:
+def test_it_runs_to_its_budget(run_of: RunOf, name: str) -> None:
     """The keeper's role takes its steps, and what was applied is as many samples. AGD leaves its last in flight."""
-    job = job_for(built(name))
-    trace = interpreter(job)
+    job, trace = run_of(name)
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.keeper]
     assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
@@ -54,19 +46,16 @@ def test_it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str)
 
 
 @EVERY_METHOD
-def test_gradients_are_applied_at_most_once_and_never_before_they_are_computed(
-    interpreter: Interpreter, name: str
-) -> None:
-    trace = interpreter(job_for(built(name)))
+def test_gradients_are_applied_at_most_once_and_never_before_they_are_computed(run_of: RunOf, name: str) -> None:
+    _, trace = run_of(name)
     times = Counter((row.rank, row.step) for row in trace.updates)
     assert set(times.values()) == {1}
     assert all(row.version_read <= row.version_applied and row.staleness >= 0 for row in trace.updates)
 
 
 @EVERY_METHOD
-def test_the_clock_of_the_trace_never_goes_back(interpreter: Interpreter, name: str) -> None:
-    job = job_for(built(name))
-    trace = interpreter(job)
+def test_the_clock_of_the_trace_never_goes_back(run_of: RunOf, name: str) -> None:
+    job, trace = run_of(name)
     times = [snapshot.time_s for snapshot in trace.snapshots]
     assert times == sorted(times)
     assert all(0 <= span.start_s <= span.end_s <= trace.wall_s for span in trace.spans)
@@ -75,10 +64,9 @@ def test_the_clock_of_the_trace_never_goes_back(interpreter: Interpreter, name: 
 
 
 @EVERY_METHOD
-def test_it_keeps_its_promises(interpreter: Interpreter, name: str) -> None:
+def test_it_keeps_its_promises(run_of: RunOf, name: str) -> None:
     """Deterministic methods end in the weights of the any-order interpreter (number 57), to 1e-12 of their scale."""
-    job = job_for(built(name))
-    trace = interpreter(job)
+    job, trace = run_of(name)
     vectors = [state.weights.vector for state in trace.states.values()]
     assert max(np.abs(vector - job.learner.initial()).max() for vector in vectors) > 0.1
     assert broken(job, trace) == []
