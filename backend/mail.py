@@ -4,6 +4,7 @@ Rules of this file, each a trap of gloo that was met:
 
 * A gloo send is a rendezvous. One thread per rank keeps a receive from anyone posted at all times and feeds the inbox,
   so that a `Send` completes whatever the receiver's program is doing.
+* A receive from anyone fails when a sender dies in the middle, and serves the others when it is posted again.
 * A receive buffer that is too small aborts the process, one that is too large is filled in part without a word: buffers
   have one agreed capacity and messages carry their length.
 """
@@ -11,14 +12,19 @@ Rules of this file, each a trap of gloo that was met:
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import torch
 
+from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 from paceline.backend.groups import Groups
 from paceline.backend.inbox import Envelope, Inbox
+
+AGAIN_S = 0.02
+"""after so long a receive that failed is posted again"""
 
 
 class Mail:
@@ -32,7 +38,7 @@ class Mail:
 
     def __init__(self, groups: Groups, everyone: Group, *, capacity: int) -> None:
         self.rank, self.capacity = groups.rank, capacity
-        self.inbox = Inbox(groups.lost)
+        self.inbox = Inbox(groups.lost, everyone)
         self._groups = groups
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
@@ -49,13 +55,34 @@ class Mail:
         assert self._group is not None, "a run of one rank has nobody else to send to"
         with self._sending_lock:
             self._settle(to)
-            works = [(self._group.send([part], int(to), 0), part) for part in wire.chunks(data, self.capacity)]
+            if self._groups.without(to):  # lost without a word
+                return
+            works = [(self._send(to, part), part) for part in wire.chunks(data, self.capacity)]
             self._sending[to] = works
+
+    def _send(self, to: Rank, part: torch.Tensor) -> Any:
+        """Begins a send; None where its receiver is no longer there."""
+        assert self._group is not None
+        try:
+            return self._group.send([part], int(to), 0)
+        except RuntimeError as error:
+            self._missed(self._groups.failure(error, (to,)), to)
+            return None
+
+    def _missed(self, failure: PeerFailed, to: Rank) -> None:
+        """Lets a failure pass that is the death of a receiver whom the run goes on without."""
+        if not self._groups.without(to):
+            raise failure
 
     def _settle(self, to: Rank) -> None:
         """Waits until the last message to `to` has gone: its buffer must live until then, and gloo cannot be asked."""
-        for work, _ in self._sending.pop(to, []):
-            self._groups.wait(work, (to,))
+        for work, part in self._sending.pop(to, []):
+            try:
+                if work is not None:
+                    self._groups.wait(work, (to,), part.nbytes)
+            except PeerFailed as failure:
+                self._missed(failure, to)
+                return
 
     def flush(self) -> None:
         """Waits until everything handed over has gone."""
@@ -71,8 +98,9 @@ class Mail:
             try:
                 work = self._group.recv_anysource([buffer], 0)
                 work.wait()
-            except RuntimeError:  # the group broke: a peer is gone, which the launcher notices and says on the board
-                return
+            except RuntimeError:  # a peer is gone, which the launcher notices and says on the board
+                time.sleep(AGAIN_S)
+                continue
             source = int(work._source_rank())
             data = buffer.numpy()
             parts = partial.setdefault(source, [])

@@ -81,7 +81,7 @@ class Started:
         self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
         while sum(pending.cancelled or pending.done() for pending in pendings) < least:
             if (dead := self._station.board.lost()) is not None:
-                raise PeerFailed(f"rank {dead} died")
+                raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(POLL_S)
         self._station.moving(thread)
 
