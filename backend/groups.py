@@ -45,12 +45,15 @@ class Groups:
         store: where members find each other.
         lost: names the dead rank that a wait is in vain for.
         interface: the network interface that messages cross.
+        survives: whether the run goes on without some. Of a collective that a death interrupts, gloo tells only those
+            who exchange with the dead; the others would wait for ever.
     """
 
     rank: Rank
     store: Store
     lost: Lost
     interface: str = LOOPBACK
+    survives: bool = False
 
     def make(self, name: str, group: Group) -> Any:
         """A gloo group of these ranks; waits until all members make it."""

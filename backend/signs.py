@@ -21,7 +21,7 @@ LOOKS = 40
 """in a time-out"""
 LEAST_SHARE = 0.02
 """of a processor: who uses more is at work; threads that only wait for the network use less"""
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,22 @@ class Signs:
 
     def _look(self, pid: int, now: float) -> Sign:
         """The process's last sign, which may be this one."""
-        moves, used_s = int(self._board.rows["moves"][self._children[pid]]), processor_s(pid)
+        moves, (used_s, runs) = int(self._board.rows["moves"][self._children[pid]]), processor(pid)
         last = self._last.get(pid)
-        if last is None or moves != last.moves or used_s - last.processor_s > LEAST_SHARE * (now - last.at_s) + 0.02:
+        at_work = last is None or runs or used_s - last.processor_s > LEAST_SHARE * (now - last.at_s) + TICK_S
+        if last is None or moves != last.moves or at_work:
             last = self._last[pid] = Sign(moves, used_s, now)
         return last
 
 
-def processor_s(pid: int) -> float:
-    """Processor time that a process has used.
+def processor(pid: int) -> tuple[float, bool]:
+    """Processor time that a process has used, in seconds, and whether it would use more if it were given a processor.
 
-    >>> processor_s(os.getpid()) > 0
+    >>> processor(os.getpid())[1]
     True
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has just ended
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return 0.0, False
+    return (int(fields[11]) + int(fields[12])) * TICK_S, fields[0] == "R"

@@ -105,7 +105,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     )
     initial = job.learner.initial()
     interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
-    groups = Groups(me.rank, store, board.lost, interface)
+    groups = Groups(me.rank, store, board.lost, interface, board.spare > 0)
     mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
