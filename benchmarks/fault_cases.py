@@ -135,7 +135,9 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
         launch.SHARED = folder / "memory"
         done = lambda *_: os.write(started, b".")  # noqa: E731
         try:
-            runs = train(load(scenario_of(METHODS[case.method])), progress=done, keep=lambda one: store.save(one, folder))
+            runs = train(
+                load(scenario_of(METHODS[case.method])), progress=done, keep=lambda one: store.save(one, folder)
+            )
         except RunsFailed as failure:
             runs, answer["error"] = failure.runs, str(failure)
         trace = runs[-1].trace
@@ -150,7 +152,7 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
 def happened(case: Case, folder: Path) -> Happened:
     """Runs a case; whatever it leaves behind is found, and then removed."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to this process
-    before, told = namespaces(), folder / "told.json"
+    told = folder / "told.json"
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     if (runner := os.fork()) == 0:
@@ -168,7 +170,7 @@ def happened(case: Case, folder: Path) -> Happened:
     ended_s = time.monotonic()
     os.close(reading)
     orphans = tuple(map(str, leftovers()))
-    left = [str(path) for path in (folder / "memory").iterdir()] + sorted(namespaces() - before)
+    left = [str(path) for path in (folder / "memory").iterdir()] + namespaces(runner)
     said = json.loads(told.read_text()) if told.exists() else None
     return Happened(case, hit_s, ended_s, said, orphans, tuple(left), folder)
 
@@ -222,10 +224,9 @@ def leftovers() -> list[psutil.Process]:
     return alive
 
 
-def namespaces() -> set[str]:
-    """Network namespaces with a name."""
-    folder = Path("/var/run/netns")
-    return {str(path) for path in folder.iterdir() if "paceline" in path.name} if folder.exists() else set()
+def namespaces(maker: int) -> list[str]:
+    """Network namespaces that a process has made and not removed."""
+    return sorted(map(str, Path("/var/run/netns").glob(f"paceline-{maker}-*")))
 
 
 # --- looking at it ---------------------------------------------------------------------------------------------------

@@ -72,7 +72,9 @@ def campaign(numbers: Sequence[int], seed: int, err: Console) -> dict[str, Any]:
         for line in wrong:
             err.print(f"    {line}", style="red", highlight=False, markup=False)
         if wrong:
-            failed.append({"case": number, "fault": str(case), "wrong": wrong, "again": f"--seed {seed} --case {number}"})
+            failed.append(
+                {"case": number, "fault": str(case), "wrong": wrong, "again": f"--seed {seed} --case {number}"}
+            )
     return {
         "runs": len(numbers),
         "seed": seed,
@@ -87,7 +89,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table("method", *FAULTS, title="what became of the runs")
     for method in METHODS:
         cells = [
-            ", ".join(f"{row['runs']} {row['outcome']}" for row in rows if (row["method"], row["fault"]) == (method, fault))
+            ", ".join(
+                f"{row['runs']} {row['outcome']}" for row in rows if (row["method"], row["fault"]) == (method, fault)
+            )
             for fault in FAULTS
         ]
         if any(cells):
