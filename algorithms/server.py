@@ -35,7 +35,6 @@ from paceline.algorithms.rules import Chain
 from paceline.algorithms.survivors import Crew, survives
 from paceline.algorithms.values import Contribution, GradientResult, Message, Rank, Weights
 
-
 SERVING = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
 """what a server that waits for nobody in particular promises"""
 

@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,9 @@ WORKERS, RUN_S, TIMEOUT_S, PAUSE_S = 4, 1.0, 2.0, 0.5
 """of each run: workers, its budget, `train.timeout`, and how long a rank is stopped that is let go on"""
 STARTING, STARTING_S, RUNNING_S = 0.2, 0.4, 1.1
 """the share of faults before the common start, and within what time from a rank's own, or the common one, they come"""
-LIMIT_S = TIMEOUT_S + GRACE_S + 5.0
-"""from a fault to the end of its run: what is promised, the rest of the run, and the machine's own slowness"""
+LIMIT_S = TIMEOUT_S + GRACE_S + 20.0
+"""from a fault to the end of its run: what is promised, the rest of the run with its evaluation, and what other programs
+on the machine take; the figures say how long it really was"""
 START_S = 60.0
 """for a run to start at all; only a machine that is far too busy needs it"""
 PR_SET_CHILD_SUBREAPER = 36
@@ -145,6 +147,8 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
         answer["reached"] = sorted(map(int, trace.states))
         answer["end_s"] = trace.notes["started_monotonic_s"] + trace.wall_s
         told.write_text(json.dumps(answer))
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 
