@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from paceline.algorithms.method import Me
-from paceline.algorithms.operations import Receive, Send
+from paceline.algorithms.operations import Send
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop
+from paceline.algorithms.survivors import Crew
 from paceline.algorithms.values import Contribution, Message, Rank, Weights
 
 
@@ -70,12 +70,13 @@ D = TypeVar("D", bound=Desk)
 
 
 @program
-def close(me: Me, desk: D) -> Program[D]:
+def close(crew: Crew, desk: D) -> Program[D]:
     """Takes in messages until every worker waits, and says goodbye to each; answers the state to stop in."""
     for worker in sorted(desk.waiting):
         yield from Send(worker, Stop())
-    while len(desk.waiting) < len(me.workers):
-        message = yield from Receive()
+    while crew.living - set(desk.waiting):
+        if (message := (yield from crew.hear())) is None:
+            continue
         desk = desk.hear(message)
         if message.value.asks:
             yield from Send(message.source, Stop())

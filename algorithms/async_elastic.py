@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +27,8 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, Routine, program
 from paceline.algorithms.server import Stop, dismiss, server_of
-from paceline.algorithms.values import Contribution, Weights
+from paceline.algorithms.survivors import Crew, survives
+from paceline.algorithms.values import Contribution, Rank, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Delta:
 @program
 def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
     """A server that is sent weights: it replies with the centre as it is, and only then moves it."""
+    crew = Crew(me)
     while step := (yield from Next(state)):
-        message = yield from Receive()
+        message = yield from crew.message()
         exchange: Exchange = message.value
         yield from Send(message.source, state.weights)
         yield from Work("update", exchange.vector.nbytes, where="host")
@@ -54,7 +57,7 @@ def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
         centre = centre + alpha * (exchange.vector - centre)
         version = yield from Applied(Weights(centre, version), [replace(exchange.origin, version=version)])
         state = replace(state, step=step.number + 1, weights=Weights(centre, version))
-    yield from dismiss(me)
+    yield from dismiss(crew)
     return state
 
 
@@ -62,22 +65,27 @@ def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
 def takes_deltas(me: Me, state: Any) -> Program[Any]:
     """A server that is asked for the centre and later sent a delta, which it adds to whatever the centre is by then.
 
-    A step is a request. So a stop means no more requests, and what has been promised still lands: as many deltas.
+    A step is a request. So a stop means no more requests, and what has been promised still lands, but what the dead
+    had promised.
     """
-    promised = 0
+    crew, promised, told = Crew(me), set[Rank](), set[Rank]()
     while step := (yield from Next(state)):
-        while isinstance((message := (yield from Receive())).value, Delta):
+        while isinstance((message := (yield from crew.message())).value, Delta):
             state = yield from landed(state, message.value)
-            promised -= 1
+            promised.remove(message.source)
         yield from Send(message.source, state.weights)
-        promised += 1
+        promised.add(message.source)
         state = replace(state, step=step.number + 1)
-    for _ in range(promised + len(me.workers)):  # deltas, and from every worker one more request
-        message = yield from Receive()
-        if isinstance(message.value, Delta):
-            state = yield from landed(state, message.value)
+    while crew.living & promised or crew.living - told:  # deltas, and from every worker one more request
+        heard = yield from crew.hear()
+        if heard is None:
+            continue
+        if isinstance(heard.value, Delta):
+            state = yield from landed(state, heard.value)
+            promised.remove(heard.source)
         else:
-            yield from Send(message.source, Stop())
+            yield from Send(heard.source, Stop())
+            told.add(heard.source)
     return state
 
 
@@ -103,11 +111,14 @@ class AsyncEasgd(Elastic):
     name = "async-easgd"
     notion = Notion.EXCHANGE_LAG
     source = "You, Buluç, Demmel, SC'17 (Async EASGD), equations (1) and (2)"
-    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
 
     sends: Literal["weights", "delta"] = "weights"
     """the worker's weights, as in SC'17, or the delta α (x_i − c), as in mpiT, by a centre that may have moved since"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
@@ -176,7 +187,7 @@ class Eamsgd(Elastic):
     name = "eamsgd"
     notion = Notion.EXCHANGE_LAG
     source = "Zhang, Choromanska, LeCun, NIPS'15, Algorithms 1 and 2; the authors' mpiT (eamsgd.lua)"
-    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
 
     period: int = 4
@@ -186,6 +197,9 @@ class Eamsgd(Elastic):
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch * self.period
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
 
     def begin(self, me: Me, vector: Any) -> Any:
         return Travelling(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))

@@ -5,11 +5,12 @@ Rules of this file:
 * A worker measures its own gradients with `Now`, which is recorded: a replay shares out the batch as the run did.
 * The batches in force are `batches` of the server's state. Their sum is the total, always; a worker hears of its own
   with its next answer, so one batch computed meanwhile may still be of the old size.
+* The part of a worker that has died goes to the others in equal shares, until the next look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, R
 from paceline.algorithms.options import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, dismiss, server_of
+from paceline.algorithms.survivors import Crew, survives
 from paceline.algorithms.values import Contribution, Rank, Samples, Vector, Weights
 
 
@@ -94,7 +96,7 @@ class DbsSgd(Descent):
     name = "dbs-sgd"
     notion = Notion.VERSION_LAG
     source = "Ji et al., J. Comp. R&D 56(11), 2019, from its abstract; formulas: see the page"
-    guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {"interval": COUNT, "smoothing": SHARE, "dead_band": NOT_NEGATIVE}
 
@@ -105,6 +107,9 @@ class DbsSgd(Descent):
     dead_band: float = 0.1
     """batches stay as they are if nobody's would change by more than this share; provenance: ours, OmniLearn's code
     has 0.2"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
 
     def begin(self, me: Me, vector: Vector) -> Portioned | Balance:
         kind = Balance if me.role == "server" else Portioned
@@ -127,21 +132,23 @@ class DbsSgd(Descent):
 
     @program
     def server(self, me: Me, state: Balance) -> Program[Balance]:
-        rule = self.rule(me.layout.layers)
+        rule, crew = self.rule(me.layout.layers), Crew(me)
         while step := (yield from Next(state)):
-            message = yield from Receive()
+            message = yield from crew.message()
             push: Timed = message.value
             gradient = self.weight(push) * push.vector
             yield from Work("update", gradient.nbytes, where="host")
             vector, memory = rule.update(state.weights.vector, gradient, state.memory)
             version = yield from Applied(Weights(vector, state.weights.version), [push.origin])
-            batches = state.batches or (push.base,) * len(me.workers)
+            batches = handed_on(state.batches or (push.base,) * len(me.workers), crew.living)
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
-                batches = self.shared_out(batches, estimates)
+                left = sorted(crew.living)
+                theirs = self.shared_out(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
+                batches = spread(theirs, left, len(batches))
             state = Balance(step.number + 1, Weights(vector, version), memory, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
-        yield from dismiss(me)
+        yield from dismiss(crew)
         return state
 
     def weight(self, push: Timed) -> float:
@@ -164,3 +171,27 @@ class DbsSgd(Descent):
         speeds, overheads = [one.speed for one in known], [one.overhead for one in known]
         wanted = apportion(sum(batches), speeds, overheads)
         return wanted if change(batches, wanted) > self.dead_band else batches
+
+
+def handed_on(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
+    """The batches when those of the dead have gone to the living, in equal shares.
+
+    >>> handed_on((8, 8, 8), {Rank(0), Rank(2)})
+    (12, 0, 12)
+    """
+    ranks = sorted(living)
+    kept = [batches[rank] for rank in ranks]
+    if (orphaned := sum(batches) - sum(kept)) == 0:
+        return batches
+    more = apportion(orphaned, [1] * len(ranks), least=0)
+    return spread([own + part for own, part in zip(kept, more, strict=True)], ranks, len(batches))
+
+
+def spread(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple[int, ...]:
+    """These ranks' batches among those of all workers; the others have none.
+
+    >>> spread([5, 7], [Rank(0), Rank(2)], 3)
+    (5, 0, 7)
+    """
+    of = dict(zip(ranks, batches, strict=True))
+    return tuple(of.get(Rank(rank), 0) for rank in range(workers))

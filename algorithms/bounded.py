@@ -22,6 +22,7 @@ from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receiv
 from paceline.algorithms.options import STEPS_OR_NONE, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.survivors import Crew, survives
 from paceline.algorithms.values import Rank, Vector, Weights
 
 
@@ -72,7 +73,14 @@ class Ssp(Descent):
     name = "ssp"
     notion = Notion.VERSION_LAG
     source = "Ho et al., NIPS 2013"
-    guarantees = frozenset({Guarantee.BOUNDED_CLOCK_GAP, Guarantee.BOUNDED_STALENESS, Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset(
+        {
+            Guarantee.BOUNDED_CLOCK_GAP,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MESSAGES,
+            Guarantee.SURVIVES_WORKERS,
+        }
+    )
     has_server: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {"slack": STEPS_OR_NONE}
 
@@ -93,7 +101,8 @@ class Ssp(Descent):
         """The largest gap between clocks, and the largest version lag; see above for why."""
         own = self.slack if self.pull == "when-stale" else 0
         lag = self.slack if self.visibility == "clock-edge" else (workers - 1) * (2 * self.slack + 1) + own
-        return {Guarantee.BOUNDED_CLOCK_GAP: self.slack + 1, Guarantee.BOUNDED_STALENESS: lag}
+        clocks = {Guarantee.BOUNDED_CLOCK_GAP: self.slack + 1, Guarantee.BOUNDED_STALENESS: lag}
+        return {**clocks, **survives(workers - 1)}
 
     def begin(self, me: Me, vector: Vector) -> Cached | Clocks:
         weights, memory = Weights(vector, 0), self.rule(me.layout.layers).init(vector)
@@ -126,20 +135,22 @@ class Ssp(Descent):
 
     @program
     def server(self, me: Me, state: Clocks) -> Program[Clocks]:
+        crew = Crew(me)
         while (yield from Next(state)):
-            while not (due := self.due(state)):
-                state = yield from self.release(state)
-                state = state.hear((yield from Receive()))
+            while not (due := self.due(crew, state)):
+                state = yield from self.release(crew, state)
+                message = yield from crew.hear()
+                state = state if message is None else state.hear(message)
             state = yield from self.apply(me, state, due)
-            state = yield from self.release(state)
-        return (yield from close(me, state))
+            state = yield from self.release(crew, state)
+        return (yield from close(crew, state))
 
-    def due(self, state: Clocks) -> list[tuple[Rank, Packet]]:
+    def due(self, crew: Crew, state: Clocks) -> list[tuple[Rank, Packet]]:
         """What is to be applied now: the oldest that came, or the oldest of every worker once all have come."""
         if self.visibility == "arrival":
             return list(state.heard[:1])
         oldest = dict(reversed(state.heard))
-        return sorted(oldest.items()) if len(oldest) == len(state.clocks) else []
+        return [] if crew.living - oldest.keys() else sorted(oldest.items())
 
     @program
     def apply(self, me: Me, state: Clocks, due: Sequence[tuple[Rank, Packet]]) -> Program[Clocks]:
@@ -160,9 +171,9 @@ class Ssp(Descent):
         )
 
     @program
-    def release(self, state: Clocks) -> Program[Clocks]:
-        """Answers, in rank order, those who wait and may start."""
-        slowest = min(state.clocks)
+    def release(self, crew: Crew, state: Clocks) -> Program[Clocks]:
+        """Answers, in rank order, those who wait and may start; nobody is held back by one who has died."""
+        slowest = min(state.clocks[rank] for rank in crew.living)
         free = [rank for rank in sorted(state.waiting) if self.may_start(state, rank, slowest)]
         for rank in free:
             yield from Send(rank, Answer(state.weights, slowest))

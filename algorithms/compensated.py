@@ -10,7 +10,7 @@ from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.options import FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.server import ParameterServer, Push
+from paceline.algorithms.server import SERVING, ParameterServer, Push
 from paceline.algorithms.values import root
 
 EPSILON = 1e-7
@@ -38,7 +38,7 @@ class DcAsgd(ParameterServer):
 
     name = "dc-asgd"
     source = "Zheng, Meng, Wang, Chen, Yu, Ma, Liu, 'ASGD with Delay Compensation', ICML'17 (arXiv 1609.08326)"
-    guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.DISTINCT_WORKERS, Guarantee.CONSERVES_MESSAGES})
+    guarantees = SERVING | {Guarantee.DISTINCT_WORKERS}
 
     ranges: ClassVar[Mapping[str, Range]] = {"compensation": NOT_NEGATIVE, "square_decay": FRACTION}
 

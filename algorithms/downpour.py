@@ -13,6 +13,7 @@ from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receiv
 from paceline.algorithms.options import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import Stop, server_of
+from paceline.algorithms.survivors import Crew, survives
 from paceline.algorithms.values import Contribution, Vector, Weights
 
 
@@ -40,7 +41,7 @@ class Downpour(Descent):
     name = "downpour"
     notion = Notion.VERSION_LAG
     source = "Dean et al., NIPS 2012; local steps and the accumulator as in mpiT's downpour.lua"
-    guarantees = frozenset({Guarantee.CONSERVES_MESSAGES})
+    guarantees = frozenset({Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {"n_push": STEPS, "n_fetch": STEPS, "local_rate": NOT_NEGATIVE}
 
@@ -57,6 +58,9 @@ class Downpour(Descent):
     def samples_per_step(self, batch: int, workers: int) -> int:
         """Those of all gradients in a push."""
         return batch * self.n_push
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
 
     def begin(self, me: Me, vector: Vector) -> Accruing | Desk:
         kind = Desk if me.role == "server" else Accruing
@@ -95,12 +99,13 @@ class Downpour(Descent):
 
     @program
     def server(self, me: Me, state: Desk) -> Program[Desk]:
+        crew = Crew(me)
         while step := (yield from Next(state)):
             while state.step == step.number:  # until a push has been applied
                 if not state.heard:
-                    state = state.hear((yield from Receive()))
+                    state = state.hear((yield from crew.message()))
                 state = yield from self.serve(me, state)
-        return (yield from close(me, state))
+        return (yield from close(crew, state))
 
     @program
     def serve(self, me: Me, state: Desk) -> Program[Desk]:

@@ -33,7 +33,19 @@ class TimedOut(PacelineError):
 
 
 class PeerFailed(PacelineError):
-    """A rank that an operation needed has died or gone silent."""
+    """A rank that an operation needed has died or gone silent; `rank` says which, where it is known.
+
+    >>> failure = PeerFailed("rank 1 died", 1)
+    >>> str(failure), failure.rank
+    ('rank 1 died', 1)
+    """
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message, rank)
+        self.message, self.rank = message, rank
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class RunFailed(PacelineError):

@@ -4,6 +4,7 @@ Rules of this file:
 
 * Who meets whom is a pure function of hyper-parameters, rank and step, so that peers need not agree on anything.
 * What is exchanged is a copy, taken when it is sent: an average of copies leaves the mean of all weights as it is.
+* A peer that has died is passed over: the worker's step is then one of its own. What a peer had sent still counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
@@ -32,6 +34,7 @@ from paceline.algorithms.operations import (
     Work,
 )
 from paceline.algorithms.program import Program, Routine, program
+from paceline.algorithms.survivors import survives, without
 from paceline.algorithms.values import GradientResult, Message, Null, Rank, Weights, nbytes
 
 
@@ -114,7 +117,14 @@ class Gossip(Meeting):
     name = "gossip"
     notion = Notion.PEER_AGE
     source = "Daily et al. 2018, GossipGraD, arXiv 1803.05880"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.BOUNDED_STALENESS, Guarantee.CONSERVES_MEAN})
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+            Guarantee.SURVIVES_WORKERS,
+        }
+    )
 
     partners: Literal["hypercube", "dissemination"] = "hypercube"
     """who meets whom in round k = 0 … log2 P − 1: places whose numbers differ in bit k, or to place − 2^k and from
@@ -130,7 +140,7 @@ class Gossip(Meeting):
         return found
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        return {Guarantee.BOUNDED_STALENESS: 1}
+        return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
 
     def peers(self, me: Me, step: int) -> tuple[Rank, Rank]:
         """To whom the worker sends in this step, and from whom it receives."""
@@ -150,17 +160,21 @@ class Gossip(Meeting):
 
     @program
     def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
-        rule = self.rule(me.layout.layers)
+        rule, living = self.rule(me.layout.layers), frozenset(me.workers)
         while step := (yield from Next(state)):
             weights, memory, seen = state.weights, state.memory, state.weights.version
             if state.coming is not None:
-                copy: Copy = (yield from Wait(state.coming)).value
-                yield from Work("update", nbytes(copy))
-                weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
-                memory, seen = halfway(memory, copy.memory), copy.weights.version
+                try:
+                    copy: Copy = (yield from Wait(state.coming)).value
+                except PeerFailed as failure:
+                    living = without(living, failure)
+                else:
+                    yield from Work("update", nbytes(copy))
+                    weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
+                    memory, seen = halfway(memory, copy.memory), copy.weights.version
             to, source = self.peers(me, step.number)
             yield from Send(to, Copy(weights, memory))
-            coming = yield from Start(Receive(source))
+            coming = (yield from Start(Receive(source))) if source in living else None
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(weights, batch)
             yield from Work("update", gradient.vector.nbytes)
@@ -182,8 +196,10 @@ class Open:
     weights: Weights
     oldest: int
     """the lowest version among its own and those averaged with since its last gradient"""
-    actives: int
-    """that may still offer"""
+    living: frozenset[Rank]
+    """the workers that are left"""
+    actives: frozenset[Rank]
+    """those of them who may still offer"""
     knock: Handle[Message] | None
     """the next offer; None once there will be none"""
 
@@ -202,8 +218,11 @@ class AdPsgd(Meeting):
     name = "ad-psgd"
     notion = Notion.PEER_AGE
     source = "Lian, Zhang, Zhang, Liu, ICML'18, arXiv 1710.06952"
-    guarantees = frozenset({Guarantee.CONSERVES_MEAN})
+    guarantees = frozenset({Guarantee.CONSERVES_MEAN, Guarantee.SURVIVES_WORKERS})
     independent: ClassVar[bool] = True
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
 
     def worker(self, me: Me, state: Replica) -> Routine[Replica]:
         return self.passive(me, state) if me.rank in passives(me) else self.active(me, state)
@@ -211,21 +230,25 @@ class AdPsgd(Meeting):
     @program
     def active(self, me: Me, state: Replica) -> Program[Replica]:
         """Computes, averages with a passive peer, applies."""
-        rule, others = self.rule(me.layout.layers), passives(me)
+        rule, others = self.rule(me.layout.layers), frozenset(passives(me))
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            own = state.weights
-            chance = np.random.default_rng([self.seed, int(me.rank), step.number])
-            peer = others[int(chance.integers(len(others)))]
-            yield from Send(peer, own)
-            reply: Weights = (yield from Receive(peer)).value
+            own, reply = state.weights, state.weights
+            if others:
+                chance = np.random.default_rng([self.seed, int(me.rank), step.number])
+                peer = sorted(others)[int(chance.integers(len(others)))]
+                yield from Send(peer, own)
+                try:
+                    reply = (yield from Receive(peer)).value
+                except PeerFailed as failure:
+                    others = without(others, failure)
             yield from Work("update", 2 * own.vector.nbytes)
             vector, memory = rule.update(halfway(own.vector, reply.vector), gradient.vector, state.memory)
             seen = min(own.version, reply.version)
             version = yield from Applied(Weights(vector, own.version), [gradient.contribution(version=seen)])
             state = Replica(step.number + 1, Weights(vector, version), memory)
-        for peer in others:
+        for peer in sorted(others):
             yield from Send(peer, Goodbye())
         return state
 
@@ -233,15 +256,21 @@ class AdPsgd(Meeting):
     def passive(self, me: Me, state: Replica) -> Program[Replica]:
         """Computes and applies, and averages with whoever comes meanwhile; at the end, until all have gone."""
         rule = self.rule(me.layout.layers)
-        actives = len(me.workers) - len(passives(me))
-        door = Open(state.weights, state.weights.version, actives, (yield from Start(Receive())))
+        living = frozenset(me.workers)
+        actives, knock = living - frozenset(passives(me)), (yield from Start(Receive()))
+        door = Open(state.weights, state.weights.version, living, actives, knock)
         while step := (yield from Next(state)):
             batch = yield from Load(step.samples)
             computing = yield from Start(Gradient(door.weights, batch))
             gradient: GradientResult | None = None
             while gradient is None:
                 waiting: list[Handle[Any]] = [computing] if door.knock is None else [computing, door.knock]
-                for index, answer in (yield from WaitFor(waiting, "any")):
+                try:
+                    done = yield from WaitFor(waiting, "any")
+                except PeerFailed as failure:
+                    door = yield from self.missed(door, failure)
+                    continue
+                for index, answer in done:
                     if index == 0:
                         gradient = answer
                     else:
@@ -254,7 +283,12 @@ class AdPsgd(Meeting):
             state = Replica(step.number + 1, Weights(vector, version), memory)
             door = replace(door, weights=state.weights, oldest=version)
         while door.knock is not None:
-            door = yield from self.answer(door, (yield from Wait(door.knock)))
+            try:
+                message = yield from Wait(door.knock)
+            except PeerFailed as failure:
+                door = yield from self.missed(door, failure)
+            else:
+                door = yield from self.answer(door, message)
         return replace(state, weights=door.weights)
 
     @program
@@ -262,13 +296,22 @@ class AdPsgd(Meeting):
         """The door after an offer, which is answered with the weights from before their average, or a goodbye."""
         weights, oldest, actives = door.weights, door.oldest, door.actives
         if isinstance(message.value, Goodbye):
-            actives -= 1
+            actives -= {message.source}
         else:
             yield from Send(message.source, weights)
             yield from Work("update", weights.vector.nbytes)
             oldest = min(oldest, message.value.version)
             weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
-        return Open(weights, oldest, actives, (yield from Start(Receive())) if actives else None)
+        knock = (yield from Start(Receive())) if actives else None
+        return Open(weights, oldest, door.living, actives, knock)
+
+    @program
+    def missed(self, door: Open, failure: PeerFailed) -> Program[Open]:
+        """The door after the death of another worker: if that was an active one, it will not come any more."""
+        living = without(door.living, failure)
+        actives = door.actives & living
+        knock = (yield from Start(Receive())) if actives else None
+        return replace(door, living=living, actives=actives, knock=knock)
 
 
 def passives(me: Me) -> tuple[Rank, ...]:

@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* A guarantee says something about every run, whatever the cluster, the order of messages and the seed.
+* A guarantee says something about every run, whatever the cluster, the order of messages and the seed; of a run that
+  has lost a worker, only that it goes on.
 * One that needs a figure ("at most so many") takes it from the method's `bounds`, since it follows from
   hyper-parameters and the number of workers.
 """
@@ -30,6 +31,7 @@ class Guarantee(Enum):
     CONSERVES_SUM = "without gradients, centre plus workers is constant"
     CONSERVES_MEAN = "without gradients, the mean of all workers' weights is constant"
     CONSERVES_MESSAGES = "what is sent is applied, in flight or dropped"
+    SURVIVES_WORKERS = "a real run goes on without workers that have died, as long as enough of them are left"
 
     @property
     def slug(self) -> str:

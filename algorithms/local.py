@@ -15,7 +15,8 @@ from paceline.algorithms.periodic import Averaging
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain, Clip, Scale, Transform
 from paceline.algorithms.steps import descend, gradient_at, local_step
-from paceline.algorithms.values import Layer, Rank, Weights
+from paceline.algorithms.survivors import among_living, survives
+from paceline.algorithms.values import Group, Layer, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +79,21 @@ class DiLoCo(Descent):
     H times:  x_i ← one step of the inner optimiser
     then:     Δ = (1/P) Σ_i (x' − x_i);  V ← M V + Δ;  x' ← x' − R (Δ + M V);  x_i ← x'
 
-    Each worker's inner optimiser keeps what it remembers from round to round.
+    Each worker's inner optimiser keeps what it remembers from round to round. P counts those who are left: a round
+    that a worker's death interrupts is averaged among the others.
     """
 
     name = "diloco"
     notion = Notion.LOCAL_AGE
     source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
-    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.SURVIVES_WORKERS,
+        }
+    )
 
     ranges: ClassVar[Mapping[str, Range]] = {
         "outer_rate": POSITIVE,
@@ -125,7 +134,7 @@ class DiLoCo(Descent):
         return found
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """The inner optimiser."""
@@ -141,20 +150,24 @@ class DiLoCo(Descent):
 
     @program
     def worker(self, me: Me, state: Outer) -> Program[Outer]:
-        rule = self.rule(me.layout.layers)
+        rule, group = self.rule(me.layout.layers), me.workers
         while step := (yield from Next(state)):
             state = yield from local_step(rule, state, step.samples)
             if state.step % self.period == 0:
-                state = yield from self.outer_step(me, state)
+                state, group = yield from self.outer_step(state, group)
         return state
 
     @program
-    def outer_step(self, me: Me, state: Outer) -> Program[Outer]:
-        """The end of a round."""
+    def outer_step(self, state: Outer, group: Group) -> Program[tuple[Outer, Group]]:
+        """The end of a round, with those of the group that are left; answers also who they are."""
         moved = state.start - state.weights.vector
-        change = yield from AllReduce(value=moved, group=me.workers, key=f"everyone {state.step}")
+
+        def mean_of(members: Group) -> AllReduce:
+            return AllReduce(value=moved, group=members, key=f"everyone {state.step}")
+
+        change, group = yield from among_living(mean_of, group)
         yield from Work("update", change.nbytes)
         velocity = self.outer_momentum * state.velocity + change
         vector = state.start - self.outer_rate * (change + self.outer_momentum * velocity)
         version = yield from Applied(Weights(vector, state.weights.version))
-        return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity)
+        return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), group

@@ -22,7 +22,8 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.options import COUNT_OR_NONE, Range
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import Damped, ParameterServer, Push, Stop, opened, server_of
+from paceline.algorithms.server import SERVING, Damped, ParameterServer, Push, Stop, opened, server_of
+from paceline.algorithms.survivors import Crew
 from paceline.algorithms.values import Rank, Weights
 
 DUTTA = "Dutta, Joshi, Ghosh, Dube, Nagpurkar, 'Slow and Stale Gradients Can Win the Race', AISTATS'18"
@@ -40,7 +41,7 @@ class KBatchAsync(Damped):
 
     name = "k-batch-async"
     source = f"{DUTTA} (K-batch-async)"
-    guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES})
+    guarantees = SERVING
 
     k: int | None = None
     """K, gradients for an update, or half of the workers, rounded up; provenance: ours"""
@@ -61,7 +62,7 @@ class KAsync(KBatchAsync):
 
     name = "k-async"
     source = f"{DUTTA} (K-async)"
-    guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.DISTINCT_WORKERS, Guarantee.CONSERVES_MESSAGES})
+    guarantees = SERVING | {Guarantee.DISTINCT_WORKERS}
     prompt: ClassVar[bool] = False
 
     k: int | None = None
@@ -82,14 +83,7 @@ class BackupWorkers(ParameterServer):
 
     name = "backup-workers"
     source = "Chen, Pan, Monga, Bengio, Jozefowicz, 'Revisiting Distributed Synchronous SGD', 2016; SyncReplicas (TF)"
-    guarantees = frozenset(
-        {
-            Guarantee.SYNCHRONOUS,
-            Guarantee.FULL_UPDATES,
-            Guarantee.DISTINCT_WORKERS,
-            Guarantee.CONSERVES_MESSAGES,
-        }
-    )
+    guarantees = SERVING | {Guarantee.SYNCHRONOUS, Guarantee.DISTINCT_WORKERS}
     prompt: ClassVar[bool] = False
     fresh: ClassVar[bool] = True
 
@@ -116,15 +110,7 @@ class KSync(ParameterServer):
 
     name = "k-sync"
     source = f"{DUTTA} (K-sync)"
-    guarantees = frozenset(
-        {
-            Guarantee.SYNCHRONOUS,
-            Guarantee.REPLICAS_EQUAL,
-            Guarantee.FULL_UPDATES,
-            Guarantee.DISTINCT_WORKERS,
-            Guarantee.CONSERVES_MESSAGES,
-        }
-    )
+    guarantees = SERVING | {Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.DISTINCT_WORKERS}
 
     k: int | None = None
     """K, workers that make an update, 1 … P, or half of them, rounded up; provenance: ours"""
@@ -134,6 +120,9 @@ class KSync(ParameterServer):
 
     def needed(self, workers: int) -> int:
         return half(workers) if self.k is None else self.k
+
+    def distinct(self, workers: int) -> int:
+        return self.needed(workers)
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
@@ -155,23 +144,25 @@ class KSync(ParameterServer):
         return state
 
     @program
-    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken: list[Push] = []
         while len(taken) < self.needed(len(me.workers)):
-            push = opened((yield from Receive()))
+            push = opened((yield from crew.message()))
             if push.origin.version == weights.version:
                 yield from Work("update", push.vector.nbytes, where="host")
                 taken.append(push)
         return taken, me.workers
 
     @program
-    def farewell(self, me: Me) -> Program[None]:
+    def farewell(self, crew: Crew) -> Program[None]:
         """All are told; what they still send is dropped, up to each one's own goodbye."""
-        for worker in me.workers:
+        for worker in sorted(crew.living):
             yield from Send(worker, Stop())
-        left = len(me.workers)
-        while left:
-            left -= isinstance((yield from Receive()).value, Stop)
+        gone: set[Rank] = set()
+        while crew.living - gone:
+            message = yield from crew.hear()
+            if message is not None and isinstance(message.value, Stop):
+                gone.add(message.source)
 
 
 def half(workers: int) -> int:

@@ -7,6 +7,7 @@ Rules of this file:
 * An update takes the mean of its gradients, summed in the order of their arrival unless a method says otherwise.
 * Between two updates every worker that has been heard has been answered. So whenever the server stops, each worker
   has exactly one push under way, or will have: the server takes it, drops it, and says goodbye.
+* A worker that has died is not waited for. What it had pushed counts; an update still takes as many gradients.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from paceline.algorithms.operations import (
 from paceline.algorithms.options import COUNT, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
+from paceline.algorithms.survivors import Crew, survives
 from paceline.algorithms.values import Contribution, GradientResult, Message, Rank, Weights
+
+SERVING = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
+"""what a server that waits for nobody in particular promises"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,13 @@ class ParameterServer(Descent):
         """How many gradients make an update."""
         return 1
 
+    def distinct(self, workers: int) -> int:
+        """How many workers an update needs: as many as gradients where each may give one only."""
+        return 1 if self.prompt else self.needed(workers)
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - self.distinct(workers))
+
     def samples_per_step(self, batch: int, workers: int) -> int:
         return self.needed(workers) * batch
 
@@ -123,24 +135,24 @@ class ParameterServer(Descent):
 
     @program
     def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule = self.rule(me.layout.layers)
+        rule, crew = self.rule(me.layout.layers), Crew(me)
         while step := (yield from Next(state)):
-            taken, waiting = yield from self.collect(me, state.weights)
+            taken, waiting = yield from self.collect(me, crew, state.weights)
             vector, memory = self.applied(rule, state, taken)
             version = yield from Applied(Weights(vector, state.weights.version), tuple(push.origin for push in taken))
             state = Replica(step.number + 1, Weights(vector, version), memory)
             for rank in waiting:
                 yield from Send(rank, state.weights)
-        yield from self.farewell(me)
+        yield from self.farewell(crew)
         return state
 
     @program
-    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         """The gradients of the next update, and the ranks that are sent the weights that it makes."""
         taken: list[Push] = []
         waiting: list[Rank] = []
         while len(taken) < self.needed(len(me.workers)):
-            message = yield from Receive()
+            message = yield from crew.message()
             push = opened(message)
             if counts := not self.fresh or push.origin.version == weights.version:
                 yield from Work("update", push.vector.nbytes, where="host")
@@ -152,9 +164,9 @@ class ParameterServer(Descent):
         return taken, waiting
 
     @program
-    def farewell(self, me: Me) -> Program[None]:
+    def farewell(self, crew: Crew) -> Program[None]:
         """How the server leaves."""
-        yield from dismiss(me)
+        yield from dismiss(crew)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +197,8 @@ class SyncSgdPs(ParameterServer):
         return workers
 
     @program
-    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, weights)
+    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, crew, weights)
         return sorted(taken, key=lambda push: push.origin.rank), waiting
 
 
@@ -215,7 +227,7 @@ class AsyncSgd(Damped):
 
     name = "async-sgd"
     source = "Dean et al. 2012 (Downpour with period 1); You, Buluç, Demmel, SC'17 (Async SGD)"
-    guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.DISTINCT_WORKERS, Guarantee.CONSERVES_MESSAGES})
+    guarantees = SERVING | {Guarantee.DISTINCT_WORKERS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +258,7 @@ class Softsync(Damped):
 
     name = "softsync"
     source = "Zhang, Gupta, Lian, Liu, 'Staleness-aware Async-SGD', IJCAI'16 (arXiv 1511.05950)"
-    guarantees = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES})
+    guarantees = SERVING
 
     ranges: ClassVar[Mapping[str, Range]] = {"n": COUNT}
 
@@ -263,11 +275,13 @@ class Softsync(Damped):
 
 
 @program
-def dismiss(me: Me) -> Program[None]:
+def dismiss(crew: Crew) -> Program[None]:
     """A stopped server's goodbye: each worker has one message under way; it is dropped, and its sender goes home."""
-    for _ in me.workers:
-        message = yield from Receive()
-        yield from Send(message.source, Stop())
+    told: set[Rank] = set()
+    while crew.living - told:
+        if (message := (yield from crew.hear())) is not None:
+            yield from Send(message.source, Stop())
+            told.add(message.source)
 
 
 def mean_of(vectors: Sequence[Any]) -> Any:

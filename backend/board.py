@@ -10,7 +10,6 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -21,18 +20,27 @@ import numpy as np
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
+from paceline.backend.locks import FileLock
 from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
+MARKS = 64
+"""the last ones of a rank that others can still read; nobody is further ahead of another one"""
 NEVER = np.iinfo(np.int64).max
 Lost = Callable[[Iterable[Rank]], Rank | None]
-"""names the dead rank that a wait for these ranks is in vain for, if there is one; none given: a wait for anyone"""
+"""names the dead rank that a wait for these ranks is in vain for, if there is one"""
 
 
 class Doing(IntEnum):
     """What a rank's program is doing."""
 
     STARTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(7)
+
+
+class Mark(IntEnum):
+    """What a member says of a collective, where that is asked for."""
+
+    HAS_IT, GIVEN_UP = 1, 2
 
 
 class Board:
@@ -43,11 +51,20 @@ class Board:
         keepers: those whose steps are granted.
         limit: steps after which none is granted; None without such a limit.
         together: the keepers' steps count together, not each one's for itself.
+        spare: how many ranks the run can lose and go on.
     """
 
     def __init__(
-        self, ranks: int, keepers: Sequence[Rank], *, limit: int | None = None, together: bool = False
+        self,
+        ranks: int,
+        keepers: Sequence[Rank],
+        *,
+        limit: int | None = None,
+        together: bool = False,
+        spare: int = 0,
     ) -> None:
+        self.spare = spare
+        mark = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")])
         entry = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
         row = np.dtype(
             [
@@ -57,18 +74,21 @@ class Board:
                 ("busy", "i4"),
                 ("granted", "i8"),
                 ("text", f"S{TEXT}"),
+                ("dead", "?"),
+                ("marked", "i8"),
+                ("marks", mark, (MARKS,)),
                 ("collectives", entry, (BUCKETS, SLOTS)),
             ]
         )
         self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
         self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
-        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8"), ("why", "S16")])
+        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("losses", "i8"), ("start_s", "f8"), ("why", "S16")])
         self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
         self.common["stop_at"], self.common["lost"] = NEVER, -1
         self.rows["collectives"]["position"] = -1
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together = NEVER if limit is None else limit, together
-        self._lock = multiprocessing.get_context("fork").Lock()
+        self._lock = FileLock()
         self._writing = threading.Lock()
         """of the lanes of one rank: each process has its own"""
 
@@ -99,6 +119,12 @@ class Board:
         """Why the run was ended before its limit, if it was."""
         why = self.common["why"][0].decode()
         return cast("Reason", why) if why else None
+
+    @property
+    def keeper(self) -> Rank:
+        """The first of those that keep the weights being learned who has not died; the very first if all have."""
+        living = (rank for rank in self._keepers if not self.rows["dead"][rank])
+        return Rank(next(living, self._keepers[0]))
 
     @property
     def stopping(self) -> bool:
@@ -135,7 +161,7 @@ class Board:
 
     @property
     def all_drained(self) -> bool:
-        return bool((self.rows["doing"] >= Doing.DRAINED).all())
+        return bool(((self.rows["doing"] >= Doing.DRAINED) | self.rows["dead"]).all())
 
     @property
     def start_s(self) -> float:
@@ -145,17 +171,51 @@ class Board:
     def start(self, at_s: float) -> None:
         self.common["start_s"] = at_s
 
-    def lose(self, rank: Rank) -> None:
-        """Notes that a rank is gone; every wait for others ends with `PeerFailed`."""
-        self.common["lost"] = rank
+    def lose(self, rank: Rank, *, ends: bool = True) -> None:
+        """Notes that a rank is gone.
+
+        Args:
+            rank: who is.
+            ends: whether the run cannot do without it: every wait of anybody then ends with `PeerFailed`. Otherwise
+                those end that need this rank, and a step that it had begun is everybody's again.
+        """
+        self.rows["dead"][rank] = True
+        if ends:
+            self.common["lost"] = rank
+        else:
+            with self._lock:
+                self.rows["granted"][rank] = min(self.rows["granted"][rank], self.rows["step"][rank])
+        self.common["losses"] += 1
 
     def lost(self, needed: Iterable[Rank] = ()) -> Rank | None:
-        """The dead rank that a wait for these ranks is in vain for, if there is one; none given: a wait for anyone.
+        """The dead rank that a wait for any of these ranks is in vain for, if there is one.
 
-        Nobody goes on without a rank: whoever has died ends every wait.
+        Where the run cannot do without somebody who has died, every wait is in vain.
         """
-        rank = int(self.common["lost"][0])
-        return None if rank < 0 else Rank(rank)
+        if not self.common["losses"][0]:
+            return None
+        if (rank := int(self.common["lost"][0])) >= 0:
+            return Rank(rank)
+        return next((rank for rank in needed if self.rows["dead"][rank]), None)
+
+    def dead(self, rank: Rank) -> bool:
+        return bool(self.rows["dead"][rank])
+
+    def mark(self, rank: Rank, name: int, position: int, mark: Mark) -> None:
+        """Says what came of a collective at a rank."""
+        with self._writing:
+            row = self.rows[rank]
+            entry = row["marks"][row["marked"] % MARKS]
+            entry["mark"] = 0
+            entry["name"], entry["position"] = name, position
+            entry["mark"] = mark
+            row["marked"] += 1
+
+    def marked(self, rank: Rank, name: int, position: int) -> Mark | None:
+        """What another rank has said of a collective, if it has."""
+        marks = self.rows["marks"][rank]
+        found = np.flatnonzero((marks["name"] == name) & (marks["position"] == position) & (marks["mark"] != 0))
+        return Mark(int(marks["mark"][found[0]])) if len(found) else None
 
     # --- collectives ----------------------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ class Channel:
                 os.sched_yield()
                 continue
             if (dead := self._lost(self._group)) is not None and self._counters[place] < self._turn:
-                raise PeerFailed(f"rank {dead} died")
+                raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(pause_s)
             pause_s = min(pause_s * LONGER, LONGEST_S)
 

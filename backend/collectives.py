@@ -17,7 +17,7 @@ import torch.distributed as dist
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.values import Group
-from paceline.backend.groups import Groups
+from paceline.backend.groups import LARGE_BYTES, Groups
 
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
 """gloo has no mean: the sum is divided afterwards"""
@@ -57,7 +57,7 @@ class Collectives:
                 mine, like = tensor_of(op.value)
                 everyone = [torch.empty_like(mine) for _ in op.group]
                 work = members.allgather([everyone], [mine])
-                return Flying(self._groups, work, op.group, lambda: tuple(map(like, everyone)))
+                return Flying(self._groups, work, op.group, lambda: tuple(map(like, everyone)), mine.nbytes)
             case _:
                 mine, like = tensor_of(op.value)
         match op:
@@ -73,7 +73,7 @@ class Collectives:
                 work, answers = members.broadcast([mine], sending), True
         share = len(op.group) if getattr(op, "op", "") == "mean" else 1
         answer = lambda: like(mine / share if share > 1 else mine) if answers else None  # noqa: E731
-        return Flying(self._groups, work, op.group, answer)
+        return Flying(self._groups, work, op.group, answer, mine.nbytes)
 
 
 @dataclass
@@ -84,12 +84,13 @@ class Flying:
     work: Any
     members: Group
     answer: Callable[[], Any]
+    nbytes: int = 0
 
     def done(self) -> bool:
         return bool(self.work.is_completed())
 
     def finish(self) -> Any:
-        self.groups.wait(self.work, self.members)
+        self.groups.wait(self.work, self.members, LARGE_BYTES if self.groups.survives else self.nbytes)
         return self.answer()
 
 

@@ -10,6 +10,7 @@ from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
+from paceline.backend.agreement import Agreement
 from paceline.backend.collectives import Collectives
 from paceline.backend.inbox import Claim, Envelope
 from paceline.backend.mail import Mail
@@ -24,6 +25,7 @@ class Communication:
 
     def __init__(self, station: Station, mail: Mail, collectives: Collectives, memory: SharedMemory | None) -> None:
         self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
+        self._agreement = Agreement(station.board, station.me.rank)
 
     def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
         """Begins a collective, after checking on the board that the others have begun the same one there.
@@ -38,14 +40,17 @@ class Communication:
         order = f"{op.group}{thread.stream}"
         station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
         station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
-        line = None if self._memory is None else self._memory.line(op.group, thread.stream)
-        flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
+        with self._agreement.failing(op.group, order, position):
+            line = None if self._memory is None else self._memory.line(op.group, thread.stream)
+            flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
         station.moving(thread)
 
         @cache  # a handle may be waited for again
         def finish() -> Any:
             station.waiting(thread, what)
-            answer = flying.finish()
+            with self._agreement.failing(op.group, order, position):
+                answer = flying.finish()
+            self._agreement.reach(op.group, order, position)
             station.moving(thread)
             sent = sent_bytes(op, station.me.rank)
             key = f"{order}/{position} {op.key}"

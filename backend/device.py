@@ -10,8 +10,12 @@ from typing import Any, Protocol
 
 from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Batch, GradientResult, Rank, Weights
+from paceline.backend.finite import Finite, Nonfinite
 from paceline.backend.inbox import Cancelled
 from paceline.backend.station import Station, Thread
+
+SIGN_S = 0.5
+"""a rank that waits out more than this says now and then that it is at work"""
 
 
 class Pace(Protocol):
@@ -33,14 +37,19 @@ class Pace(Protocol):
 class Device:
     """Computes one gradient at a time, whichever lane asks."""
 
-    def __init__(self, station: Station, learner: Learner, pace: Pace | None) -> None:
+    def __init__(self, station: Station, learner: Learner, pace: Pace | None, nonfinite: Nonfinite = "ignore") -> None:
         self.station, self.learner, self.pace = station, learner, pace
+        me = station.me
+        self.finite = Finite(f"rank {me.rank} ({me.role})", me.layout, nonfinite)
         self.late_s = 0.0
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()
 
     def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
-        """Waits out the rest of the modelled time, unless that is given up."""
+        """Waits out the rest of the modelled time, unless that is given up; a long one with signs of life."""
+        while due_s - self.station.clock.now() > SIGN_S and not (unless is not None and unless.is_set()):
+            self.station.clock.wait_until(self.station.clock.now() + SIGN_S / 2, unless)
+            self.station.board.move(self.station.me.rank)
         self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
 
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
@@ -54,6 +63,7 @@ class Device:
                 raise Cancelled("a gradient that was given up before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
+            self.finite.check(step, vector, loss)
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
             self.station.span(thread, "compute", start, step=step)
@@ -95,7 +105,7 @@ class Device:
                 loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
                 future.set_result(GradientResult(gradient, weights.version, loss, size, rank, step, begun - start))
 
-            self.learner.layer_gradients(weights.vector, batch.data, hand_out)
+            self.finite.check_layers(step, self.learner.layer_gradients(weights.vector, batch.data, hand_out))
 
     def _due(self, step: int, size: int) -> list[float] | list[None]:
         """After how much work a paced device has each layer's gradient, last layer first, in seconds."""

@@ -52,7 +52,7 @@ class Failure:
 def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
     """Merges what the ranks wrote; times are seconds since the common start on the host's one monotonic clock."""
     trace = Trace()
-    ends, late = [], 0.0
+    ends, late, weights = [], 0.0, []
     adds = Counter[tuple[Path, str]]()
     for me in job.team:
         heard: list[Heard] = []
@@ -77,7 +77,7 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "reads":
                     trace.reads[me.rank] = value
                 case "weights":
-                    trace.weights = value
+                    weights.append(value)
                 case "end":
                     ends.append(value)
                 case "adds":
@@ -93,8 +93,9 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     # a gradient that was given up may leave its device after the program has ended
     trace.wall_s = max([*ends, *(span.end_s for span in trace.spans)], default=0.0)
-    if trace.weights is None and trace.snapshots:
-        trace.weights = trace.snapshots[-1].vector
+    trace.snapshots.sort(key=lambda shot: shot.time_s)  # of one keeper after the other, where the first has died
+    last = [shot.vector for shot in trace.snapshots[-1:]]
+    trace.weights = next(iter([*weights, *last]), None)  # those of the first who got to the end
     if len(ends) == len(job.team):  # a rank that was killed has not said what it added
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}

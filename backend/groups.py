@@ -4,15 +4,19 @@ Rules of this file:
 
 * Groups are not made by `new_group`: only members take part, in no global order.
 * The launcher watches for ranks that die or stop; gloo's own time-out would close the connections of healthy ones too.
+* What may wait for the dead until gloo's time-out is waited for by a thread, which is left behind then: a group that is
+  being connected, and a large value of which a part has gone.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -21,10 +25,15 @@ from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Lost
 
+T = TypeVar("T")
 LOOPBACK = "lo"
 """the interface by which processes of one host meet"""
-NOTICE_S = 1.0
+NOTICE_S = 5.0
 """how long the launcher may need to notice that a rank has died"""
+LOOK_S = 0.05
+"""how often it is asked about that"""
+LARGE_BYTES = 2**24
+"""from here on a value may be on its way when a rank dies; a thread for it costs nothing beside its transfer"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +45,15 @@ class Groups:
         store: where members find each other.
         lost: names the dead rank that a wait is in vain for.
         interface: the network interface that messages cross.
+        survives: whether the run goes on without some. Of a collective that a death interrupts, gloo tells only those
+            who exchange with the dead; the others would wait for ever.
     """
 
     rank: Rank
     store: Store
     lost: Lost
     interface: str = LOOPBACK
+    survives: bool = False
 
     def make(self, name: str, group: Group) -> Any:
         """A gloo group of these ranks; waits until all members make it."""
@@ -49,18 +61,47 @@ class Groups:
         options._timeout = timedelta(hours=1)
         options._devices = [dist.ProcessGroupGloo.create_device(interface=self.interface)]
         store = PrefixStore(f"{name}/{','.join(map(str, group))}", self.store)
-        return dist.ProcessGroupGloo(store, group.ranks.index(self.rank), len(group), options)
+        place = group.ranks.index(self.rank)
+        return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
 
-    def wait(self, work: Any, needed: Iterable[Rank]) -> None:
-        """Waits until a group's work is done; raises `PeerFailed` where one of those it needs is gone."""
+    def wait(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
+        """Waits until a group's work is done, with so many bytes; raises `PeerFailed` where one that it needs is gone."""
+        if nbytes >= LARGE_BYTES:
+            self._unless_lost(work.wait, needed)
+            return
         try:
             work.wait()
         except RuntimeError as error:
-            raise PeerFailed(self._who(tuple(needed)) or f"torch.distributed: {error}") from error
+            raise self.failure(error, needed) from error
 
-    def _who(self, needed: tuple[Rank, ...]) -> str | None:
-        """Names the dead rank; the launcher needs a moment to notice."""
-        until = time.monotonic() + NOTICE_S
-        while (dead := self.lost(needed)) is None and time.monotonic() < until:
+    def without(self, rank: Rank) -> bool:
+        """Whether this rank has died, and the run goes on without it."""
+        return self.lost((rank,)) is not None and self.lost(()) is None
+
+    def _unless_lost(self, what: Callable[[], T], needed: Iterable[Rank]) -> T:
+        """Has it done by a thread; leaves that behind when one who is needed has died and gloo has not noticed."""
+        future, ranks = Future[T](), tuple(needed)
+
+        def body() -> None:
+            try:
+                future.set_result(what())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=body, daemon=True, name="gloo").start()
+        try:
+            while True:
+                try:
+                    return future.result(timeout=LOOK_S)
+                except TimeoutError:
+                    if (dead := self.lost(ranks)) is not None and not future.done():
+                        raise PeerFailed(f"rank {dead} died", dead) from None
+        except RuntimeError as error:
+            raise self.failure(error, ranks) from error
+
+    def failure(self, error: RuntimeError, needed: Iterable[Rank]) -> PeerFailed:
+        """What gloo's error comes from: the death of a rank, which the launcher needs a moment to notice."""
+        until, ranks = time.monotonic() + NOTICE_S, tuple(needed)
+        while (dead := self.lost(ranks)) is None and time.monotonic() < until:
             time.sleep(0.01)
-        return None if dead is None else f"rank {dead} died"
+        return PeerFailed(f"torch.distributed: {error}" if dead is None else f"rank {dead} died", dead)

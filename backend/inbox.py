@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -52,16 +53,22 @@ class Claim:
 class Inbox:
     """What has arrived and nobody has asked for yet."""
 
-    def __init__(self, lost: Lost) -> None:
+    def __init__(self, lost: Lost, everyone: Iterable[Rank]) -> None:
+        self._living = set(everyone)
+        """of whose death nobody who waits for anyone has heard"""
+        self._gone = set[Rank]()
+        """of whose death somebody has heard"""
         self._waiting: deque[Envelope] = deque()
         self._changed = threading.Condition()
         self._lost = lost
         self._ended = count()
 
     def put(self, envelope: Envelope) -> None:
+        """Takes in a message; what comes from a rank whose death has been heard comes too late."""
         with self._changed:
-            self._waiting.append(envelope)
-            self._changed.notify_all()
+            if envelope.source not in self._gone:
+                self._waiting.append(envelope)
+                self._changed.notify_all()
 
     def _take(self, source: Rank | None, tag: str) -> Envelope | None:
         for envelope in self._waiting:
@@ -78,7 +85,12 @@ class Inbox:
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
-        """The oldest message that fits; raises `TimedOut`, or `PeerFailed` when a rank has died and none has come."""
+        """The oldest message that fits.
+
+        Raises:
+            TimedOut: none has come in time.
+            PeerFailed: the source has died, or anybody where it is anyone's; that is said once of each.
+        """
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while True:
@@ -87,8 +99,11 @@ class Inbox:
                 if (found := self._take(source, tag)) is not None:
                     claim.open, claim.turn = False, next(self._ended)
                     return found
-                if (dead := self._lost(() if source is None else (source,))) is not None:
-                    raise PeerFailed(f"rank {dead} died")
+                if (dead := self._lost(self._living if source is None else (source,))) is not None:
+                    self._gone.add(dead)
+                    if source is None:
+                        self._living.discard(dead)
+                    raise PeerFailed(f"rank {dead} died", dead)
                 left = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
                 if left <= 0:
                     claim.open, claim.turn = False, next(self._ended)

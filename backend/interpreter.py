@@ -27,6 +27,7 @@ from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
+from paceline.backend.finite import Nonfinite
 from paceline.backend.inbox import Claim
 from paceline.backend.keeper import Keeper
 from paceline.backend.loading import Loader
@@ -50,11 +51,12 @@ class Interpreter:
         memory: SharedMemory | None,
         cells: Cells,
         pace: Pace | None,
+        nonfinite: Nonfinite,
         prefetch: int | None,
         schedule: Schedule,
     ) -> None:
         self.station, self.job, self.cells = station, job, cells
-        self.device = Device(station, job.learner, pace)
+        self.device = Device(station, job.learner, pace, nonfinite)
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
         self.keeper = Keeper(station, job, schedule)

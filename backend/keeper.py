@@ -1,7 +1,15 @@
-"""Where a rank passes `Next` and `Applied`: stopping, staleness, and the weights that are being learned."""
+"""Where a rank passes `Next` and `Applied`: stopping, staleness, and the weights that are being learned.
+
+Rules of this file:
+
+* One rank keeps the weights being learned. Where workers do and can be done without, each follows its own, so that the
+  next one can take over when the keeper dies.
+* Whoever passes `Next` after a death that ends the run is told so there, though it waits for nobody.
+"""
 
 from __future__ import annotations
 
+from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.operations import Applied, State
@@ -18,7 +26,9 @@ class Keeper:
         self.station, self.job = station, job
         self.learned = Learned(job, schedule)
         self._ledger = Ledger(job.method.notion)
-        self._keeps = station.me.rank == job.keeper
+        keeps = station.me.role == job.method.keeper
+        self.follows = keeps and (station.me.rank == job.keeper or station.board.spare > 0)
+        """whether it follows its weights as those being learned"""
 
     def next(self, thread: Thread, state: State) -> Step | None:
         """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
@@ -26,6 +36,8 @@ class Keeper:
         thread.step = state.step
         board.rows["step"][me.rank] = state.step
         self.station.recorder.breathe(now)
+        if (dead := board.lost()) is not None:
+            raise PeerFailed(f"rank {dead} died", dead)
         if me.role == self.job.method.keeper:
             if self.job.budget.seconds is not None and now >= self.job.budget.seconds:
                 board.stop("seconds")
@@ -43,18 +55,18 @@ class Keeper:
         version, rows = self._ledger.enter(op, now)
         for row in rows:
             self.station.recorder.add("update", row)
-        if self._keeps:
+        if self.follows:
             self._record(self.learned.applied(op, version, rows, now))
         return version
 
     def show(self) -> None:
         """Records the weights as they are at the start or the end of the run."""
-        if self._keeps:
+        if self.follows:
             self._record(self.learned.show())
 
     def _record(self, shot: Snapshot | None) -> None:
         """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
-        if shot is not None:
+        if shot is not None and self.station.board.keeper == self.station.me.rank:
             self.station.recorder.add("snapshot", shot)
             if self.job.budget.scored:  # the launcher is waiting to see it
                 self.station.recorder.flush()

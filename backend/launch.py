@@ -25,29 +25,28 @@ from pathlib import Path
 
 import torch
 
-from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
+from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
-from paceline.backend.board import Board, Doing
+from paceline.backend.board import Board
 from paceline.backend.device import Pace
-from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.finite import Nonfinite
+from paceline.backend.gather import gather
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
-from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
-from paceline.backend.worker import EXIT_FAILED, Place, work
-from paceline.records.goals import Goal
+from paceline.backend.watch import Watch, spare_of
+from paceline.backend.worker import Place, work
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
 """how often the launcher looks at its ranks"""
-GRACE_S = 5.0
-"""how long survivors have to write their records after a rank has died"""
 PATIENCE_S = 10.0
 """all ranks blocked and nothing moved for so long: a deadlock"""
-STILL = (Doing.BLOCKED, Doing.ENDED, Doing.DRAINED)
+TIMEOUT_S = 60.0
+"""provenance: ours; how long a rank may be stopped, or silent while others wait for it"""
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
@@ -72,6 +71,10 @@ class Launch:
     shared_memory: bool = True
     """whether ranks of one node do their collectives in memory that they share"""
     patience_s: float = PATIENCE_S
+    timeout_s: float = TIMEOUT_S
+    """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
+    nonfinite: Nonfinite = "ignore"
+    """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
@@ -94,7 +97,8 @@ def run_job(launch: Launch) -> Trace:
     places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
-    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
+    spare = spare_of(launch.job)
+    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent, spare=spare)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
     place = Place(os.getpid(), launch, board, folder, segments, places)
@@ -109,8 +113,14 @@ def run_job(launch: Launch) -> Trace:
                 if (pid := os.fork()) == 0:
                     work(place, me)
                 children[pid] = me.rank
-        failure = Watch(launch, board, children, folder).run()
+        watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)
+        while watch.look():
+            if launch.progress is not None and board.start_s:
+                launch.progress(int(board.rows["step"][board.keeper]), time.monotonic() - board.start_s)
+            time.sleep(WATCH_S)
+        failure = watch.failure
         trace = gather(launch.job, folder, start_s=board.start_s)
+        trace.lost_ranks = watch.lost_ranks
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
         for warning in trace.notes.pop("warnings", []):
@@ -129,71 +139,3 @@ def run_job(launch: Launch) -> Trace:
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
     failure.trace = trace
     raise failure
-
-
-class Watch:
-    """Looks after the ranks until all have ended."""
-
-    def __init__(self, launch: Launch, board: Board, children: dict[int, Rank], folder: Path) -> None:
-        self.launch, self.board, self.children, self.folder = launch, board, children, folder
-        self.keeper = launch.job.keeper
-        self.failure: PacelineError | None = None
-        self.deadline = float("inf")
-        self.moves, self.moved_s = -1, time.monotonic()
-        self.goal = Goal(launch.job.budget)
-        self.tail = Tail(stream_of(folder, self.keeper))
-
-    def run(self) -> PacelineError | None:
-        """Answers what went wrong, if anything did."""
-        while self.children:
-            self.reap()
-            self.look_for_deadlock()
-            self.look_at_scores()
-            if time.monotonic() > self.deadline:
-                break
-            if self.launch.progress is not None and self.board.start_s:
-                self.launch.progress(int(self.board.rows["step"][self.keeper]), time.monotonic() - self.board.start_s)
-            time.sleep(WATCH_S)
-        return self.failure
-
-    def reap(self) -> None:
-        """Takes note of the ranks that have ended, and tells the others of the first that should not have."""
-        for pid, rank in list(self.children.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if not ended:
-                continue
-            del self.children[pid]
-            code = os.waitstatus_to_exitcode(status)
-            if code != 0 and self.failure is None:
-                self.failure = self.reason(rank, code)
-                self.board.lose(rank)
-                self.deadline = time.monotonic() + GRACE_S
-
-    def reason(self, rank: Rank, code: int) -> PacelineError:
-        """Why a rank ended, from its own last words or from its exit status."""
-        role = self.launch.job.team[rank].role
-        if code == EXIT_FAILED and (said := Failure.first(self.folder, self.launch.job.team)) is not None:
-            return said.error()
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return RunFailed(f"rank {rank} ({role}) died at step {int(self.board.rows['step'][rank])}: {how}")
-
-    def look_for_deadlock(self) -> None:
-        """A deadlock: every rank is blocked or at its end, none computes, and nothing has moved for a while."""
-        moves = int(self.board.rows["moves"].sum())
-        ranks = [int(rank) for rank in self.children.values()]
-        blocked = [rank for rank in ranks if self.board.doing(rank) is Doing.BLOCKED]
-        idle = all(self.board.doing(rank) in STILL for rank in ranks) and not self.board.rows["busy"].any()
-        if moves != self.moves or not blocked or not idle:
-            self.moves, self.moved_s = moves, time.monotonic()
-        elif time.monotonic() - self.moved_s > self.launch.patience_s and self.failure is None:
-            lines = "\n".join(f"  {self.board.waits(rank)}" for rank in blocked)
-            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.launch.patience_s:g} s\n{lines}")
-            self.deadline = 0.0
-
-    def look_at_scores(self) -> None:
-        """Ends the run when a snapshot has reached what the budget asks for, or has diverged."""
-        if not self.launch.job.budget.scored or self.board.stopping:
-            return
-        for kind, value in self.tail.read():
-            if kind == "snapshot" and (why := self.goal.reached(self.launch.job.learner.evaluate(value.vector))):
-                self.board.stop(why)

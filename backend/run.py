@@ -77,6 +77,8 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         threads=plan.scenario.train.threads,
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
+        timeout_s=plan.scenario.train.timeout,
+        nonfinite=plan.scenario.train.nonfinite,
         progress=progress,
     )
 

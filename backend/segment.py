@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import multiprocessing
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.errors import PeerFailed, RunFailed
+from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.values import Group
-from paceline.backend.board import Lost
-from paceline.backend.inbox import LOOK_S
+from paceline.backend.locks import FileLock
 
 PIECE_BYTES = 2**22
 """of a value that is in the memory at once; provenance: ours. Of 0.8 and 8 MB by 2 and 4 ranks, 1 MiB and more were
@@ -72,7 +68,7 @@ class Segment:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NOT_RESERVED
         self.memory = mmap.mmap(-1, self._ahead + channels * self._each, flags=flags)
         self._table: Any = np.frombuffer(self.memory, dtype=row, count=ROWS)
-        self._lock = multiprocessing.get_context("fork").Lock()
+        self._lock = FileLock()
 
     def holds(self, group: Group) -> bool:
         """Whether all of a group are of this node."""
@@ -82,14 +78,14 @@ class Segment:
         """Where a channel lies in the memory."""
         return self._ahead + channel * self._each
 
-    def claim(self, group: Group, stream: str, lost: Lost) -> int | None:
+    def claim(self, group: Group, stream: str) -> int | None:
         """The channel of a group and stream, the same for all members; None where there was none left for them.
 
         Raises:
             RunFailed: more of them are in use than the table has room for.
         """
         name = _name(group, stream)
-        with self._locked(group, lost):
+        with self._lock:
             table = self._table
             if not len(found := np.flatnonzero(table["name"] == name)):
                 if not len(found := np.flatnonzero(table["name"] == b"")):
@@ -100,9 +96,9 @@ class Segment:
             channel = int(table["channel"][found[0]])
         return None if channel < 0 else channel
 
-    def leave(self, group: Group, stream: str, lost: Lost) -> None:
+    def leave(self, group: Group, stream: str) -> None:
         """A member will not come again; with the last one's leaving the channel is free."""
-        with self._locked(group, lost):
+        with self._lock:
             (row,) = np.flatnonzero(self._table["name"] == _name(group, stream))
             self._table["left"][row] += 1
             if self._table["left"][row] < len(group):
@@ -111,17 +107,6 @@ class Segment:
                 counters = len(group) * LINE_BYTES
                 self.memory[self.begins(channel) : self.begins(channel) + counters] = bytes(counters)
             self._table[row] = b"", 0, 0
-
-    @contextmanager
-    def _locked(self, group: Group, lost: Lost) -> Iterator[None]:
-        """A rank that is killed may leave the table locked, so nobody waits for it for ever."""
-        while not self._lock.acquire(timeout=LOOK_S):
-            if (dead := lost(group)) is not None:
-                raise PeerFailed(f"rank {dead} died")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
 
 def _name(group: Group, stream: str) -> bytes:

@@ -36,7 +36,7 @@ class SharedMemory:
         if not self._segment.holds(group):
             return None
         if (group, stream) not in self._lines:
-            number = self._segment.claim(group, stream, self._lost)
+            number = self._segment.claim(group, stream)
             self._lines[group, stream] = (
                 None if number is None else Line(Channel(self._segment, number, group, self._rank, self._lost))
             )
@@ -48,7 +48,7 @@ class SharedMemory:
             line = self._lines.pop((group, stream))
 
             def give_back(group: Group = group) -> None:
-                self._segment.leave(group, stream, self._lost)
+                self._segment.leave(group, stream)
 
             give_back() if line is None else line.close(give_back)
 

@@ -81,7 +81,7 @@ class Started:
         self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
         while sum(pending.cancelled or pending.done() for pending in pendings) < least:
             if (dead := self._station.board.lost()) is not None:
-                raise PeerFailed(f"rank {dead} died")
+                raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(POLL_S)
         self._station.moving(thread)
 
@@ -98,8 +98,15 @@ class Started:
         return in_time
 
     def complete(self, thread: Thread) -> None:
-        """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait."""
+        """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait.
+
+        What a death has made impossible that the run goes on after is left: nobody asks for it any more.
+        """
         while unheard := list(self._unheard):
             self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
-            unheard[0].finish()
+            try:
+                unheard[0].finish()
+            except PeerFailed:
+                if self._station.board.lost() is not None:
+                    raise
             self._unheard.pop(unheard[0], None)

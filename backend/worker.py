@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -105,7 +105,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     )
     initial = job.learner.initial()
     interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
-    groups = Groups(me.rank, store, board.lost, interface)
+    groups = Groups(me.rank, store, board.lost, interface, board.spare > 0)
     mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
@@ -123,6 +123,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=launch.pace,
+        nonfinite=launch.nonfinite,
         prefetch=launch.prefetch,
         schedule=launch.schedule(),
     )
@@ -133,8 +134,9 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
     recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))
-    if me.rank == job.keeper:
+    if interpreter.keeper.follows:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)
+    recorder.flush()  # whatever happens to this rank from here on, its record is whole
     board.say(me.rank, Doing.ENDED)
     mail.flush()
     board.say(me.rank, Doing.DRAINED)
@@ -145,16 +147,22 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
 def meet(board: Board, me: Me) -> Clock:
     """Waits until every rank is ready; all clocks start at one moment."""
     board.say(me.rank, Doing.READY)
-    while not board.all_ready:
-        time.sleep(0.0005)
+    until(board, lambda: board.all_ready)
     if me.rank == 0:
         board.start(time.monotonic() + START_IN_S)
-    while not board.start_s:
-        time.sleep(0.0005)
+    until(board, lambda: bool(board.start_s))
     clock = Clock(board.start_s)
     board.say(me.rank, Doing.RUNNING)
     clock.wait_until(0.0)
     return clock
+
+
+def until(board: Board, done: Callable[[], bool]) -> None:
+    """Waits for the others before the start, when nobody can be done without."""
+    while not done():
+        if (dead := board.lost()) is not None:
+            raise PeerFailed(f"rank {dead} died", dead)
+        time.sleep(0.0005)
 
 
 def node_folder(folder: Path, node: Group) -> Path:

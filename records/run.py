@@ -91,6 +91,7 @@ class Run:
             lost_updates=trace.lost_updates,
             each_counts=job.method.shared,
             reads=trace.reads,
+            lost_ranks=trace.lost_ranks,
         )
         return Run(
             scenario=scenario,

@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -28,7 +28,7 @@ from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
-from paceline.records.trace import LostUpdates, Reads, Reason
+from paceline.records.trace import LostRank, LostUpdates, Reads, Reason
 
 Kind = Literal["simulated", "measured"]
 
@@ -105,6 +105,8 @@ class Summary(RunFigures, TargetFigures):
     """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
+    lost_ranks: NotRequired[list[LostRank]]
+    """only where workers died and the run went on without them"""
     reads: NotRequired[ReadingFigures]
     """only where samples are read from a file"""
     extrapolated: NotRequired[Extrapolated]
@@ -128,6 +130,7 @@ def summarise(
     lost_updates: LostUpdates | None = None,
     each_counts: bool = False,
     reads: Mapping[Rank, Reads] | None = None,
+    lost_ranks: Sequence[LostRank] = (),
 ) -> Summary:
     """The summary of a run.
 
@@ -146,6 +149,7 @@ def summarise(
         slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         lost_updates: what came of additions to shared cells.
         reads: what each rank asked of storage.
+        lost_ranks: who died in a run that went on.
         each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
@@ -177,6 +181,8 @@ def summarise(
     )
     if slowed is not None:
         summary["faults"] = fault_figures(spans, slowed)
+    if lost_ranks:
+        summary["lost_ranks"] = list(lost_ranks)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
     return summary

@@ -111,6 +111,19 @@ class LostUpdates(TypedDict):
     """of them, the share that somebody else overwrote, by numbers"""
 
 
+class LostRank(TypedDict):
+    """A rank that died, and that the run went on without."""
+
+    rank: int
+    role: str
+    step: int
+    """that it was in"""
+    time_s: float
+    """on the run's own clock"""
+    how: str
+    """a sentence about it"""
+
+
 @dataclass
 class Trace:
     """Everything a run leaves behind, before any arithmetic."""
@@ -140,6 +153,8 @@ class Trace:
     """what each rank's `Now` was answered: a replay answers the same"""
     lost_updates: LostUpdates | None = None
     """None where nobody added to a shared cell, or where nobody counts what is lost"""
+    lost_ranks: list[LostRank] = field(default_factory=list)
+    """of a real run: those that it went on without, in the order of their deaths"""
     reads: dict[Rank, Reads] = field(default_factory=dict)
     """of each rank that read from a file"""
     notes: dict[str, Any] = field(default_factory=dict)

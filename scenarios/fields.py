@@ -94,6 +94,7 @@ Accuracy = Annotated[
 ]
 Name = Annotated[str, *_text("a name of letters, digits, '.', '-' and '_'", r"[A-Za-z0-9_][A-Za-z0-9_.-]*")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
+Nonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
 RealNetwork = Annotated[Literal["local"], *choices("local")]
 Topology = Annotated[str, *choices(*NETWORKS)]
 System = Annotated[str, *choices(*SYSTEMS)]

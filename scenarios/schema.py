@@ -115,6 +115,12 @@ class TrainPart(Part):
     shared_memory: fields.Flag = Field(
         default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"
     )
+    timeout: fields.Period = Field(
+        default=60.0, description="a rank that is stopped, or silent while others wait for it, for so long is dead"
+    )
+    nonfinite: fields.Nonfinite = Field(
+        default="ignore", description="a loss or gradient that is no number: stop ends the run, ignore only says so"
+    )
 
 
 class EvaluatePart(Part):

@@ -351,7 +351,7 @@ def test_a_rank_that_dies_before_the_start_ends_the_run(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, raises: bool, message: str
 ) -> None:
     """The others wait for it to be ready; they are given up after the grace."""
-    monkeypatch.setattr("paceline.backend.launch.GRACE_S", 0.5)
+    monkeypatch.setattr("paceline.backend.watch.GRACE_S", 0.5)
     learner = Fragile(folder=tmp_path_factory.mktemp("came"), raises=raises)
     with pytest.raises(RankFailed, match=message):
         run_for_real(job_of(find("async-sgd")(), 3, steps=5, learner=learner))

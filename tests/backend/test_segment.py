@@ -65,7 +65,7 @@ def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Seq
         return Rank(len(group)) if failed.is_set() or time.monotonic() > until else None
 
     def member(rank: Rank) -> list[Any]:
-        number = segment.claim(group, "", lost)
+        number = segment.claim(group, "")
         assert number is not None
         channel = Channel(segment, number, group, rank, lost)
         answers = []
@@ -162,13 +162,13 @@ def nobody(_: Iterable[Rank]) -> Rank | None:
 def test_who_comes_later_finds_what_the_first_was_given() -> None:
     group = group_of(2)
     segment = Segment(group, channels=1)
-    assert segment.claim(group, "a", nobody) == 0
-    assert segment.claim(group, "b", nobody) is None
-    segment.leave(group, "a", nobody)
-    assert segment.claim(group, "a", nobody) == 0, "one member is still there"
-    segment.leave(group, "a", nobody)
-    assert segment.claim(group, "b", nobody) is None, "its other member has been told so"
-    assert segment.claim(group, "c", nobody) == 0
+    assert segment.claim(group, "a") == 0
+    assert segment.claim(group, "b") is None
+    segment.leave(group, "a")
+    assert segment.claim(group, "a") == 0, "one member is still there"
+    segment.leave(group, "a")
+    assert segment.claim(group, "b") is None, "its other member has been told so"
+    assert segment.claim(group, "c") == 0
 
 
 def test_a_channel_begins_anew_for_others() -> None:
@@ -178,9 +178,9 @@ def test_a_channel_begins_anew_for_others() -> None:
         ops = [[made("sum", np.full(20, float(rank)), group, Rank(0))] for rank in group]
 
         def member(rank: Rank, stream: str = stream, ops: Any = ops) -> Any:
-            channel = Channel(segment, segment.claim(group, stream, nobody) or 0, group, rank, nobody)
+            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, nobody)
             answer = channel.perform(ops[rank][0])
-            segment.leave(group, stream, nobody)
+            segment.leave(group, stream)
             return answer
 
         with ThreadPoolExecutor(2) as pool:
@@ -192,24 +192,26 @@ def test_a_full_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "ROWS", 2)
     segment = Segment(group_of(2))
     for stream in "ab":
-        segment.claim(segment.node, stream, nobody)
+        segment.claim(segment.node, stream)
     with pytest.raises(RunFailed, match="more than 2 groups"):
-        segment.claim(segment.node, "c", nobody)
+        segment.claim(segment.node, "c")
 
 
 def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
     segment = Segment(group_of(2))
-    holding = threading.Event()
-
-    def hold() -> None:
-        with segment._locked(segment.node, nobody):
-            holding.set()
-            threading.Event().wait(1.0)
-
-    threading.Thread(target=hold, daemon=True).start()
-    holding.wait()
-    with pytest.raises(PeerFailed, match="rank 1 died"):
-        segment.claim(segment.node, "", lambda _: Rank(1))
+    ready, told = os.pipe()
+    if (child := os.fork()) == 0:
+        with segment._lock:
+            os.write(told, b".")
+            time.sleep(60.0)
+        os._exit(0)
+    os.read(ready, 1)
+    waiting = ThreadPoolExecutor(1).submit(segment.claim, segment.node, "")
+    with pytest.raises(TimeoutError):
+        waiting.result(0.2)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert waiting.result(5.0) == 0
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from paceline.algorithms.operations import Applied, Receive, Send
 from paceline.algorithms.partial import BackupWorkers, KAsync, KSync
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.server import AsyncSgd, Push, Softsync, Stop
+from paceline.algorithms.survivors import Crew
 from paceline.algorithms.values import Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
@@ -118,8 +119,8 @@ class LeavesAtOnce(KSync):
     """Says goodbye and does not hear the others out."""
 
     @program
-    def farewell(self, me: Me) -> Program[None]:
-        for worker in me.workers:
+    def farewell(self, crew: Crew) -> Program[None]:
+        for worker in sorted(crew.living):
             yield from Send(worker, Stop())
 
 
@@ -128,8 +129,8 @@ class OncePerWorker(Softsync):
     """Of a worker that is in an update twice, only the last gradient is kept."""
 
     @program
-    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, weights)
+    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, crew, weights)
         return list({push.origin.rank: push for push in taken}.values()), waiting
 
 
@@ -152,10 +153,10 @@ class DropsFreshOnes(BackupWorkers):
     """R at the most, yet one of two gradients of a worker is thrown away."""
 
     @program
-    def collect(self, me: Me, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         message = yield from Receive()
         yield from Send(message.source, weights)
-        return (yield from super().collect(me, weights))
+        return (yield from super().collect(me, crew, weights))
 
 
 @pytest.mark.parametrize(

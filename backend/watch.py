@@ -1,0 +1,201 @@
+"""Looking after the ranks of a run until all have ended: who has died, who is stopped, who keeps the others waiting.
+
+Rules of this file:
+
+* A rank that dies is either one that the run can do without, which is noted, or it ends the run, which is said in one
+  sentence that names it. A program that raises ends the run: that is a mistake, and no accident.
+* Before the common start nobody can be done without: not everybody is connected yet.
+* A rank that is stopped, or shows no sign of life while others wait for it, is killed after the time-out, and is then
+  one that has died. Whoever uses its processor, or waits out a modelled time, is at work however long that takes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.job import Job
+from paceline.algorithms.values import Rank
+from paceline.backend.board import Board, Doing
+from paceline.backend.gather import Failure, stream_of
+from paceline.backend.recorder import Tail
+from paceline.backend.signs import Signs
+from paceline.backend.worker import EXIT_FAILED
+from paceline.records.goals import Goal
+from paceline.records.trace import LostRank
+
+GRACE_S = 5.0
+"""how long survivors have to write their records after a rank has ended the run"""
+STILL = (Doing.BLOCKED, Doing.ENDED, Doing.DRAINED)
+WORDS = {
+    Doing.STARTING: "starting",
+    Doing.READY: "ready for the start",
+    Doing.RUNNING: "running",
+    Doing.ENDED: "at its end",
+    Doing.DRAINED: "at its end",
+    Doing.FAILED: "failing",
+}
+
+
+def spare_of(job: Job) -> int:
+    """How many workers the run of a job can lose."""
+    if Guarantee.SURVIVES_WORKERS not in job.method.guarantees:
+        return 0
+    return int(job.method.bounds(job.workers)[Guarantee.SURVIVES_WORKERS])
+
+
+class Watch:
+    """Looks after the ranks.
+
+    Args:
+        job: what they run.
+        board: what they say.
+        children: their processes; those that have ended are taken out.
+        folder: where they write.
+        patience_s: all are blocked and nothing has moved for so long: a deadlock.
+        timeout_s: how long a rank may be stopped, or keep others waiting without a sign of life.
+    """
+
+    def __init__(
+        self, job: Job, board: Board, children: dict[int, Rank], folder: Path, *, patience_s: float, timeout_s: float
+    ) -> None:
+        self.job, self.board, self.children, self.folder = job, board, children, folder
+        self.patience_s, self.timeout_s = patience_s, timeout_s
+        self.failure: PacelineError | None = None
+        self.lost_ranks: list[LostRank] = []
+        self.deadline = float("inf")
+        self.moves, self.moved_s = -1, time.monotonic()
+        self.stopped: dict[int, tuple[float, str]] = {}
+        """since when a process is, and by which signal"""
+        self.sentences: dict[Rank, str] = {}
+        """why those were killed whom the watch has killed"""
+        self.signs = Signs(board, children)
+        self.goal = Goal(job.budget)
+        self.tail = Tail(stream_of(folder, board.keeper))
+
+    def look(self) -> bool:
+        """Looks once at everything; whether there is anything left to look after."""
+        self.reap()
+        self.look_for_stopped()
+        self.look_for_silent()
+        self.look_for_deadlock()
+        self.look_at_scores()
+        return bool(self.children) and time.monotonic() <= self.deadline
+
+    # --- who has ended --------------------------------------------------------------------------------------------
+
+    def reap(self) -> None:
+        """Takes note of the ranks that have ended, been stopped, or been let go on."""
+        for pid, rank in list(self.children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not ended:
+                continue
+            if os.WIFSTOPPED(status):
+                self.stopped[pid] = time.monotonic(), signal.Signals(os.WSTOPSIG(status)).name
+                continue
+            self.stopped.pop(pid, None)
+            self.signs.forget()  # who waited for it has a new chance
+            if os.WIFCONTINUED(status):
+                continue
+            del self.children[pid]
+            if (code := os.waitstatus_to_exitcode(status)) != 0 and self.failure is None:
+                self.lose(rank, code)
+
+    def lose(self, rank: Rank, code: int) -> None:
+        """Goes on without the rank if that can be; otherwise the others are told, and the run ends."""
+        said = Failure.first(self.folder, self.job.team) if code == EXIT_FAILED else None
+        role, how = self.job.team[rank].role, self.sentences.get(rank) or self.died(rank, code)
+        if said is None and self.can_lose(rank):
+            self.go_on_without(rank)
+            time_s = time.monotonic() - self.board.start_s
+            self.lost_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
+            return
+        self.failure = said.error() if said is not None else RunFailed(f"rank {rank} ({role}) {how}{self.too_many()}")
+        self.board.lose(rank)
+        self.deadline = time.monotonic() + GRACE_S
+
+    def go_on_without(self, rank: Rank) -> None:
+        """Lets the others know; where the weights were this one's to keep, the next keeper's are looked at."""
+        before = self.board.keeper
+        self.look_at_scores()
+        self.board.lose(rank, ends=False)
+        if self.board.keeper != before:
+            self.tail = Tail(stream_of(self.folder, self.board.keeper))
+
+    def can_lose(self, rank: Rank) -> bool:
+        """Whether the run goes on without one more."""
+        worker = self.job.team[rank].role == "worker"
+        return worker and bool(self.board.start_s) and len(self.lost_ranks) < self.board.spare
+
+    def died(self, rank: Rank, code: int) -> str:
+        """When and how."""
+        when = f"at step {self.step(rank)}" if self.board.start_s else "before the start"
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        return f"died {when}: {how}"
+
+    def too_many(self) -> str:
+        """What is to be added where ranks were lost before."""
+        if not self.lost_ranks:
+            return ""
+        before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.lost_ranks)
+        most = f"{self.job.method.name} can lose {self.board.spare} of {self.job.workers} workers"
+        return f"; before that, {before}; {most}"
+
+    def step(self, rank: Rank) -> int:
+        return int(self.board.rows["step"][rank])
+
+    # --- who does not move ----------------------------------------------------------------------------------------
+
+    def look_for_stopped(self) -> None:
+        """Kills who has been stopped for too long."""
+        for pid, (since_s, name) in self.stopped.items():
+            if time.monotonic() - since_s > self.timeout_s:
+                self.put_down(pid, f"was stopped ({name}) for {self.timeout_s:g} s")
+
+    def look_for_silent(self) -> None:
+        """Kills who keeps others waiting and has shown no sign of life for too long."""
+        if self.stopped:
+            self.signs.forget()
+        for pid in self.signs.silent(self.timeout_s)[:1]:
+            self.put_down(pid, f"kept others waiting for {self.timeout_s:g} s without a sign of life")
+
+    def put_down(self, pid: int, what: str) -> None:
+        rank = self.children[pid]
+        if rank not in self.sentences:
+            doing = self.board.doing(rank)
+            words = self.board.waits(rank).partition(": ")[2] if doing is Doing.BLOCKED else WORDS[doing]
+            if doing is Doing.RUNNING and self.board.rows["busy"][rank] > 0:
+                words = "computing or loading"
+            when = f"at step {self.step(rank)}" if self.board.start_s else "before the start"
+            waiting = [self.board.waits(other) for other in self.children.values() if self.is_blocked(other, rank)]
+            told = "".join(f"\n  {line}" for line in waiting)
+            self.sentences[rank] = f"{what} {when}, {words}" + (f"; meanwhile{told}" if told else "")
+            os.kill(pid, signal.SIGKILL)
+
+    def is_blocked(self, rank: Rank, but: Rank) -> bool:
+        return rank != but and self.board.doing(rank) is Doing.BLOCKED
+
+    def look_for_deadlock(self) -> None:
+        """A deadlock: every rank is blocked or at its end, none computes, and nothing has moved for a while."""
+        moves = int(self.board.rows["moves"].sum())
+        ranks = [int(rank) for rank in self.children.values()]
+        blocked = [rank for rank in ranks if self.board.doing(rank) is Doing.BLOCKED]
+        idle = all(self.board.doing(rank) in STILL and not self.board.rows["busy"][rank] for rank in ranks)
+        if moves != self.moves or not blocked or not idle or self.stopped:
+            self.moves, self.moved_s = moves, time.monotonic()
+        elif time.monotonic() - self.moved_s > self.patience_s and self.failure is None:
+            lines = "\n".join(f"  {self.board.waits(rank)}" for rank in blocked)
+            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.patience_s:g} s\n{lines}")
+            self.deadline = 0.0
+
+    def look_at_scores(self) -> None:
+        """Ends the run when a snapshot has reached what the budget asks for, or has diverged."""
+        if not self.job.budget.scored or self.board.stopping:
+            return
+        for kind, value in self.tail.read():
+            if kind == "snapshot" and (why := self.goal.reached(self.job.learner.evaluate(value.vector))):
+                self.board.stop(why)

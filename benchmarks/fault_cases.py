@@ -1,0 +1,307 @@
+"""One run with a fault: what is done to whom and when, how it is run, and what is then looked at.
+
+Rules of this file:
+
+* A case follows from the campaign's seed and its own number, so that one that failed can be run alone.
+* The run is a user's own: `train` on a scenario, stored and read back. The fault comes from another process, which knows
+  the ranks by the order in which they were started.
+* What is looked at afterwards is one function each in `CHECKS`: it is given what happened, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import psutil
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Method
+from paceline.algorithms.values import Rank
+from paceline.backend import launch
+from paceline.backend.run import train
+from paceline.backend.watch import GRACE_S
+from paceline.records import RunsFailed, store
+from paceline.scenarios import load
+
+Fault = Literal["SIGKILL", "SIGTERM", "SIGSTOP", "SIGSTOP, SIGCONT"]
+FAULTS: tuple[Fault, ...] = ("SIGKILL", "SIGTERM", "SIGSTOP", "SIGSTOP, SIGCONT")
+WORKERS, RUN_S, TIMEOUT_S, PAUSE_S = 4, 1.0, 2.0, 0.5
+"""of each run: workers, its budget, `train.timeout`, and how long a rank is stopped that is let go on"""
+STARTING, STARTING_S, RUNNING_S = 0.2, 0.4, 1.1
+"""the share of faults before the common start, and within what time from a rank's own, or the common one, they come"""
+LIMIT_S = TIMEOUT_S + GRACE_S + 20.0
+"""from a fault to the end of its run: what is promised, the rest of the run with its evaluation, and what other programs
+on the machine take; the figures say how long it really was"""
+START_S = 60.0
+"""for a run to start at all; only a machine that is far too busy needs it"""
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault."""
+
+    number: int
+    method: str
+    fault: Fault
+    rank: int
+    starting: bool
+    """the time counts from the start of the rank's process, not from the common one"""
+    after_s: float
+
+    def __str__(self) -> str:
+        since = "its own start" if self.starting else "the common start"
+        return f"case {self.number}: {self.method}, {self.fault} to rank {self.rank} {self.after_s:.3f} s after {since}"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What came of a case."""
+
+    case: Case
+    hit_s: float | None
+    """when the signal was sent, on the host's clock; None where the rank had ended before"""
+    ended_s: float
+    """when the run's own process had ended"""
+    told: dict[str, Any] | None
+    """what that said of the run; None where it said nothing"""
+    orphans: tuple[str, ...]
+    left: tuple[str, ...]
+    """in the host's shared memory, and namespaces"""
+    folder: Path
+
+
+def draw(number: int, seed: int) -> Case:
+    """Case `number` of a campaign: the methods in turn, everything else by chance."""
+    chance = np.random.default_rng([seed, number])
+    method = list(METHODS)[number % len(METHODS)]
+    starting = bool(chance.random() < STARTING)
+    return Case(
+        number,
+        method,
+        FAULTS[int(chance.choice(len(FAULTS), p=[0.35, 0.2, 0.25, 0.2]))],
+        int(chance.integers(ranks_of(METHODS[method]))),
+        starting,
+        float(chance.uniform(0.0, STARTING_S if starting else RUNNING_S)),
+    )
+
+
+def ranks_of(method: type[Method]) -> int:
+    return (1 if method.alone else WORKERS) + method.has_server
+
+
+def spare(case: Case) -> bool:
+    """Whether the method promises to go on without the rank."""
+    method = METHODS[case.method]()
+    left = method.bounds(WORKERS).get(Guarantee.SURVIVES_WORKERS, 0)
+    return Guarantee.SURVIVES_WORKERS in method.guarantees and left > 0 and case.rank < WORKERS
+
+
+# --- running it ------------------------------------------------------------------------------------------------------
+
+
+def scenario_of(method: type[Method]) -> dict[str, Any]:
+    """Four workers on two nodes, or on one where they must, for a second of steps of some milliseconds."""
+    device = {"name": "device", "overhead": "4 ms", "per_sample": "0.1 ms"}
+    two = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
+    apart = not method().problems(two)
+    nodes = [{"device": device, "count": 2 if apart else 1, "per_node": 2 if apart else WORKERS}]
+    return {
+        "name": "faults",
+        "algorithms": [method.name],
+        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 8},
+        "cluster": {"nodes": nodes, "network": {"topology": "star", "link": "eth-10g"}},
+        "train": {"timeout": f"{TIMEOUT_S} s"},
+        "evaluate": {"every": "1 s"},
+        "stop": {"seconds": f"{RUN_S} s"},
+    }
+
+
+def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
+    """The run itself, in a process of its own; leaves word of how it went."""
+    answer: dict[str, Any] = {"error": None}
+    try:
+        (folder / "memory").mkdir()
+        launch.SHARED = folder / "memory"
+        done = lambda *_: os.write(started, b".")  # noqa: E731
+        try:
+            runs = train(
+                load(scenario_of(METHODS[case.method])), progress=done, keep=lambda one: store.save(one, folder)
+            )
+        except RunsFailed as failure:
+            runs, answer["error"] = failure.runs, str(failure)
+        trace = runs[-1].trace
+        assert trace is not None
+        answer["reached"] = sorted(map(int, trace.states))
+        answer["end_s"] = trace.notes["started_monotonic_s"] + trace.wall_s
+        told.write_text(json.dumps(answer))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def happened(case: Case, folder: Path) -> Happened:
+    """Runs a case; whatever it leaves behind is found, and then removed."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to this process
+    told = folder / "told.json"
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    if (runner := os.fork()) == 0:
+        run(case, folder, told, writing)
+    os.close(writing)
+    process, hit_s, fault = psutil.Process(runner), None, strike(case, runner, reading)
+    until = time.monotonic() + START_S
+    while os.waitpid(runner, os.WNOHANG)[0] == 0:
+        hit_s = next(fault, None) if hit_s is None else (next(fault, None), hit_s)[1]
+        if hit_s is not None:
+            until = min(until, hit_s + LIMIT_S)
+        if time.monotonic() > until:
+            process.kill()
+        time.sleep(0.002)
+    ended_s = time.monotonic()
+    os.close(reading)
+    orphans = tuple(map(str, leftovers()))
+    left = [str(path) for path in (folder / "memory").iterdir()] + namespaces(runner)
+    said = json.loads(told.read_text()) if told.exists() else None
+    return Happened(case, hit_s, ended_s, said, orphans, tuple(left), folder)
+
+
+def strike(case: Case, runner: int, started: int) -> Iterator[float | None]:
+    """Asked again and again: does what the case says when its time has come, and answers when that was."""
+    since_s: float | None = None
+    while since_s is None:
+        victim = victim_of(case, runner)
+        if victim is not None and (case.starting or has_started(started)):
+            since_s = time.monotonic()
+        yield None
+    while time.monotonic() < since_s + case.after_s:
+        yield None
+    assert victim is not None
+    first, *then = (getattr(signal, name) for name in case.fault.split(", "))
+    try:
+        victim.send_signal(first)
+        hit_s = time.monotonic()
+        yield hit_s
+        while time.monotonic() < hit_s + PAUSE_S:
+            yield hit_s
+        for number in then:
+            victim.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+def victim_of(case: Case, runner: int) -> psutil.Process | None:
+    """The rank's process, once it is there: the launcher starts a guard first, and then the ranks in their order."""
+    try:
+        children = sorted(psutil.Process(runner).children(), key=lambda child: child.pid)
+    except psutil.NoSuchProcess:
+        return None
+    return children[1 + case.rank] if len(children) > 1 + case.rank else None
+
+
+def has_started(started: int) -> bool:
+    try:
+        return bool(os.read(started, 1))
+    except BlockingIOError:
+        return False
+
+
+def leftovers() -> list[psutil.Process]:
+    """Processes that the run has left, though it had a moment to end them; they are ended here."""
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=1.0)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=5.0)
+    return alive
+
+
+def namespaces(maker: int) -> list[str]:
+    """Network namespaces that a process has made and not removed."""
+    return sorted(map(str, Path("/var/run/netns").glob(f"paceline-{maker}-*")))
+
+
+# --- looking at it ---------------------------------------------------------------------------------------------------
+
+
+def in_time(what: Happened) -> Iterator[str]:
+    """The run ends, and soon after the fault."""
+    if what.told is None:
+        yield "the run said nothing: it crashed, or was ended when its time was over"
+    elif what.hit_s is not None and what.ended_s - what.hit_s > LIMIT_S:
+        yield f"it ended {what.ended_s - what.hit_s:.1f} s after the fault, expected {LIMIT_S:g} s at most"
+
+
+def as_promised(what: Happened) -> Iterator[str]:
+    """Who can be done without is; any other death is said, with the rank's name."""
+    if what.told is None:
+        return
+    case, error, lost = what.case, what.told["error"], lost_ranks(what)
+    harmless = what.hit_s is None or case.fault == "SIGSTOP, SIGCONT"
+    if harmless and (error or lost):
+        yield f"nobody died, but it said {error or lost!r}"
+    elif error is not None and not re.search(rf"\brank {case.rank} \(", error):
+        yield f"the error does not name rank {case.rank}: {error}"
+    elif error is not None and spare(case) and "before the start" not in error and not harmless:
+        yield f"it should have gone on without rank {case.rank}: {error}"
+    elif error is None and lost and (lost != [case.rank] or not spare(case)):
+        yield f"it went on without ranks {lost}"
+    elif error is None and not lost and not harmless and (what.hit_s or 0.0) < what.told["end_s"] - 0.1:
+        yield f"nobody noticed what was done to rank {case.rank}"
+
+
+def nothing_left(what: Happened) -> Iterator[str]:
+    """No process, no file in the host's memory, no namespace."""
+    if what.orphans:
+        yield f"it left processes: {', '.join(what.orphans)}"
+    if what.left:
+        yield f"it left {', '.join(what.left)}"
+
+
+def record_readable(what: Happened) -> Iterator[str]:
+    """The record is there, whole, and says how the run ended."""
+    if what.told is None:
+        return
+    folders = list(what.folder.glob("faults-*"))
+    if len(folders) != 1:
+        yield f"there are {len(folders)} records, expected 1"
+        return
+    summary, right = store.read_run(folders[0]).summary, "failure" if what.told["error"] else "seconds"
+    if summary["ended"] != right:
+        yield f"its record says that it ended by {summary['ended']}, expected {right}"
+
+
+def survivors_reach_the_end(what: Happened) -> Iterator[str]:
+    """Everybody else's program ends as it should."""
+    if what.told is not None and what.told["error"] is None:
+        expected = set(range(ranks_of(METHODS[what.case.method]))) - set(lost_ranks(what))
+        if missing := expected - set(what.told["reached"]):
+            yield f"ranks {sorted(missing)} have not reached the end"
+
+
+def lost_ranks(what: Happened) -> list[int]:
+    """Those that the record says the run went on without."""
+    (folder,) = what.folder.glob("faults-*")
+    return [one["rank"] for one in store.read_run(folder).summary.get("lost_ranks", [])]
+
+
+CHECKS: tuple[Callable[[Happened], Iterator[str]], ...] = (
+    in_time,
+    record_readable,
+    as_promised,
+    nothing_left,
+    survivors_reach_the_end,
+)
+"""what is looked at after every run"""

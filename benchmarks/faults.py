@@ -1,0 +1,124 @@
+"""The fault campaign: runs in which a random rank is killed or stopped at a random moment, and what came of each.
+
+    python benchmarks/faults.py
+    python benchmarks/faults.py --runs 40 --seed 7
+    python benchmarks/faults.py --case 31
+    python benchmarks/faults.py --json
+
+The methods take turns; the fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank and
+the moment, from its process's first to after the run's end, follow from the seed and the number of the case. After each
+run these are checked: it ended within the stated time; a worker that its method promises to do without was done
+without, and any other death was said with the rank's name; no process, no file in the host's memory and no namespace is
+left; the record can be read; everybody else reached the end. The exit status is 1 if anything was wrong anywhere, and
+each such case is told with the words that run it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from fault_cases import CHECKS, FAULTS, Case, Happened, draw, happened
+from rich.console import Console
+from rich.table import Table
+
+from paceline.algorithms import METHODS
+
+RUNS, SEED = 222, 1
+"""six of each method"""
+
+
+def examined(case: Case) -> tuple[Happened, list[str], str]:
+    """Runs a case; what happened, what is wrong, and what to call it."""
+    with tempfile.TemporaryDirectory(prefix="paceline-faults-", dir="/dev/shm") as name:
+        what = happened(case, Path(name))
+        wrong = []
+        for check in CHECKS:
+            try:
+                wrong += check(what)
+            except Exception as error:  # a record that cannot be read, say
+                wrong.append(f"{check.__name__} failed: {type(error).__name__}: {error}")
+        return what, wrong, "wrong" if wrong else called(what)
+
+
+def called(what: Happened) -> str:
+    """How a run that was right has ended."""
+    assert what.told is not None
+    if what.told["error"] is not None:
+        return "before the start" if "before the start" in what.told["error"] else "ended, named"
+    survived = what.case.fault != "SIGSTOP, SIGCONT" and what.hit_s is not None and what.hit_s < what.told["end_s"]
+    return "survived" if survived else "unharmed"
+
+
+def campaign(numbers: Sequence[int], seed: int, err: Console) -> dict[str, Any]:
+    """Runs the cases of these numbers; answers all figures."""
+    rows, failed, delays_s = Counter[tuple[str, str, str]](), [], []
+    for count, number in enumerate(numbers, 1):
+        case = draw(number, seed)
+        what, wrong, name = examined(case)
+        rows[case.method, case.fault, name] += 1
+        if what.hit_s is not None and name == "ended, named":
+            delays_s.append(what.ended_s - what.hit_s)
+        err.print(f"{count}/{len(numbers)}  {case}: {name}", highlight=False)
+        for line in wrong:
+            err.print(f"    {line}", style="red", highlight=False, markup=False)
+        if wrong:
+            failed.append(
+                {"case": number, "fault": str(case), "wrong": wrong, "again": f"--seed {seed} --case {number}"}
+            )
+    return {
+        "runs": len(numbers),
+        "seed": seed,
+        "failed": failed,
+        "ended_after_s": {"median": median(delays_s), "max": max(delays_s)} if delays_s else None,
+        "rows": [{"method": m, "fault": f, "outcome": o, "runs": n} for (m, f, o), n in sorted(rows.items())],
+    }
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> Table:
+    """A line for each method, a column for each fault: how often it came to what."""
+    table = Table("method", *FAULTS, title="what became of the runs")
+    for method in METHODS:
+        cells = [
+            ", ".join(
+                f"{row['runs']} {row['outcome']}" for row in rows if (row["method"], row["fault"]) == (method, fault)
+            )
+            for fault in FAULTS
+        ]
+        if any(cells):
+            table.add_row(method, *cells)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"how many (default: {RUNS}, six of each method)")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--case", type=int, help="only this one")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)  # before anything is forked
+    found = campaign([given.case] if given.case is not None else range(given.runs), given.seed, Console(stderr=True))
+    if given.json:
+        print(json.dumps(found, indent=2))
+    else:
+        console = Console()
+        console.print(table_of(found["rows"]))
+        after_s = found["ended_after_s"]
+        said = f"; a run that ended did so {after_s['median']:.2f} s after the fault, {after_s['max']:.2f} s at most"
+        console.print(f"{found['runs']} runs, {len(found['failed'])} of them wrong{said if after_s else ''}")
+    sys.exit(1 if found["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main()
