@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
+from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.guard import guard
@@ -74,6 +76,10 @@ class Launch:
     patience_s: float = PATIENCE_S
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
+    saving: Saving | None = None
+    """how checkpoints are made; None: none are"""
+    start: Checkpoint | None = None
+    """where the run goes on from; None: its beginning"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
 
@@ -92,6 +98,8 @@ def run_job(launch: Launch) -> Trace:
     if launch.hosts is not None:
         launch.hosts.check(team)
     places = placement(launch.pin, team, launch.threads)
+    if launch.saving is not None or launch.start is not None:
+        import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
@@ -101,6 +109,8 @@ def run_job(launch: Launch) -> Trace:
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
+        if launch.start is not None:
+            continue_from(launch.start, board, folder)
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
@@ -129,6 +139,13 @@ def run_job(launch: Launch) -> Trace:
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
     failure.trace = trace
     raise failure
+
+
+def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
+    """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
+    board.resume(start.granted)
+    for rank in range(start.ranks):
+        start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
 
 
 class Watch:

@@ -56,6 +56,8 @@ class Loader:
         self._stall_s = 0.0
         self._asking = threading.Lock()
         """lanes that load at the same time do so one after the other"""
+        self.before: Reads | None = None
+        """what was asked of a file before the checkpoint that the run goes on from"""
         self._ahead = None if not depth else Ahead(station, learner, depth)
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
@@ -74,7 +76,10 @@ class Loader:
     @property
     def reads(self) -> Reads | None:
         """What was asked of a file for the batches that were taken; None where there is no file."""
-        return None if self._reads is None else self._reads._replace(stall_s=self._stall_s)
+        if self._reads is None:
+            return self.before
+        now = self._reads._replace(stall_s=self._stall_s)
+        return now if self.before is None else Reads(*map(sum, zip(self.before, now, strict=True)))
 
     def close(self) -> None:
         """Ends the reading ahead."""
