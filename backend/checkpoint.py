@@ -31,13 +31,13 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Rank
 from paceline.backend.restricted import pieces
 from paceline.records.learned import Kept
-from paceline.records.store import to_json
+from paceline.records.store import CHECKPOINTS, to_json
 from paceline.records.trace import Reads
 
 if TYPE_CHECKING:
     from paceline.algorithms.operations import Handle
 
-FOLDER, RECORD, MANIFEST = "checkpoints", "record", "manifest.json"
+RECORD, MANIFEST = "record", "manifest.json"
 NAME = re.compile(r"step-(\d+)")
 FORMAT = 1
 """of what is written here; it grows when a reader of old checkpoints would be misled"""
@@ -93,6 +93,13 @@ class Saving:
     def building(self, step: int) -> Path:
         """Where a checkpoint's parts are put until it is whole."""
         return self.folder / f".step-{step}"
+
+    def last(self) -> Checkpoint | None:
+        """The last whole one; None where there is none. What is left of one that did not come about is removed."""
+        for left in self.folder.glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        made = steps_in(self.folder)
+        return read(made[-1]) if made else None
 
     def commit(self, step: int, marks: Sequence[Mark]) -> None:
         """Gives a checkpoint its name, all of whose parts are on the disk, and removes those that are too old."""
@@ -195,7 +202,7 @@ def find_last(place: Path) -> Checkpoint:
     """
     if (place / MANIFEST).exists():
         return read(place)
-    inside = steps_in(place / FOLDER)
+    inside = steps_in(place / CHECKPOINTS)
     if not inside:
         raise InputError(
             f"{place}: found no checkpoint there; expected the folder of a run of `paceline train` whose scenario has "

@@ -18,6 +18,7 @@ from paceline.algorithms import reference
 from paceline.algorithms.baseline import SequentialSgd
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
+from paceline.scenarios.checkpoints import CheckpointPart
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.extrapolate import ReferencePart, RelationPart, faults_of
 from paceline.scenarios.methods import Algorithm
@@ -114,6 +115,9 @@ class TrainPart(Part):
     )
     shared_memory: fields.Flag = Field(
         default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"
+    )
+    checkpoint: CheckpointPart | None = Field(
+        default=None, description="a mapping with every: how often a run is written down, to be gone on with"
     )
 
 
