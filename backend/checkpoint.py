@@ -1,7 +1,7 @@
 """Checkpoints of a real run as they lie on disk: where they are, when one is whole, which one is the last.
 
     RUN/checkpoints/
-        step-200/            a checkpoint: made at step 200 of the keeper's role, everybody's counted where they step alone
+        step-200/            a checkpoint, by steps of the keeper's role: all of theirs together where they step alone
             manifest.json    what it is of, the run's clock, how much of the record belongs to it
             rank0/ …         each rank's part
         record/rank0.stream  what each rank had recorded up to the last checkpoint

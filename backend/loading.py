@@ -78,8 +78,9 @@ class Loader:
         """What was asked of a file for the batches that were taken; None where there is no file."""
         if self._reads is None:
             return self.before
-        now = self._reads._replace(stall_s=self._stall_s)
-        return now if self.before is None else Reads(*map(sum, zip(self.before, now, strict=True)))
+        now, before = self._reads._replace(stall_s=self._stall_s), self.before or Reads()
+        requests, seeks = before.requests + now.requests, before.seeks + now.seeks
+        return Reads(requests, seeks, before.bytes + now.bytes, before.stall_s + now.stall_s)
 
     def close(self) -> None:
         """Ends the reading ahead."""

@@ -14,13 +14,17 @@ import os
 import pickle
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.operations import Handle
@@ -31,6 +35,17 @@ from paceline.backend.restricted import Restricted
 STATE, VECTORS = "state.pickle", "vectors"
 NUMBERS = frozenset("biuf")
 """the kinds of NumPy's types that torch has too"""
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Around torch's checkpoints of one process; raises `OSError` where they fail."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that there is no process group: there is none meant to be
+            yield
+    except CheckpointException as error:  # no `Exception`, and two pages long
+        raise OSError("; ".join(str(cause) for cause, _ in error.failures.values())) from error
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -87,10 +102,9 @@ def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -
     pickler = _Pickler(skeleton, answer)
     pickler.dump(part)
     if pickler.vectors:
-        writer = dcp.FileSystemWriter(folder / VECTORS, sync_files=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that there is no process group: there is none meant to be
-            dcp.save(dict(pickler.vectors), storage_writer=writer, no_dist=True)
+        writer = FileSystemWriter(folder / VECTORS, sync_files=True)
+        with _alone():
+            save(dict(pickler.vectors), storage_writer=writer, no_dist=True)
     with (folder / STATE).open("wb") as file:
         file.write(skeleton.getvalue())
         file.flush()
@@ -143,8 +157,6 @@ def _vectors(folder: Path) -> dict[str, torch.Tensor]:
     vectors = {
         name: torch.empty(kind.size, dtype=kind.properties.dtype) for name, kind in metadata.state_dict_metadata.items()
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        dcp.load(vectors, storage_reader=dcp.FileSystemReader(folder), no_dist=True)
+    with _alone():
+        load(vectors, storage_reader=FileSystemReader(folder), no_dist=True)
     return vectors
-

@@ -20,10 +20,10 @@ from typing import Any
 
 from paceline.algorithms.operations import Handle
 from paceline.algorithms.values import Rank
-from paceline.backend.checkpoint import Mark, Saving, record_of
+from paceline.backend.checkpoint import Mark, Part, Saving, record_of
 from paceline.backend.inbox import Claim, Envelope
 from paceline.backend.mail import Mail
-from paceline.backend.parts import Part, write_part
+from paceline.backend.parts import write_part
 from paceline.backend.station import Station, Thread
 
 TAG = "\0checkpoint"

@@ -59,7 +59,11 @@ class Restricted(pickle.Unpickler):
 def _is_value(found: Any) -> bool:
     if not isinstance(found, type):
         return False
-    return dataclasses.is_dataclass(found) or issubclass(found, Enum) or (issubclass(found, tuple) and hasattr(found, "_fields"))
+    return (
+        dataclasses.is_dataclass(found)
+        or issubclass(found, Enum)
+        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+    )
 
 
 def pieces(file: io.BufferedReader) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Going on from a checkpoint: which run it is of, and whether what is to be run is the same.
 
-Rules of this file: a run goes on as it began. Its scenario may differ in when it stops and in when checkpoints are made,
-and in nothing else, since everything else would make it another run.
+Rules of this file: a run goes on as it began. Its scenario may differ in when it stops and in when checkpoints are
+made, and in nothing else: it would be another run.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ def differences(found: Any, expected: Any, at: str = "") -> list[str]:
         return [
             one for key in keys for one in differences(found.get(key), expected.get(key), f"{at}.{key}".lstrip("."))
         ]
-    if isinstance(found, Sequence) and isinstance(expected, Sequence) and not isinstance(found, str):
-        if len(found) == len(expected):
-            pairs = enumerate(zip(found, expected, strict=True))
-            return [one for index, (mine, theirs) in pairs for one in differences(mine, theirs, f"{at}[{index}]")]
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = enumerate(zip(found, expected, strict=True))
+        return [one for index, (mine, theirs) in pairs for one in differences(mine, theirs, f"{at}[{index}]")]
     return [f"{at}: found {found!r}, expected {expected!r}"]
 
 
