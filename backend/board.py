@@ -82,9 +82,11 @@ class Board:
         )
         self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
         self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
-        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("losses", "i8"), ("start_s", "f8"), ("why", "S16")])
+        common = np.dtype(
+            [("stop_at", "i8"), ("lost", "i8"), ("lost_at", "i8"), ("losses", "i8"), ("start_s", "f8"), ("why", "S16")]
+        )
         self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
-        self.common["stop_at"], self.common["lost"] = NEVER, -1
+        self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
         self.rows["collectives"]["position"] = -1
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together = NEVER if limit is None else limit, together
@@ -94,10 +96,14 @@ class Board:
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    def grant(self, rank: Rank, step: int) -> bool:
-        """Whether a keeper may begin this step; once granted, everyone may, unless their steps count together."""
+    def grant(self, rank: Rank, step: int, until: int = NEVER) -> bool:
+        """Whether a keeper may begin this step; once granted, everyone may, unless their steps count together.
+
+        Nobody may begin step `until`, before which everybody pauses, unless a rank was lost before anyone came there.
+        """
         with self._lock:
-            if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0]):
+            pause = until if until <= self.common["lost_at"][0] else NEVER
+            if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0], pause):
                 return False
             self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
             return True
@@ -107,6 +113,18 @@ class Board:
         with self._lock:
             if self._granted < min(self._limit, self.common["stop_at"][0]):
                 self.common["stop_at"], self.common["why"] = self._granted, why.encode()
+
+    def over(self, until: int) -> bool:
+        """Whether programs that have returned have ended, and do not pause: the same on every rank, whenever it asks.
+
+        A stop comes after the last step that was begun. So one that comes while all pause is no earlier than `until`;
+        all are then entered again, and end at once.
+        """
+        return bool(self._limit <= until or min(self.common["stop_at"][0], self.common["lost_at"][0]) < until)
+
+    def resume(self, granted: Sequence[int]) -> None:
+        """Goes on from a checkpoint: every rank had been let into so many steps."""
+        self.rows["granted"] = self.rows["step"] = granted
 
     @property
     def _granted(self) -> int:
@@ -180,10 +198,11 @@ class Board:
                 those end that need this rank, and a step that it had begun is everybody's again.
         """
         self.rows["dead"][rank] = True
-        if ends:
-            self.common["lost"] = rank
-        else:
-            with self._lock:
+        with self._lock:
+            self.common["lost_at"] = min(self.common["lost_at"][0], self._granted)
+            if ends:
+                self.common["lost"] = rank
+            else:
                 self.rows["granted"][rank] = min(self.rows["granted"][rank], self.rows["step"][rank])
         self.common["losses"] += 1
 

@@ -77,6 +77,18 @@ class Inbox:
                 return envelope
         return None
 
+    def drop(self, source: Rank, until_s: float) -> None:
+        """Forgets what the rank had sent up to a moment of its clock."""
+        with self._changed:
+            late = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
+            self._waiting = deque(late)
+
+    def begin_again(self) -> None:
+        """The program is entered again, and begins with everybody: it is to hear of each death anew."""
+        with self._changed:
+            self._living |= self._gone
+            self._gone.clear()
+
     def close(self, claim: Claim) -> bool:
         """Gives up a `get`; False if it has its message already."""
         with self._changed:

@@ -11,10 +11,10 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms import operations as ops
 from paceline.algorithms.errors import ProgramError
@@ -24,6 +24,7 @@ from paceline.algorithms.operations import Cell, Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
 from paceline.algorithms.values import Batch, GradientResult, Weights, join, may_diverge, nbytes
 from paceline.backend.cells import LINE_BYTES, Cells
+from paceline.backend.checkpoint import Part
 from paceline.backend.collectives import Collectives
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
@@ -36,6 +37,9 @@ from paceline.backend.shared import SharedMemory
 from paceline.backend.started import Pending, Started
 from paceline.backend.station import Station, Thread
 from paceline.records.trace import Schedule
+
+if TYPE_CHECKING:
+    from paceline.backend.pauses import Pauses  # which brings torch's checkpoints: imported where some are made
 
 
 class Interpreter:
@@ -61,22 +65,48 @@ class Interpreter:
         self.communication = Communication(station, mail, collectives, memory)
         self.keeper = Keeper(station, job, schedule)
         self.started = Started(station)
+        self.pauses: Pauses | None = None
+        """makes checkpoints, where some are asked for"""
+        self._state: Any = None
+        """what the program is entered with; None: its beginning"""
         self._lanes = count(1)
         self._branches = Branches()
+
+    def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
+        """Goes on from a checkpoint: the rank's part, and what the handles in it were answered."""
+        self._state = part.state
+        self.keeper.restore(part.learned, part.age)
+        self.started.restore(answers)
+        self.device.late_s, self.loader.before = part.late_s, part.reads
 
     # --- driving --------------------------------------------------------------------------------------------------
 
     def run(self) -> Any:
-        """Drives the rank's program to its end; answers its last state. What is in flight is completed."""
-        me = self.station.me
-        self.keeper.show()
-        state = self.job.method.begin(me, self.keeper.learned.latest.vector)
-        main = Thread("main", lane=Lane(self.job.method.enter(me, state)))
-        answer = self.drive(main)
-        self.started.complete(main)
+        """Drives the rank's program to its end; answers its last state. What is in flight is completed.
+
+        Where a checkpoint is due the program ends too, and is entered again from its state.
+        """
+        method, me = self.job.method, self.station.me
+        if self._state is None:
+            self.keeper.show()
+            self._state = method.begin(me, self.keeper.learned.latest.vector)
+        while True:
+            if self.pauses is not None:
+                self.keeper.until = self.pauses.until
+            main = Thread("main", lane=Lane(method.enter(me, self._state)))
+            self._state = self.drive(main)
+            self.started.complete(main)
+            if self.pauses is None or self.station.board.over(self.pauses.until):
+                break
+            self.pauses.make(main, self._part(), self.started.answer)
         self.loader.close()
         self.keeper.show()
-        return answer
+        return self._state
+
+    def _part(self) -> Part:
+        """What a checkpoint keeps of this rank."""
+        keeper = self.keeper
+        return Part(self._state, keeper.kept(), keeper.age, self.device.late_s, self.loader.reads)
 
     @may_diverge
     def drive(self, thread: Thread) -> Any:

@@ -14,8 +14,9 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
+from paceline.backend.board import NEVER
 from paceline.backend.station import Station, Thread
-from paceline.records.learned import Learned
+from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Schedule, Snapshot
 
 
@@ -29,6 +30,8 @@ class Keeper:
         keeps = station.me.role == job.method.keeper
         self.follows = keeps and (station.me.rank == job.keeper or station.board.spare > 0)
         """whether it follows its weights as those being learned"""
+        self.until = NEVER
+        """the step before which everybody pauses"""
 
     def next(self, thread: Thread, state: State) -> Step | None:
         """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
@@ -41,7 +44,7 @@ class Keeper:
         if me.role == self.job.method.keeper:
             if self.job.budget.seconds is not None and now >= self.job.budget.seconds:
                 board.stop("seconds")
-            if not board.grant(me.rank, state.step):
+            if not board.grant(me.rank, state.step, self.until):
                 return None
         return Step(state.step, self.job.samples(me, state.step))
 
@@ -63,6 +66,21 @@ class Keeper:
         """Records the weights as they are at the start or the end of the run."""
         if self.follows:
             self._record(self.learned.show())
+
+    @property
+    def age(self) -> int:
+        """Local steps since the version last moved."""
+        return self._ledger.age
+
+    def kept(self) -> Kept | None:
+        """What a checkpoint keeps of the weights being learned, at the job's keeper."""
+        return self.learned.kept() if self.follows else None
+
+    def restore(self, kept: Kept | None, age: int) -> None:
+        """Goes on from a checkpoint."""
+        self._ledger.age = age
+        if kept is not None:
+            self.learned.restore(kept)
 
     def _record(self, shot: Snapshot | None) -> None:
         """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""

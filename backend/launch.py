@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -29,9 +30,10 @@ from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board
+from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
 from paceline.backend.finite import Nonfinite
-from paceline.backend.gather import gather
+from paceline.backend.gather import gather, stream_of
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
@@ -77,6 +79,10 @@ class Launch:
     """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
+    saving: Saving | None = None
+    """how checkpoints are made; None: none are"""
+    start: Checkpoint | None = None
+    """where the run goes on from; None: its beginning"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
 
@@ -95,6 +101,8 @@ def run_job(launch: Launch) -> Trace:
     if launch.hosts is not None:
         launch.hosts.check(team)
     places = placement(launch.pin, team, launch.threads)
+    if launch.saving is not None or launch.start is not None:
+        import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     spare = spare_of(launch.job)
@@ -105,6 +113,8 @@ def run_job(launch: Launch) -> Trace:
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
+        if launch.start is not None:
+            continue_from(launch.start, board, folder)
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
@@ -139,3 +149,10 @@ def run_job(launch: Launch) -> Trace:
     failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
     failure.trace = trace
     raise failure
+
+
+def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
+    """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
+    board.resume(start.granted)
+    for rank in range(start.ranks):
+        start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))

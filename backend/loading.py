@@ -56,6 +56,8 @@ class Loader:
         self._stall_s = 0.0
         self._asking = threading.Lock()
         """lanes that load at the same time do so one after the other"""
+        self.before: Reads | None = None
+        """what was asked of a file before the checkpoint that the run goes on from"""
         self._ahead = None if not depth else Ahead(station, learner, depth)
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
@@ -74,7 +76,11 @@ class Loader:
     @property
     def reads(self) -> Reads | None:
         """What was asked of a file for the batches that were taken; None where there is no file."""
-        return None if self._reads is None else self._reads._replace(stall_s=self._stall_s)
+        if self._reads is None:
+            return self.before
+        now, before = self._reads._replace(stall_s=self._stall_s), self.before or Reads()
+        requests, seeks = before.requests + now.requests, before.seeks + now.seeks
+        return Reads(requests, seeks, before.bytes + now.bytes, before.stall_s + now.stall_s)
 
     def close(self) -> None:
         """Ends the reading ahead."""

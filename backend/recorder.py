@@ -45,7 +45,7 @@ class Recorder:
     """Collects entries in memory and appends them to a file now and then."""
 
     def __init__(self, rank: Rank, path: Path) -> None:
-        self.rank = rank
+        self.rank, self.path = rank, path
         self._file = path.open("ab", buffering=0)
         self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
         self._flushed_s = 0.0

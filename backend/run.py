@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.errors import InputError, PacelineError
+from paceline.backend.checkpoint import Checkpoint, Saving, find_last
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import placement
+from paceline.backend.resume import plan_of, unfinished
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
@@ -27,6 +29,8 @@ def train(
     *,
     progress: Progress | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
+    out: Path = Path("runs"),
+    resume: Path | str | None = None,
 ) -> list[Run]:
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
@@ -37,6 +41,9 @@ def train(
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         progress: told what is running, and how much of everything is done.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
+        out: where checkpoints are kept until then, if the scenario asks for some.
+        resume: go on from the last checkpoint in this run's folder, or from this checkpoint; of the scenario only that
+            run is made.
 
     Returns:
         One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
@@ -44,7 +51,7 @@ def train(
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are.
+            there are; or there is no checkpoint to go on from, or it is of another run.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -53,22 +60,35 @@ def train(
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)
+    start = None if resume is None else find_last(Path(resume))
+    if start is not None:
+        plans = [plan_of(start, plans)]
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
     for number, plan in enumerate(plans):
-        try:
-            with OtherLoad() as other:
-                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
-            trace.notes["other_load"] = other.share
-        except PacelineError as failure:
-            if failure.trace is not None:
-                runs.append(keep(_run(plan, failure.trace, paced)))
-            raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
-        runs.append(keep(_run(plan, trace, paced)))
+        with unfinished(plan, out) as saving:
+            launch = _launch(plan, paced, _told(progress, plan, number, len(plans)), saving, start)
+            try:
+                with OtherLoad() as other:
+                    trace = run_job(launch)
+                trace.notes["other_load"] = other.share
+            except PacelineError as failure:
+                if failure.trace is None and isinstance(failure, InputError):
+                    raise
+                if failure.trace is not None:
+                    runs.append(keep(_run(plan, failure.trace, paced, launch)))
+                raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
+            runs.append(keep(_run(plan, trace, paced, launch)))
     return runs
 
 
-def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:
+def _launch(
+    plan: Plan,
+    paced: bool,
+    progress: Callable[[int, float], None] | None,
+    saving: Saving | None,
+    start: Checkpoint | None,
+) -> Launch:
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,
@@ -79,6 +99,8 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         shared_memory=plan.scenario.train.shared_memory,
         timeout_s=plan.scenario.train.timeout,
         nonfinite=plan.scenario.train.nonfinite,
+        saving=saving,
+        start=start,
         progress=progress,
     )
 
@@ -96,8 +118,14 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
     return tell
 
 
-def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
+def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
     trace.notes["warnings"] = outside(plan, timed=paced)
+    start, saving = launch.start, launch.saving
+    last = None if saving is None else saving.last()
+    if saving is not None:
+        trace.notes["checkpoints"] = {"every_steps": saving.every, "last_step": None if last is None else last.step}
+    if start is not None:
+        trace.notes["resumed_from"] = {"checkpoint": str(start.path), "step": start.step, "time_s": start.time_s}
     return Run.of(
         trace,
         job=plan.job,
@@ -109,4 +137,5 @@ def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
         target_loss=plan.target_loss,
         paced=paced,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
+        checkpoints=None if last is None else last.path.parent,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -110,3 +111,18 @@ class Started:
                 if self._station.board.lost() is not None:
                     raise
             self._unheard.pop(unheard[0], None)
+
+    def answer(self, handle: Handle[Any]) -> Any:
+        """What something was answered that is complete: what a checkpoint keeps of it."""
+        return self._known(handle).finish()
+
+    def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
+        """Goes on from a checkpoint: its handles are answered, and new ones are numbered after them."""
+        for handle, answer in answers.items():
+            whole = partial(_same, answer)
+            self._pending[handle] = Pending(lambda: True, whole, "an operation from before the checkpoint")
+        self._numbers = count(max((handle.number for handle in answers), default=-1) + 1)
+
+
+def _same(answer: Any) -> Any:
+    return answer

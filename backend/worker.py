@@ -114,7 +114,9 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
             collectives.group(group).barrier().wait()
-    station = Station(me, board, recorder, meet(board, me))
+    start = None if launch.start is None else launch.start.read(me.rank)
+    since_s = 0.0 if launch.start is None else launch.start.time_s
+    station = Station(me, board, recorder, meet(board, me, since_s))
     interpreter = Interpreter(
         station,
         job,
@@ -127,6 +129,12 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         prefetch=launch.prefetch,
         schedule=launch.schedule(),
     )
+    if start is not None:
+        interpreter.resume(*start)
+    if launch.saving is not None:
+        from paceline.backend.pauses import Pauses  # imported by the launcher already, where it is needed
+
+        interpreter.pauses = Pauses(station, mail, launch.saving, 0 if launch.start is None else launch.start.step)
     state = interpreter.run()
     recorder.add("end", station.clock.now())
     recorder.add("state", state)
@@ -144,16 +152,16 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         time.sleep(0.002)
 
 
-def meet(board: Board, me: Me) -> Clock:
-    """Waits until every rank is ready; all clocks start at one moment."""
+def meet(board: Board, me: Me, since_s: float = 0.0) -> Clock:
+    """Waits until every rank is ready; all clocks start at one moment, which is `since_s` on them."""
     board.say(me.rank, Doing.READY)
     until(board, lambda: board.all_ready)
     if me.rank == 0:
-        board.start(time.monotonic() + START_IN_S)
+        board.start(time.monotonic() + START_IN_S - since_s)
     until(board, lambda: bool(board.start_s))
     clock = Clock(board.start_s)
     board.say(me.rank, Doing.RUNNING)
-    clock.wait_until(0.0)
+    clock.wait_until(since_s)
     return clock
 
 

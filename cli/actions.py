@@ -23,7 +23,7 @@ from paceline.reports.table import comparison_tables, runs_table, seeds_table
 class Ask:
     """What the user asked for: a scenario, and what to change in it."""
 
-    scenario: str
+    scenario: str | Mapping[str, Any]
     changes: Sequence[str] = ()
     algorithms: str | None = None
     seed: int | None = None
@@ -31,6 +31,7 @@ class Ask:
     out: Path = Path("runs")
     pace: bool | None = None
     network: str | None = None
+    resume: Path | None = None
 
     def load(self) -> Any:
         """The scenario, changed and validated; raises `InputError` with every mistake at once."""
@@ -84,6 +85,18 @@ def simulate(ask: Ask, output: Output) -> None:
     _answer_runs(scenario.name, runs, ask, output)
 
 
+def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
+    """The scenario that was given, or that of the run to go on with; raises `InputError` where there is neither."""
+    if scenario is not None:
+        return scenario
+    if resume is None:
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --resume RUN")
+    from paceline.backend.checkpoint import find_last
+
+    its_own: Mapping[str, Any] = find_last(resume).manifest["scenario"]
+    return its_own
+
+
 def train(ask: Ask, output: Output) -> None:
     """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
     scenario = ask.load()
@@ -91,7 +104,13 @@ def train(ask: Ask, output: Output) -> None:
 
     try:
         with output.progress() as stage, OtherLoad() as other:
-            runs = run(scenario, progress=stage("training"), keep=lambda run: store.save(run, ask.out))
+            runs = run(
+                scenario,
+                progress=stage("training"),
+                keep=lambda run: store.save(run, ask.out),
+                out=ask.out,
+                resume=ask.resume,
+            )
     except RunsFailed as failure:
         _say_kept(failure, output)
         raise
@@ -102,6 +121,11 @@ def train(ask: Ask, output: Output) -> None:
 def _say_kept(failure: RunsFailed, output: Output) -> None:
     for run in failure.runs:
         output.note(f"kept what was recorded: {run.path}")
+    last = failure.runs[-1] if failure.runs else None
+    if last is not None and last.path is not None and last.checkpoints is not None:
+        from paceline.backend.resume import going_on
+
+        output.note(going_on(last.path))
 
 
 def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:

@@ -31,7 +31,9 @@ from paceline.cli.options import (
     Out,
     Pace,
     Quiet,
+    Resume,
     Scenario,
+    ScenarioOrRun,
     Seed,
     Seeds,
     Set,
@@ -56,8 +58,8 @@ class Guarded(TyperGroup):
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _say("interrupted; nothing is left running")
+        except KeyboardInterrupt as interrupt:
+            _say("\n".join(["interrupted; nothing is left running", *getattr(interrupt, "__notes__", ())]))
             ctx.exit(EXIT_INTERRUPTED)
         except (PacelineError, OSError) as error:  # a full disk is nobody's bug
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -136,13 +138,14 @@ def simulate(
 @app.command()
 def train(
     ctx: typer.Context,
-    scenario: Scenario,
+    scenario: ScenarioOrRun = None,
     changes: Set = None,
     algorithms: Algorithms = None,
     seed: Seed = None,
     seeds: Seeds = None,
     pace: Pace = None,
     network: Network = None,
+    resume: Resume = None,
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -155,11 +158,13 @@ def train(
       paceline train quickstart
       paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
       paceline train my.yaml --no-pace --seed 7 --json
+      paceline train my.yaml --set train.checkpoint.every='100 updates'
+      paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
     """
     from paceline.cli import actions
 
     ask = actions.Ask(
-        scenario,
+        actions.scenario_of(scenario, resume),
         changes=changes or [],
         algorithms=algorithms,
         seed=seed,
@@ -167,6 +172,7 @@ def train(
         out=out,
         pace=pace,
         network=network,
+        resume=resume,
     )
     actions.train(ask, output(ctx, as_json, quiet, verbose))
 

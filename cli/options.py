@@ -21,6 +21,24 @@ Scenario = Annotated[
         show_default=False,
     ),
 ]
+ScenarioOrRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SCENARIO]",
+        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
+        "or the run.json of an earlier run; with --resume, that run's own if none is given.",
+        show_default=False,
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Go on from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
+        "[bold]train.checkpoint[/] of its scenario may be changed.",
+        show_default=False,
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),

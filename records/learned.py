@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Update
 from paceline.algorithms.operations import Applied
 from paceline.records.trace import Schedule, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What remains of a `Learned` in a checkpoint."""
+
+    latest: Snapshot
+    samples: int
+    shown: bool
 
 
 class Learned:
@@ -74,3 +84,13 @@ class Learned:
             return None
         self._shown = self.latest
         return self.latest
+
+    def kept(self) -> Kept:
+        """All of it, for a checkpoint."""
+        return Kept(self.latest, self._samples, self._shown is self.latest)
+
+    def restore(self, kept: Kept) -> None:
+        """Goes on from a checkpoint; evaluations that were due by then have been made."""
+        self.latest, self._samples = kept.latest, kept.samples
+        self._shown = self.latest if kept.shown else None
+        self._schedule.due(updates=self.latest.version, samples=self._samples)

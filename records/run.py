@@ -38,6 +38,8 @@ class Run:
     """the raw record, while the run is in memory; it is not stored"""
     path: Path | None = None
     """where it has been stored"""
+    checkpoints: Path | None = None
+    """where its checkpoints lie; they are moved to where it is stored"""
 
     @property
     def kind(self) -> Kind:
@@ -58,6 +60,7 @@ class Run:
         paced: bool = False,
         emulated_network: bool = False,
         slowed: Slowed | None = None,
+        checkpoints: Path | None = None,
     ) -> Run:
         """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
 
@@ -73,6 +76,7 @@ class Run:
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
             slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
+            checkpoints: where its checkpoints lie, if it has some.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, population=job.learner.population)
@@ -103,6 +107,7 @@ class Run:
             weights=trace.weights,
             machine={**machine_facts(), **trace.notes},
             trace=trace,
+            checkpoints=checkpoints,
         )
 
 

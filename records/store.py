@@ -32,6 +32,8 @@ from paceline.algorithms.errors import InputError
 from paceline.records.run import Run
 from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
+CHECKPOINTS = "checkpoints"
+"""the folder in a run's with what it can be gone on from"""
 SCHEMA_VERSION = 1
 """of ``run.json`` and the tables beside it; it grows when a reader of old runs would be misled"""
 
@@ -63,7 +65,12 @@ def write_run(folder: Path, run: Run) -> Run:
         if vector is not None:
             (building / "weights.safetensors").write_bytes(to_safetensors({"weights": vector}))
         (building / "run.json").write_text(to_json(describe(run)) + "\n", encoding="utf-8")
-    return dataclasses.replace(run, path=folder)
+    if run.checkpoints is None:
+        return dataclasses.replace(run, path=folder)
+    moved = Path(shutil.move(run.checkpoints, folder / CHECKPOINTS))  # last: what fails before does not cost them
+    if not any(run.checkpoints.parent.iterdir()):
+        run.checkpoints.parent.rmdir()
+    return dataclasses.replace(run, path=folder, checkpoints=moved)
 
 
 def read_run(folder: Path) -> Run:
@@ -96,6 +103,7 @@ def read_run(folder: Path) -> Run:
         machine=record["machine"],
         versions=record["versions"],
         path=folder,
+        checkpoints=folder / CHECKPOINTS if (folder / CHECKPOINTS).exists() else None,
     )
 
 

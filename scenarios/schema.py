@@ -18,6 +18,7 @@ from paceline.algorithms import reference
 from paceline.algorithms.baseline import SequentialSgd
 from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
+from paceline.scenarios.checkpoints import CheckpointPart
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.extrapolate import ReferencePart, RelationPart, faults_of
 from paceline.scenarios.methods import Algorithm
@@ -120,6 +121,9 @@ class TrainPart(Part):
     )
     nonfinite: fields.Nonfinite = Field(
         default="ignore", description="a loss or gradient that is no number: stop ends the run, ignore only says so"
+    )
+    checkpoint: CheckpointPart | None = Field(
+        default=None, description="a mapping with every: how often a run is written down, to be gone on with"
     )
 
 

@@ -1,0 +1,286 @@
+"""Checkpoints on disk: what is written is read again, half of one is none, and reading one runs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import shutil
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from paceline.algorithms.delayed import Delayed
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.layerwise import Flight
+from paceline.algorithms.method import Replica
+from paceline.algorithms.operations import Handle
+from paceline.algorithms.values import Contribution, Null, Rank, Weights
+from paceline.backend.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
+from paceline.backend.parts import read_part, write_part
+from paceline.backend.restricted import Restricted
+from paceline.backend.resume import differences, plan_of, resume_point, saving_of
+from paceline.cli.app import EXIT_INPUT, app
+from paceline.records.learned import Kept, Learned
+from paceline.records.trace import Reads, Schedule, Snapshot, Span
+from paceline.scenarios import load
+from paceline.scenarios.problems import ScenarioError
+from tests.support import built, job_of
+
+SCENARIO = {
+    "name": "cut",
+    "algorithms": ["sync-sgd", "async-sgd"],
+    "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 8},
+    "cluster": {"nodes": [{"device": "p100", "count": 2}], "network": {"link": "eth-10g"}},
+    "train": {"pace": "none", "checkpoint": {"every": "10 updates"}},
+    "stop": {"updates": 60},
+}
+
+
+def part_of(state: Any, learned: Kept | None = None) -> Part:
+    return Part(state, learned, age=2, late_s=0.5, reads=Reads(1, 2, 3, 4.0))
+
+
+def nothing(handle: Handle[Any]) -> Any:
+    raise AssertionError(f"there is no {handle}")
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
+def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Bit for bit, in their own types; one that is there twice is one."""
+    vector = torch.tensor([0.1, float("nan"), -0.0, 3e38]).to(dtype)
+    part = part_of(Replica(3, Weights(vector, 7), (vector, np.arange(4)[::2], np.array(2.5), np.float32(0.1))))
+    write_part(tmp_path / "rank0", part, nothing)
+    found, answers = read_part(tmp_path / "rank0")
+    state = found.state
+    assert (state.step, state.weights.version, answers) == (3, 7, {})
+    assert state.weights.vector.dtype is dtype and state.weights.vector is state.memory[0]
+    assert state.weights.vector.view(torch.uint8).tolist() == vector.view(torch.uint8).tolist()
+    assert isinstance(state.memory[1], np.ndarray) and state.memory[1].tolist() == [0, 2]
+    assert state.memory[2].shape == () and type(state.memory[3]) is np.float32
+    assert dataclasses.replace(found, state=None) == part_of(None)
+
+
+def test_a_part_without_numbers(tmp_path: Path) -> None:
+    """Of a run that only asks how long things take."""
+    write_part(tmp_path / "rank0", part_of(Replica(1, Weights(Null(9), 1))), nothing)
+    assert read_part(tmp_path / "rank0")[0].state.weights.vector == Null(9)
+
+
+def test_handles_are_found_answered(tmp_path: Path) -> None:
+    """With what they were answered, as one object wherever the state holds it."""
+    handle: Handle[Any] = Handle(Rank(1), 7)
+    flight = Flight((handle,), Contribution(Rank(1), 2, 2, 8))
+    state = Delayed(3, Weights(np.zeros(2), 3), (flight, flight), None)
+    write_part(tmp_path / "rank1", part_of(state), {handle: np.ones(2)}.__getitem__)
+    found, answers = read_part(tmp_path / "rank1")
+    (one,) = answers
+    assert one == handle and answers[one].tolist() == [1.0, 1.0]
+    assert [flight.means[0] is one for flight in found.state.flights] == [True, True]
+
+
+def test_what_a_failed_attempt_left_is_replaced(tmp_path: Path) -> None:
+    write_part(tmp_path / "rank0", part_of(Replica(1, Weights(np.zeros(2), 1))), nothing)
+    write_part(tmp_path / "rank0", part_of(Replica(2, Weights(np.ones(2), 2))), nothing)
+    assert read_part(tmp_path / "rank0")[0].state.weights.vector.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("file", ["state.pickle", "vectors/.metadata", "vectors/__0_0.distcp"])
+def test_a_part_that_is_not_whole_is_refused(file: str, tmp_path: Path) -> None:
+    write_part(tmp_path / "rank0", part_of(Replica(1, Weights(torch.zeros(200), 1))), nothing)
+    whole = (tmp_path / "rank0" / file).read_bytes()
+    (tmp_path / "rank0" / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"rank0: no whole part of a checkpoint \("):
+        read_part(tmp_path / "rank0")
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    "value", [Span(Rank(0), "main", "load", None, 1, 0.0, 1.0), Colour.RED, np.float64(1), {1, 2}, Null(3)]
+)
+def test_values_may_be_read(value: Any) -> None:
+    assert Restricted(pickle_of(value)).load() == value
+
+
+class Harmful:
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def __reduce__(self) -> Any:
+        return self.what, ("1 + 1",)
+
+
+@pytest.mark.parametrize("what", [eval, Path.write_text, pickle.loads, np.load, torch.load, Learned], ids=repr)
+def test_anything_else_may_not(what: Any) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="which no checkpoint holds"):
+        Restricted(pickle_of(Harmful(what))).load()
+
+
+def pickle_of(value: Any) -> Any:
+    import io
+
+    return io.BytesIO(pickle.dumps(value))
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def made(folder: Path, *steps: int, keep: int = 2) -> Saving:
+    saving = Saving(folder=folder / "checkpoints", every=5, keep=keep, about={"scenario": {}, "algorithm": "a"})
+    for step in steps:
+        saving.building(step).mkdir(parents=True)
+        saving.commit(step, [Mark(1.0 * step, step, 10), Mark(2.0 * step, step + 1, 20)])
+    return saving
+
+
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+    saving = made(tmp_path, 5, 10, 100)
+    assert [path.name for path in steps_in(saving.folder)] == ["step-10", "step-100"]
+    assert sorted(path.name for path in saving.folder.iterdir()) == ["step-10", "step-100"]
+    last = find_last(tmp_path)
+    assert (last.step, last.time_s, last.granted, last.ranks) == (100, 200.0, [100, 101], 2)
+    assert find_last(tmp_path / "checkpoints/step-10").step == 10
+
+
+def test_what_is_not_whole_has_no_name(tmp_path: Path) -> None:
+    saving = made(tmp_path, 5)
+    (saving.building(10) / "rank0").mkdir(parents=True)
+    assert find_last(tmp_path).step == 5
+    last = saving.last()
+    assert last is not None and last.step == 5
+    assert not saving.building(10).exists()
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"found no checkpoint there; expected the folder of a run"):
+        find_last(tmp_path)
+    made(tmp_path, 5)
+    manifest = tmp_path / "checkpoints/step-5/manifest.json"
+    written = manifest.read_text(encoding="utf-8")
+    manifest.write_text(written[:20], encoding="utf-8")
+    with pytest.raises(InputError, match=r"step-5: no whole checkpoint \(JSONDecodeError"):
+        find_last(tmp_path)
+    manifest.write_text(json.dumps({**json.loads(written), "format": 99}), encoding="utf-8")
+    with pytest.raises(InputError, match="format 99 is of a later Paceline; this one reads 1"):
+        find_last(tmp_path)
+
+
+def record(folder: Path, pieces: list[Any]) -> int:
+    """Writes a rank's record; answers its bytes."""
+    record_of(folder, Rank(0)).parent.mkdir(parents=True, exist_ok=True)
+    record_of(folder, Rank(0)).write_bytes(b"".join(map(pickle.dumps, pieces)))
+    return record_of(folder, Rank(0)).stat().st_size
+
+
+def test_the_record_ends_where_the_checkpoint_was(tmp_path: Path) -> None:
+    """What stands behind is of a checkpoint that did not come about."""
+    shot = Snapshot(0.0, 1, 8, torch.ones(3))
+    size = record(tmp_path, [[("snapshot", shot)]])
+    record(tmp_path, [[("snapshot", shot)], [("now", 2.0)]])
+    checkpoint = Checkpoint(tmp_path / "step-5", {"record_bytes": [size]})
+    checkpoint.copy_record(Rank(0), tmp_path / "stream")
+    assert (tmp_path / "stream").stat().st_size == size
+    ((_, found),) = pickle.loads((tmp_path / "stream").read_bytes())
+    assert found.vector.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("wrong", ["too short", "missing", "harmful"])
+def test_a_record_that_cannot_be_gone_on_with_is_refused(wrong: str, tmp_path: Path) -> None:
+    size = record(tmp_path, [[("now", Harmful(eval) if wrong == "harmful" else 2.0)]])
+    if wrong == "missing":
+        shutil.rmtree(tmp_path / "record")
+    checkpoint = Checkpoint(tmp_path / "step-5", {"record_bytes": [size + (wrong == "too short")]})
+    with pytest.raises(InputError, match="no record of the run before"):
+        checkpoint.copy_record(Rank(0), tmp_path / "stream")
+
+
+# --- what a checkpoint is of -----------------------------------------------------------------------------------------
+
+
+def test_only_its_end_may_differ(tmp_path: Path) -> None:
+    plans = load(SCENARIO).plans()
+    saving = saving_of(plans[1], tmp_path)
+    assert saving is not None and saving.every == 10
+    saving.building(10).mkdir(parents=True)
+    saving.commit(10, [Mark(1.0, 10, 0)] * 3)
+    assert saving_of(load(SCENARIO, ["train.checkpoint=null"]).plans()[0], tmp_path) is None
+
+    longer = load(SCENARIO, ["stop.updates=99", "stop.accuracy=0.9", "train.checkpoint.every=1 epoch"]).plans()
+    assert plan_of(find_last(tmp_path), longer).job.method.name == "async-sgd"
+    assert resume_point(longer[1], tmp_path / "elsewhere") is None
+    found = resume_point(longer[1], tmp_path)
+    assert found is not None and found.step == 10
+    with pytest.raises(InputError, match=r"(?s)is of another run.*\n  seed: found 2, expected 1$"):
+        plan_of(found, load(SCENARIO, ["seed=2"]).plans())
+
+
+def test_every_difference_is_named() -> None:
+    found = {"a": [1, {"b": 2}], "stop": {"epochs": 1}, "train": {"checkpoint": None, "threads": 1}, "new": "x"}
+    expected = {"a": [1, {"b": 3}], "stop": {}, "train": {"checkpoint": {"every": 1}, "threads": 2}}
+    assert differences(found, expected) == [
+        "a[1].b: found 2, expected 3",
+        "train.threads: found 1, expected 2",
+        "new: found 'x', expected None",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"), [("7 updates", 7), ("1 epoch", 90), ("17 samples", 2), ("1 samples", 1), ("0.001 epochs", 1)]
+)
+def test_how_often_is_counted_in_steps(every: str, steps: int, tmp_path: Path) -> None:
+    """Of the weights' keeper: two workers' batches of 8 are one, and rounded up; an epoch has 1437 samples."""
+    saving = saving_of(load(SCENARIO, [f"train.checkpoint.every={every}"]).plans()[0], tmp_path)
+    assert saving is not None and saving.every == steps
+
+
+@pytest.mark.parametrize("change", ["every=10 s", "every=0 updates", "every=10", "keep=0"])
+def test_how_often_has_a_unit_that_ranks_count(change: str) -> None:
+    with pytest.raises(ScenarioError, match=r"train\.checkpoint\.(every|keep): found .*, expected"):
+        load(SCENARIO, [f"train.checkpoint.{change}"])
+
+
+def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["train", "--resume", str(tmp_path)])
+    assert run.exit_code == EXIT_INPUT and "found no checkpoint there" in run.stderr
+    run = CliRunner().invoke(app, ["train"])
+    assert run.exit_code == EXIT_INPUT and "SCENARIO: missing" in run.stderr
+
+
+# --- what the keeper knows -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", [Schedule(3), Schedule(20, "samples"), Schedule(2.5, "seconds")], ids=str)
+def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
+    """Whenever the book is closed and opened again, the same weights are shown."""
+    from paceline.algorithms.ledger import Ledger
+    from paceline.algorithms.operations import Applied
+
+    job = job_of(built("sync-sgd"))
+
+    def book() -> Learned:
+        return Learned(job, dataclasses.replace(schedule))
+
+    def shown(learned: Learned, ledger: Ledger, step: int) -> Any:
+        op = Applied(Weights(np.array([step]), step), [Contribution(Rank(0), step, step, 8)])
+        version, rows = ledger.enter(op, step)
+        return learned.applied(op, version, rows, float(step))
+
+    whole, ledger = book(), Ledger(job.method.notion)
+    expected = [shown(whole, ledger, step) for step in range(12)] + [whole.show()]
+    for stop in range(12):
+        before, after = book(), book()
+        found = [shown(before, ledger, step) for step in range(stop)]
+        after.restore(pickle.loads(pickle.dumps(before.kept())))
+        found += [shown(after, ledger, step) for step in range(stop, 12)] + [after.show()]
+        assert [str(one) for one in found] == [str(one) for one in expected]
