@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,15 @@ import torch
 
 from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
 from paceline.algorithms.job import Job
+from paceline.algorithms.method import on_host
 from paceline.algorithms.values import Rank
+from paceline.backend import mailbox
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
+from paceline.backend.interfaces import check
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
@@ -70,7 +73,9 @@ class Launch:
     pin: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
-    """whether ranks of one node do their collectives in memory that they share"""
+    """whether ranks of one node do their collectives, and those of one host exchange messages, in memory they share"""
+    interfaces: Sequence[str] = ()
+    """by which ranks meet that do not: the k-th rank of its host by the k-th, and from the first again; none: loopback"""
     patience_s: float = PATIENCE_S
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
@@ -91,13 +96,16 @@ def run_job(launch: Launch) -> Trace:
     team, method = launch.job.team, launch.job.method
     if launch.hosts is not None:
         launch.hosts.check(team)
+    check(launch.interfaces)
     places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
-    place = Place(os.getpid(), launch, board, folder, segments, places)
+    hosts = dict.fromkeys(on_host(team, me.host) for me in team) if launch.shared_memory else {}
+    mailboxes = {host: mailbox.anonymous(len(host)) for host in hosts if len(host) > 1}
+    place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
