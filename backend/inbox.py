@@ -1,17 +1,21 @@
 """What has arrived at a rank, from whomever and by whatever way, and nobody has asked for yet.
 
-Rules of this file: whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the
-oldest that fits. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
+Rules of this file:
+
+* Whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the one that fits and was
+  sent first. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
+* What lies in memory is brought by those who ask, one of them at a time: to wake one thread by another takes longer than
+  to copy a small message.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.algorithms.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.values import Rank
@@ -49,19 +53,55 @@ class Claim:
         return self.inbox.close(self)
 
 
+class Fetcher(Protocol):
+    """Brings messages when it is asked to."""
+
+    def fetch(self, seconds: float) -> None:
+        """Puts what is there into the inbox; waits so long for something if nothing is."""
+        ...
+
+    def call(self) -> None:
+        """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
+        ...
+
+
 class Inbox:
     """What has arrived and nobody has asked for yet."""
 
     def __init__(self, lost: Lost) -> None:
-        self._waiting: deque[Envelope] = deque()
+        self.fetcher: Fetcher | None = None
+        self._fetching = False
+        self._waiting: list[Envelope] = []
+        """in the order of their sending"""
         self._changed = threading.Condition()
         self._lost = lost
         self._ended = count()
 
     def put(self, envelope: Envelope) -> None:
         with self._changed:
-            self._waiting.append(envelope)
-            self._changed.notify_all()
+            insort(self._waiting, envelope, key=lambda one: one.sent_s)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Lets those who wait look again."""
+        self._changed.notify_all()
+        if self._fetching and self.fetcher is not None:
+            self.fetcher.call()
+
+    def _pause(self, seconds: float) -> None:
+        """Waits until something may have changed; the first of those who wait fetches."""
+        if self.fetcher is None or self._fetching:
+            if seconds:
+                self._changed.wait(seconds)
+            return
+        self._fetching = True
+        self._changed.release()
+        try:
+            self.fetcher.fetch(seconds)
+        finally:
+            self._changed.acquire()
+            self._fetching = False
+            self._changed.notify_all()  # somebody else may fetch now
 
     def _take(self, source: Rank | None, tag: str) -> Envelope | None:
         for envelope in self._waiting:
@@ -74,13 +114,14 @@ class Inbox:
         """Gives up a `get`; False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
-            self._changed.notify_all()
+            self._tell()
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
-        """The oldest message that fits; raises `TimedOut`, or `PeerFailed` when a rank has died and none has come."""
+        """The message that fits and was sent first; raises `TimedOut`, or `PeerFailed` when a rank has died and none has come."""
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
+            self._pause(0.0)  # what is in memory may be older than what is here
             while True:
                 if not claim.open:
                     raise Cancelled("a receive that was given up")
@@ -93,4 +134,4 @@ class Inbox:
                 if left <= 0:
                     claim.open, claim.turn = False, next(self._ended)
                     raise TimedOut(f"no message within {timeout_s} s")
-                self._changed.wait(left)
+                self._pause(left)

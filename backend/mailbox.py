@@ -4,28 +4,27 @@ Rules of this file:
 
 * Each ordered pair of ranks has a ring; messages follow each other in it as `wire` writes them, and those that are
   longer than the ring pass in pieces. So a pair's order holds, and a killed sender spoils its own ring alone.
-* One thread of each rank empties its rings into the inbox, whatever the rank's program does. A sender that finds no
-  room waits for that thread, and for nothing else.
-* That thread sleeps where nothing comes. Before that it says so and looks once more; whoever has written looks whether
-  it sleeps, and wakes it by a byte into its bell, a FIFO in the run's folder. So nobody spins, and who is awake costs
-  no system call.
-* Nothing here depends on a fork: a process that maps the memory and knows the folder takes part.
+* What is in the rings is fetched by the program's own thread when it asks for a message. It sleeps where nothing comes:
+  it says so, looks once more, and waits at its bell. Whoever has written looks whether it sleeps, and rings. So nobody
+  spins, and who is awake costs no system call.
+* A sender that finds no room for a while rings a second bell, at which a thread of the receiver's waits that empties
+  the rings. So a `Send` waits for that thread, and never for the receiver's program.
+* Nothing here depends on a fork: a process that maps the memory and knows the folder with the bells takes part.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import select
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
+from paceline.backend.bell import Bell, Rope
 from paceline.backend.board import Lost
 from paceline.backend.inbox import Envelope, Inbox
 from paceline.backend.ring import LINE_BYTES, ROOM_BYTES, WORD_BYTES, Fence, Ring
@@ -37,8 +36,6 @@ YIELD_S = 2e-4
 """for so long a thread that waits in the middle of a message gives its core away and looks again"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
 """after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
-SLEEP_S = 0.2
-"""the longest sleep: should a call ever be missed, nothing stands for longer"""
 
 
 def mailbox_bytes(members: int) -> int:
@@ -81,7 +78,8 @@ class Mailbox:
         me, members, lines = host.ranks.index(rank), len(host), len(host) * LINE_BYTES
         self._rank, self._folder, self._inbox, self._lost = rank, folder, inbox, lost
         self._asleep = memoryview(memory)[:lines].cast("q")
-        """of each member's line the first word: whether its thread sleeps"""
+        """of each member's line the first word: whether its program sleeps"""
+        self._line = me * LINE_BYTES // WORD_BYTES
         self._lines = {one: place * LINE_BYTES // WORD_BYTES for place, one in enumerate(host)}
         others = [(one, place) for place, one in enumerate(host) if one != rank]
         self._out = {one: Ring(memory, lines + (me * members + place) * ROOM_BYTES) for one, place in others}
@@ -89,13 +87,13 @@ class Mailbox:
         self._coming: dict[Rank, wire.Assembly] = {}
         """messages of which a part is here"""
         self._sending: dict[Rank, threading.Lock] = defaultdict(threading.Lock)
-        self._bells: dict[Rank, int] = {}
         self._torn: dict[Rank, PeerFailed] = {}
         """to whom a message has gone in part: nothing can follow it"""
-        self._fence = Fence()
-        os.mkfifo(_bell(folder, rank))
-        self._bell = os.open(_bell(folder, rank), os.O_RDWR | os.O_NONBLOCK)
-        threading.Thread(target=self._listen, daemon=True, name="mailbox").start()
+        self._fence, self._fetching, self._called = Fence(), threading.Lock(), False
+        self._bell, self._alarm = Bell(_bell(folder, rank)), Bell(_alarm(folder, rank))
+        self._others = {one: (Rope(_bell(folder, one)), Rope(_alarm(folder, one))) for one in self._out}
+        inbox.fetcher = self
+        threading.Thread(target=self._relieve, daemon=True, name="mailbox").start()
 
     def __contains__(self, rank: Rank) -> bool:
         return rank in self._out
@@ -126,48 +124,71 @@ class Mailbox:
                 part = part[written:]
                 self._wake(to)
             else:
-                self._await(lambda: not ring.full, to)
+                self._await_room(ring, to)
 
     def _wake(self, to: Rank) -> None:
-        """Rings if the receiver's thread sleeps."""
+        """Rings if the program of a rank sleeps."""
         self._fence()
-        if not self._asleep[self._lines[to]]:
-            return
-        self._asleep[self._lines[to]] = 0
-        try:
-            if to not in self._bells:
-                self._bells[to] = os.open(_bell(self._folder, to), os.O_WRONLY | os.O_NONBLOCK)
-            os.write(self._bells[to], b"\0")
-        except OSError:  # it has been rung often enough, or its process is gone, which is told where it matters
-            pass
+        if self._asleep[self._lines[to]]:
+            self._asleep[self._lines[to]] = 0
+            self._others[to][0].pull()
 
-    def _await(self, ready: Callable[[], bool], other: Rank) -> None:
-        """Waits for another rank without keeping anybody from work."""
-        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
-        while not ready():
+    def _await_room(self, ring: Ring, to: Rank) -> None:
+        """Waits until the receiver has read, without keeping anybody from work."""
+        yields_until, pause_s = time.monotonic() + YIELD_S, 0.0
+        while ring.full:
             if time.monotonic() < yields_until:
                 time.sleep(0)
                 continue
-            if (dead := self._lost((other,))) is not None and not ready():
+            if not pause_s:
+                self._others[to][1].pull()
+            if (dead := self._lost((to,))) is not None and ring.full:
                 raise PeerFailed(f"rank {dead} died")
+            pause_s = min(max(PAUSE_S, pause_s * LONGER), LONGEST_S)
             time.sleep(pause_s)
-            pause_s = min(pause_s * LONGER, LONGEST_S)
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        mine, poll = self._lines[self._rank], select.poll()
-        poll.register(self._bell, select.POLLIN)
+    def fetch(self, seconds: float) -> None:
+        """Puts what is there into the inbox; waits so long for something if nothing is."""
+        if self._empty() or not seconds:
+            return
+        self._asleep[self._line] = 1
+        self._fence()
+        if not self._called and not any(ring.ready for ring in self._in.values()):
+            self._bell.wait(seconds)
+        self._asleep[self._line], self._called = 0, False
+        self._empty()
+
+    def call(self) -> None:
+        """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
+        self._called = True
+        self._fence()
+        if self._asleep[self._line]:
+            self._bell.pull()
+
+    def _relieve(self) -> None:
+        """Empties the rings when a sender has found no room in one."""
         while True:
-            if self._empty_all():
-                continue
-            if self._coming and self._comes_soon():
-                continue
-            self._asleep[mine] = 1
-            self._fence()
-            if not any(ring.ready for ring in self._in.values()) and poll.poll(SLEEP_S * 1e3):
-                os.read(self._bell, PAGE_BYTES)
-            self._asleep[mine] = 0
+            self._alarm.wait()
+            self._empty()
+
+    def _empty(self) -> bool:
+        """Takes what is in the rings, and the rest of what comes while it does; False if there was nothing."""
+        with self._fetching:
+            found = False
+            while self._pass() or (self._coming and self._comes_soon()):
+                found = True
+            return found
+
+    def _pass(self) -> bool:
+        """Takes what is in the rings now."""
+        found = False
+        for source, ring in self._in.items():
+            while ring.ready:
+                found = True
+                self._take(source, ring)
+        return found
 
     def _comes_soon(self) -> bool:
         """Whether the rest of a message comes while this thread gives its core away and looks again."""
@@ -178,20 +199,11 @@ class Mailbox:
             time.sleep(0)
         return False
 
-    def _empty_all(self) -> bool:
-        """Takes what is in the rings; False if there was nothing."""
-        found = False
-        for source, ring in self._in.items():
-            while ring.ready:
-                found = True
-                self._take(source, ring)
-        return found
-
     def _take(self, source: Rank, ring: Ring) -> None:
         """Takes the next piece of a sender's message."""
-        assembly = self._coming.get(source) or self._coming.setdefault(source, wire.Assembly())
-        read = ring.read(assembly.wants)
-        assembly.fill(read)
+        if (assembly := self._coming.get(source)) is None:
+            assembly = self._coming[source] = wire.Assembly()
+        assembly.fill(ring.read(assembly.wants))
         if assembly.whole:
             del self._coming[source]
             self._inbox.put(assembly.value)
@@ -199,3 +211,7 @@ class Mailbox:
 
 def _bell(folder: Path, rank: Rank) -> Path:
     return folder / f"rank{rank}.bell"
+
+
+def _alarm(folder: Path, rank: Rank) -> Path:
+    return folder / f"rank{rank}.alarm"

@@ -42,7 +42,7 @@ class Timed(Method):
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
         memory = None
-        while yield from Next(state):
+        while (yield from Next(state)):
             memory = yield from self.timed(me)
             state = Replica(state.step + 1, state.weights, memory)
         return state
