@@ -2,10 +2,10 @@
 
 Rules of this file:
 
-* Whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the one that fits and was
-  sent first. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
-* What lies in memory is brought by those who ask, one of them at a time: to wake one thread by another takes longer than
-  to copy a small message.
+* Whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the first sent of those
+  that fit. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
+* What lies in memory is brought by those who ask, one of them at a time: to wake one thread by another takes longer
+  than to copy a small message.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Inbox:
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
-        """The message that fits and was sent first; raises `TimedOut`, or `PeerFailed` when a rank has died and none has come."""
+        """The first sent of those that fit; raises `TimedOut`, or `PeerFailed` when a rank has died without one."""
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             self._pause(0.0)  # what is in memory may be older than what is here

@@ -73,9 +73,9 @@ class Launch:
     pin: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
-    """whether ranks of one node do their collectives, and those of one host exchange messages, in memory they share"""
+    """whether collectives of one node's ranks and messages on one host go through memory that they share"""
     interfaces: Sequence[str] = ()
-    """by which ranks meet that do not: the k-th rank of its host by the k-th, and from the first again; none: loopback"""
+    """network interfaces: a host's k-th rank has the k-th, and from the first again; none: loopback"""
     patience_s: float = PATIENCE_S
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""

@@ -15,19 +15,18 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
-import os
+import shutil
 import threading
 import time
-from collections import defaultdict
 from pathlib import Path
 
-from paceline.algorithms.errors import PeerFailed
+from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 from paceline.backend.bell import Bell, Rope
 from paceline.backend.board import Lost
 from paceline.backend.inbox import Envelope, Inbox
-from paceline.backend.ring import LINE_BYTES, ROOM_BYTES, WORD_BYTES, Fence, Ring
+from paceline.backend.ring import COUNTS_BYTES, LINE_BYTES, RING_BYTES, WORD_BYTES, Fence, Ring
 from paceline.backend.segment import NOT_RESERVED, PAGE_BYTES
 
 PIECE_BYTES = 2**18
@@ -38,15 +37,15 @@ PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
 """after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 
 
-def mailbox_bytes(members: int) -> int:
+def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
     """The memory of a host's messages: a line for each member, and a ring for each ordered pair; whole pages.
 
     A page takes room once it is written.
 
-    >>> mailbox_bytes(4) / 2**20  # MiB
-    16.00390625
+    >>> round(mailbox_bytes(4) / 2**20, 2)  # MiB
+    16.0
     """
-    room = members * LINE_BYTES + members * members * ROOM_BYTES
+    room = members * LINE_BYTES + members * members * (COUNTS_BYTES + ring_bytes)
     return -(-room // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -56,10 +55,18 @@ def anonymous(members: int) -> mmap.mmap:
 
 
 def in_file(path: Path, members: int) -> mmap.mmap:
-    """Such memory in a file, for processes that nobody has forked; whoever comes first makes it, the others find it."""
+    """Such memory in a file, for processes that nobody has forked; whoever comes first makes it, the others find it.
+
+    Raises:
+        RunFailed: there is less room than it may take; writing to it would end a process without a word.
+    """
+    needed, free = mailbox_bytes(members), shutil.disk_usage(path.parent).free
+    if free < needed:
+        have = f"{free / 2**20:.0f} MiB free in {path.parent}, and {members} ranks may need {needed / 2**20:.0f}"
+        raise RunFailed(f"memory for messages: found {have}; give it more, or give `train.shared_memory: false`")
     with path.open("ab+") as file:
-        os.posix_fallocate(file.fileno(), 0, mailbox_bytes(members))  # too small a disk is told now, not by SIGBUS
-        return mmap.mmap(file.fileno(), mailbox_bytes(members))
+        file.truncate(needed)
+        return mmap.mmap(file.fileno(), needed)
 
 
 class Mailbox:
@@ -72,33 +79,39 @@ class Mailbox:
         folder: where all of them find each other's bells.
         inbox: takes what comes.
         lost: names the dead rank that a wait is in vain for.
+        ring_bytes: of each pair's ring; the same for everyone.
     """
 
-    def __init__(self, memory: mmap.mmap, host: Group, rank: Rank, folder: Path, inbox: Inbox, lost: Lost) -> None:
-        me, members, lines = host.ranks.index(rank), len(host), len(host) * LINE_BYTES
-        self._rank, self._folder, self._inbox, self._lost = rank, folder, inbox, lost
-        self._asleep = memoryview(memory)[:lines].cast("q")
-        """of each member's line the first word: whether its program sleeps"""
-        self._line = me * LINE_BYTES // WORD_BYTES
-        self._lines = {one: place * LINE_BYTES // WORD_BYTES for place, one in enumerate(host)}
+    def __init__(
+        self,
+        memory: mmap.mmap,
+        host: Group,
+        rank: Rank,
+        folder: Path,
+        inbox: Inbox,
+        lost: Lost,
+        ring_bytes: int = RING_BYTES,
+    ) -> None:
+        me, members = host.ranks.index(rank), len(host)
+        asleep = [memoryview(memory)[place * LINE_BYTES :][:WORD_BYTES].cast("q") for place in range(members)]
+
+        def ring(source: int, to: int) -> Ring:
+            at = members * LINE_BYTES + (source * members + to) * (COUNTS_BYTES + ring_bytes)
+            return Ring(memory, at, ring_bytes)
+
         others = [(one, place) for place, one in enumerate(host) if one != rank]
-        self._out = {one: Ring(memory, lines + (me * members + place) * ROOM_BYTES) for one, place in others}
-        self._in = {one: Ring(memory, lines + (place * members + me) * ROOM_BYTES) for one, place in others}
+        self._out = {one: Way(one, ring(me, place), asleep[place], folder, lost) for one, place in others}
+        self._in = {one: ring(place, me) for one, place in others}
+        self._inbox, self._asleep = inbox, asleep[me]
         self._coming: dict[Rank, wire.Assembly] = {}
         """messages of which a part is here"""
-        self._sending: dict[Rank, threading.Lock] = defaultdict(threading.Lock)
-        self._torn: dict[Rank, PeerFailed] = {}
-        """to whom a message has gone in part: nothing can follow it"""
-        self._fence, self._fetching, self._called = Fence(), threading.Lock(), False
+        self._fetching, self._called, self._fence = threading.Lock(), False, Fence()
         self._bell, self._alarm = Bell(_bell(folder, rank)), Bell(_alarm(folder, rank))
-        self._others = {one: (Rope(_bell(folder, one)), Rope(_alarm(folder, one))) for one in self._out}
         inbox.fetcher = self
         threading.Thread(target=self._relieve, daemon=True, name="mailbox").start()
 
     def __contains__(self, rank: Rank) -> bool:
         return rank in self._out
-
-    # --- sending --------------------------------------------------------------------------------------------------
 
     def send(self, to: Rank, envelope: Envelope) -> None:
         """Hands a message over; the value may be changed afterwards.
@@ -106,89 +119,52 @@ class Mailbox:
         Raises:
             PeerFailed: there was no room for it, and the receiver has died.
         """
-        parts = wire.parts(envelope)
-        with self._sending[to]:  # the lanes of this rank send one after the other
-            if to in self._torn:
-                raise self._torn[to]
-            try:
-                for part in parts:
-                    self._write(to, part)
-            except PeerFailed as failure:
-                self._torn[to] = failure
-                raise
-
-    def _write(self, to: Rank, part: wire.Bytes) -> None:
-        ring = self._out[to]
-        while len(part):
-            if written := ring.write(part[:PIECE_BYTES]):
-                part = part[written:]
-                self._wake(to)
-            else:
-                self._await_room(ring, to)
-
-    def _wake(self, to: Rank) -> None:
-        """Rings if the program of a rank sleeps."""
-        self._fence()
-        if self._asleep[self._lines[to]]:
-            self._asleep[self._lines[to]] = 0
-            self._others[to][0].pull()
-
-    def _await_room(self, ring: Ring, to: Rank) -> None:
-        """Waits until the receiver has read, without keeping anybody from work."""
-        yields_until, pause_s = time.monotonic() + YIELD_S, 0.0
-        while ring.full:
-            if time.monotonic() < yields_until:
-                time.sleep(0)
-                continue
-            if not pause_s:
-                self._others[to][1].pull()
-            if (dead := self._lost((to,))) is not None and ring.full:
-                raise PeerFailed(f"rank {dead} died")
-            pause_s = min(max(PAUSE_S, pause_s * LONGER), LONGEST_S)
-            time.sleep(pause_s)
+        self._out[to].send(envelope)
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
     def fetch(self, seconds: float) -> None:
         """Puts what is there into the inbox; waits so long for something if nothing is."""
-        if self._empty() or not seconds:
+        if self._empty(rest=seconds > 0) or not seconds:
             return
-        self._asleep[self._line] = 1
+        self._asleep[0] = 1
         self._fence()
         if not self._called and not any(ring.ready for ring in self._in.values()):
             self._bell.wait(seconds)
-        self._asleep[self._line], self._called = 0, False
+        self._asleep[0], self._called = 0, False
         self._empty()
 
     def call(self) -> None:
         """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
         self._called = True
         self._fence()
-        if self._asleep[self._line]:
+        if self._asleep[0]:
             self._bell.pull()
 
     def _relieve(self) -> None:
         """Empties the rings when a sender has found no room in one."""
         while True:
             self._alarm.wait()
-            self._empty()
+            while self._empty():
+                pass
 
-    def _empty(self) -> bool:
-        """Takes what is in the rings, and the rest of what comes while it does; False if there was nothing."""
+    def _empty(self, *, rest: bool = True) -> bool:
+        """Takes what is in the rings, and the rest of a message whose beginning is; True if one has become whole."""
         with self._fetching:
-            found = False
-            while self._pass() or (self._coming and self._comes_soon()):
-                found = True
-            return found
+            whole = self._pass()
+            while rest and not whole and self._coming and self._comes_soon():
+                whole = self._pass()
+            return whole
 
     def _pass(self) -> bool:
-        """Takes what is in the rings now."""
-        found = False
+        """Takes what is in the rings now; True if a message has become whole."""
+        whole = False
         for source, ring in self._in.items():
-            while ring.ready:
-                found = True
-                self._take(source, ring)
-        return found
+            left = ring.ready
+            while left > 0:
+                left -= self._take(source, ring)
+                whole |= source not in self._coming
+        return whole
 
     def _comes_soon(self) -> bool:
         """Whether the rest of a message comes while this thread gives its core away and looks again."""
@@ -199,14 +175,76 @@ class Mailbox:
             time.sleep(0)
         return False
 
-    def _take(self, source: Rank, ring: Ring) -> None:
-        """Takes the next piece of a sender's message."""
+    def _take(self, source: Rank, ring: Ring) -> int:
+        """Takes the next piece of a sender's message; answers how many bytes."""
         if (assembly := self._coming.get(source)) is None:
             assembly = self._coming[source] = wire.Assembly()
-        assembly.fill(ring.read(assembly.wants))
+        taken = ring.read(assembly.wants)
+        assembly.fill(taken)
         if assembly.whole:
             del self._coming[source]
             self._inbox.put(assembly.value)
+        return taken
+
+
+class Way:
+    """To another rank of the host.
+
+    Args:
+        to: that rank.
+        ring: what it reads from.
+        asleep: one word: whether its program sleeps.
+        folder: where its bells are.
+        lost: names the dead rank that a wait is in vain for.
+    """
+
+    def __init__(self, to: Rank, ring: Ring, asleep: memoryview, folder: Path, lost: Lost) -> None:
+        self._to, self._ring, self._asleep, self._lost = to, ring, asleep, lost
+        self._bell, self._alarm = Rope(_bell(folder, to)), Rope(_alarm(folder, to))
+        self._fence, self._sending = Fence(), threading.Lock()
+        self._torn: PeerFailed | None = None
+        """a message has gone in part: nothing can follow it"""
+
+    def send(self, envelope: Envelope) -> None:
+        """Writes a message; the lanes of this rank do so one after the other."""
+        parts = wire.parts(envelope)
+        with self._sending:
+            if self._torn is not None:
+                raise self._torn
+            try:
+                for part in parts:
+                    self._write(part)
+            except PeerFailed as failure:
+                self._torn = failure
+                raise
+
+    def _write(self, part: wire.Bytes) -> None:
+        while len(part):
+            if written := self._ring.write(part[:PIECE_BYTES]):
+                part = part[written:]
+                self._wake()
+            else:
+                self._await_room()
+
+    def _wake(self) -> None:
+        """Rings if the receiver's program sleeps."""
+        self._fence()
+        if self._asleep[0]:
+            self._asleep[0] = 0
+            self._bell.pull()
+
+    def _await_room(self) -> None:
+        """Waits until the receiver has read, without keeping anybody from work."""
+        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
+        while self._ring.full:
+            if time.monotonic() < yields_until:
+                time.sleep(0)
+                continue
+            self._alarm.pull()
+            if (dead := self._lost((self._to,))) is not None and self._ring.full:
+                raise PeerFailed(f"rank {dead} died")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * LONGER, LONGEST_S)
 
 
 def _bell(folder: Path, rank: Rank) -> Path:

@@ -21,9 +21,11 @@ RING_BYTES = 2**20
 """of a ring; provenance: ours. What is longer passes in pieces while the reader takes them"""
 LINE_BYTES = 64
 """of a processor's cache: no two counts share one"""
-ROOM_BYTES = 2 * LINE_BYTES + RING_BYTES
-"""of a ring with its counts"""
+COUNTS_BYTES = 2 * LINE_BYTES
+"""in front of a ring"""
 WORD_BYTES = 8
+READ = LINE_BYTES // WORD_BYTES
+"""the word that counts what has been read; the first one counts what has been written"""
 
 
 class Fence:
@@ -37,9 +39,11 @@ class Fence:
         self._lock = threading.Lock()
 
     def __call__(self) -> None:
-        for _ in range(2):
-            with self._lock:
-                pass
+        lock = self._lock
+        lock.acquire()
+        lock.release()
+        lock.acquire()
+        lock.release()
 
 
 class Ring:
@@ -48,19 +52,19 @@ class Ring:
     Args:
         memory: shared, and zero at first.
         at: where the ring lies in it.
-        size: of the bytes that may be under way at once; its counts take two lines in front.
+        size: bytes that may be under way at once; the counts take `COUNTS_BYTES` in front.
     """
 
     def __init__(self, memory: mmap.mmap, at: int, size: int = RING_BYTES) -> None:
-        self._counts = memoryview(memory)[at : at + 2 * LINE_BYTES].cast("q")
-        """the bytes written, and a line further on the bytes read; both go up for ever"""
-        self._bytes: Bytes = np.frombuffer(memory, np.uint8, size, at + 2 * LINE_BYTES)
+        self._counts = memoryview(memory)[at : at + COUNTS_BYTES].cast("q")
+        """both go up for ever"""
+        self._bytes: Bytes = np.frombuffer(memory, np.uint8, size, at + COUNTS_BYTES)
         self._size, self._fence = size, Fence()
 
     @property
     def ready(self) -> int:
         """Bytes that wait to be read."""
-        return self._counts[0] - self._counts[LINE_BYTES // WORD_BYTES]
+        return self._counts[0] - self._counts[READ]
 
     @property
     def full(self) -> bool:
@@ -82,10 +86,10 @@ class Ring:
         """Reads as much as is there and fits; answers how many bytes."""
         size = min(self.ready, len(into))
         self._fence()
-        begin = self._counts[LINE_BYTES // WORD_BYTES] % self._size
+        begin = self._counts[READ] % self._size
         first = min(size, self._size - begin)
         into[:first] = self._bytes[begin : begin + first]
         into[first:size] = self._bytes[: size - first]
         self._fence()
-        self._counts[LINE_BYTES // WORD_BYTES] += size
+        self._counts[READ] += size
         return size

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import PacelineError
+from paceline.backend import interfaces
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import placement
 from paceline.records import Run, RunsFailed
@@ -44,7 +45,7 @@ def train(
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are.
+            there are, or names network interfaces that this machine does not have.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -53,6 +54,7 @@ def train(
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)
+    interfaces.check(scenario.train.interfaces)
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
     for number, plan in enumerate(plans):
@@ -77,6 +79,7 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         threads=plan.scenario.train.threads,
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
+        interfaces=plan.scenario.train.interfaces,
         progress=progress,
     )
 

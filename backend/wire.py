@@ -90,7 +90,8 @@ class Assembly:
         self._steps = _assembled()
         self.wants: Bytes = next(self._steps)
         """room for what comes next"""
-        self.whole, self.value = False, None
+        self.whole = False
+        self.value: Any = None
 
     def fill(self, size: int) -> None:
         """So many bytes of what it wanted have been filled."""
@@ -114,9 +115,9 @@ class Assembly:
 def _assembled() -> Generator[Bytes, None, Any]:
     """Asks for room after room to be filled, in the order of `parts`; returns the value."""
     yield (head := np.empty(HEAD.size, np.uint8))
-    skeleton, count = HEAD.unpack(head)
+    skeleton, count = HEAD.unpack(head.data)
     yield (rest := np.empty(count * LENGTH.size + skeleton, np.uint8))
-    buffers = [np.empty(LENGTH.unpack_from(rest, i * LENGTH.size)[0], np.uint8) for i in range(count)]
+    buffers = [np.empty(LENGTH.unpack_from(rest.data, i * LENGTH.size)[0], np.uint8) for i in range(count)]
     yield from (buffer for buffer in buffers if len(buffer))
     return pickle.loads(rest[count * LENGTH.size :].data, buffers=buffers)
 
