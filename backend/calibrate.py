@@ -77,6 +77,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
                 threads=scenario.train.threads,
                 pin=scenario.train.pin,
                 shared_memory=inside,
+                interfaces=scenario.train.interfaces,
             )
             found.append(costs(job, run_job(launch), later, inside=inside))
     return pooled(found)
