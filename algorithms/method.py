@@ -58,6 +58,16 @@ class Me:
     server: Rank | None
     layout: Layout
 
+    @property
+    def host(self) -> int:
+        """The number of the node on whose host the rank is; a server is on the first one's."""
+        return self.leaders.ranks.index(self.node.ranks[0]) if self.role == "worker" else 0
+
+
+def on_host(team: Sequence[Me], host: int) -> Group:
+    """The ranks of a host, workers first."""
+    return Group(tuple(me.rank for me in team if me.host == host))
+
 
 RANGES: dict[str, Range] = {
     "rate": POSITIVE,

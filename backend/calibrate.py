@@ -6,7 +6,8 @@ Rules of this file:
   predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
 * A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
 * Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
-  groups may lie inside a node too where a probe has no server to stand in it.
+  groups may lie inside a node too where a probe has no server to stand in it. Messages are probed in a launch that has
+  memory if runs have it, and those that went through it are told from the others.
 * Several launches are pooled, since one differs from the next by how its processes fall onto the cores.
 """
 
@@ -67,7 +68,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             if progress is not None:
                 progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
             job = _job(plan.job, plan.cluster.placement, method, steps)
-            inside = isinstance(method, ProbeCollectives) and method.inside
+            inside = method.inside if isinstance(method, ProbeCollectives) else scenario.train.shared_memory
             launch = Launch(
                 job=job,
                 schedule=_never,
@@ -76,6 +77,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
                 threads=scenario.train.threads,
                 pin=scenario.train.pin,
                 shared_memory=inside,
+                interfaces=scenario.train.interfaces,
             )
             found.append(costs(job, run_job(launch), later, inside=inside))
     return pooled(found)
@@ -131,7 +133,14 @@ LOAD, UPDATE, SERVE, MESSAGE = Cost("load"), Cost("update"), Cost("serve"), "mes
 
 
 def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
-    """The seconds of everything that a probe timed, whose collectives were in its nodes' memory or not."""
+    """The seconds of everything that a probe timed.
+
+    Args:
+        job: what was launched.
+        trace: its record.
+        pace: what its gradients were held to.
+        inside: whether it was launched with shared memory, and so with all its collectives there.
+    """
     found: Costs = defaultdict(list)
     for me in job.team:
         # what is read ahead takes place beside the program, and belongs to a later step
@@ -141,10 +150,11 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
         else:
             found[UPDATE] += [span.end_s - span.start_s for span in spans if span.activity == "update"]
             found[LOAD] += rests(spans, job.batch, pace)
-        for span in spans:
+        for source, span in received(me.rank, trace):
             # only where the receiver was waiting: else the time in its inbox would count as the message's
-            if span.activity == "receive" and span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
-                found[Cost(MESSAGE, 2, span.bytes)].append(span.end_s - span.ready_s)
+            if span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
+                memory = inside and job.team[source].host == me.host
+                found[Cost(MESSAGE, 2, span.bytes, memory)].append(span.end_s - span.ready_s)
     together: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.key is not None:
@@ -170,11 +180,12 @@ def pooled(found: Sequence[Costs]) -> Profile:
     for cost, seconds in centre.items():
         if cost.members > 1:
             by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
-    messages = by_size.pop((MESSAGE, 2, False), {})
+    messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
     return Profile(
         collectives=_points(by_size, inside=False),
         inside=_points(by_size, inside=True),
         messages=tuple(sorted(messages.items())),
+        inside_messages=tuple(sorted(inside_messages.items())),
         load_s=centre.get(LOAD, 0.0),
         update_s=centre.get(UPDATE, 0.0),
         serve_s=centre.get(SERVE, 0.0),
@@ -197,6 +208,13 @@ def _words(cost: Cost) -> str:
 def average(cost: Cost, times: Sequence[float]) -> float:
     """The mean; of messages without the tails, where a tick of the kernel now and then is not the message's cost."""
     return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
+
+
+def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
+    """A rank's receives, and whom it heard in each; for a program of one lane, in whose order both are."""
+    spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
+    sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
+    return list(zip(sources, spans, strict=True))
 
 
 def served(spans: Sequence[Span]) -> list[float]:

@@ -82,12 +82,11 @@ class Hosts:
 
         A server is on the first host.
         """
-        place = 0 if me.rank not in me.workers else me.leaders.ranks.index(me.node.ranks[0])
-        with (NAMESPACES / self.names[place]).open("rb") as namespace:
+        with (NAMESPACES / self.names[me.host]).open("rb") as namespace:
             libc = ctypes.CDLL(None, use_errno=True)  # os.setns is of Python 3.12
             if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
                 error = os.strerror(ctypes.get_errno())
-                raise NoHosts(f"rank {me.rank} cannot enter the network namespace {self.names[place]}: {error}")
+                raise NoHosts(f"rank {me.rank} cannot enter the network namespace {self.names[me.host]}: {error}")
         return INTERFACE
 
     def crossed(self) -> list[Crossed]:

@@ -1,18 +1,22 @@
 """What has arrived at a rank, from whomever and by whatever way, and nobody has asked for yet.
 
-Rules of this file: whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the
-oldest that fits. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
+Rules of this file:
+
+* Whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the first sent of those
+  that fit. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
+* What lies in memory is brought by those who ask, one of them at a time: to wake one thread by another takes longer
+  than to copy a small message.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.algorithms.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.values import Rank
@@ -50,15 +54,30 @@ class Claim:
         return self.inbox.close(self)
 
 
+class Fetcher(Protocol):
+    """Brings messages when it is asked to."""
+
+    def fetch(self, seconds: float) -> None:
+        """Puts what is there into the inbox; waits so long for something if nothing is."""
+        ...
+
+    def call(self) -> None:
+        """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
+        ...
+
+
 class Inbox:
     """What has arrived and nobody has asked for yet."""
 
     def __init__(self, lost: Lost, everyone: Iterable[Rank]) -> None:
+        self.fetcher: Fetcher | None = None
+        self._fetching = False
         self._living = set(everyone)
         """of whose death nobody who waits for anyone has heard"""
         self._gone = set[Rank]()
         """of whose death somebody has heard"""
-        self._waiting: deque[Envelope] = deque()
+        self._waiting: list[Envelope] = []
+        """in the order of their sending"""
         self._changed = threading.Condition()
         self._lost = lost
         self._ended = count()
@@ -67,8 +86,29 @@ class Inbox:
         """Takes in a message; what comes from a rank whose death has been heard comes too late."""
         with self._changed:
             if envelope.source not in self._gone:
-                self._waiting.append(envelope)
-                self._changed.notify_all()
+                insort(self._waiting, envelope, key=lambda one: one.sent_s)
+                self._tell()
+
+    def _tell(self) -> None:
+        """Lets those who wait look again."""
+        self._changed.notify_all()
+        if self._fetching and self.fetcher is not None:
+            self.fetcher.call()
+
+    def _pause(self, seconds: float) -> None:
+        """Waits until something may have changed; the first of those who wait fetches."""
+        if self.fetcher is None or self._fetching:
+            if seconds:
+                self._changed.wait(seconds)
+            return
+        self._fetching = True
+        self._changed.release()
+        try:
+            self.fetcher.fetch(seconds)
+        finally:
+            self._changed.acquire()
+            self._fetching = False
+            self._changed.notify_all()  # somebody else may fetch now
 
     def _take(self, source: Rank | None, tag: str) -> Envelope | None:
         for envelope in self._waiting:
@@ -80,8 +120,7 @@ class Inbox:
     def drop(self, source: Rank, until_s: float) -> None:
         """Forgets what the rank had sent up to a moment of its clock."""
         with self._changed:
-            late = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
-            self._waiting = deque(late)
+            self._waiting = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
 
     def begin_again(self) -> None:
         """The program is entered again, and begins with everybody: it is to hear of each death anew."""
@@ -93,11 +132,11 @@ class Inbox:
         """Gives up a `get`; False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
-            self._changed.notify_all()
+            self._tell()
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
-        """The oldest message that fits.
+        """The first sent of those that fit.
 
         Raises:
             TimedOut: none has come in time.
@@ -105,13 +144,17 @@ class Inbox:
         """
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
+            self._pause(0.0)  # what is in memory may be older than what is here
             while True:
                 if not claim.open:
                     raise Cancelled("a receive that was given up")
+                dead = self._lost(self._living if source is None else (source,))
+                if dead is not None:
+                    self._pause(0.0)  # what it had sent before comes first
                 if (found := self._take(source, tag)) is not None:
                     claim.open, claim.turn = False, next(self._ended)
                     return found
-                if (dead := self._lost(self._living if source is None else (source,))) is not None:
+                if dead is not None:
                     self._gone.add(dead)
                     if source is None:
                         self._living.discard(dead)
@@ -120,4 +163,4 @@ class Inbox:
                 if left <= 0:
                     claim.open, claim.turn = False, next(self._ended)
                     raise TimedOut(f"no message within {timeout_s} s")
-                self._changed.wait(left)
+                self._pause(left)

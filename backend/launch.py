@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +28,9 @@ import torch
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job
+from paceline.algorithms.method import on_host
 from paceline.algorithms.values import Rank
+from paceline.backend import mailbox
 from paceline.backend.board import Board
 from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
@@ -36,6 +38,7 @@ from paceline.backend.finite import Nonfinite
 from paceline.backend.gather import gather, stream_of
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
+from paceline.backend.interfaces import check
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
 from paceline.backend.segment import Segment
@@ -71,7 +74,9 @@ class Launch:
     pin: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
-    """whether ranks of one node do their collectives in memory that they share"""
+    """whether collectives of one node's ranks and messages on one host go through memory that they share"""
+    interfaces: Sequence[str] = ()
+    """network interfaces: a host's k-th rank has the k-th, and from the first again; none: loopback"""
     patience_s: float = PATIENCE_S
     timeout_s: float = TIMEOUT_S
     """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
@@ -100,6 +105,7 @@ def run_job(launch: Launch) -> Trace:
     team, method = launch.job.team, launch.job.method
     if launch.hosts is not None:
         launch.hosts.check(team)
+    check(launch.interfaces)
     places = placement(launch.pin, team, launch.threads)
     if launch.saving is not None or launch.start is not None:
         import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
@@ -109,7 +115,9 @@ def run_job(launch: Launch) -> Trace:
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent, spare=spare)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
-    place = Place(os.getpid(), launch, board, folder, segments, places)
+    hosts = dict.fromkeys(on_host(team, me.host) for me in team) if launch.shared_memory else {}
+    mailboxes = {host: mailbox.anonymous(len(host)) for host in hosts if len(host) > 1}
+    place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:

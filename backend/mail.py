@@ -1,4 +1,4 @@
-"""Messages from rank to rank on gloo.
+"""One rank's messages: through memory to ranks of its host, by gloo to the others; a pair always goes one way.
 
 Rules of this file, each a trap of gloo that was met:
 
@@ -7,12 +7,13 @@ Rules of this file, each a trap of gloo that was met:
 * A receive from anyone that fails by a sender's death may fail for ever: gloo gives it first what the dead had
   announced. From then on a receive from each of the others is posted.
 * A receive buffer that is too small aborts the process, one that is too large is filled in part without a word: buffers
-  have one agreed capacity and messages carry their length.
+  have one agreed capacity, and a message says itself how long it is.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,46 +23,74 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 from paceline.backend.groups import Groups
 from paceline.backend.inbox import Envelope, Inbox
+from paceline.backend.mailbox import Mailbox
 
 
 class Mail:
-    """One rank's messages.
+    """One rank's messages, to whomever.
+
+    Args:
+        inbox: takes what comes.
+        memory: the way to the other ranks of this host; None where they go by gloo too, or there are none.
+        gloo: the way to all others; None where there are none.
+        groups: know who is the rank, and whom the run goes on without.
+    """
+
+    def __init__(self, inbox: Inbox, memory: Mailbox | None, gloo: GlooMail | None, groups: Groups) -> None:
+        self.rank, self.inbox = groups.rank, inbox
+        self._memory, self._gloo, self._groups = memory, gloo, groups
+
+    def send(self, to: Rank, envelope: Envelope) -> None:
+        """Hands a message over; the receiver's inbox thread takes it whatever its program does."""
+        if to == self.rank:
+            self.inbox.put(wire.decode(wire.encode(envelope).numpy()))
+        elif self._memory is not None and to in self._memory:
+            try:
+                self._memory.send(to, envelope)
+            except PeerFailed:
+                if not self._groups.without(to):  # else it is lost without a word
+                    raise
+        else:
+            assert self._gloo is not None, "a run of one rank has nobody else to send to"
+            self._gloo.send(to, envelope)
+
+    def flush(self) -> None:
+        """Waits until everything handed over has gone; what is in memory has."""
+        if self._gloo is not None:
+            self._gloo.flush()
+
+
+class GlooMail:
+    """One rank's messages on gloo.
 
     Args:
         groups: makes the group that messages travel in.
         everyone: all ranks that may send or be sent to.
         capacity: bytes that travel at once; longer messages are cut.
+        deliver: takes what comes.
     """
 
-    def __init__(self, groups: Groups, everyone: Group, *, capacity: int) -> None:
-        self.rank, self.capacity = groups.rank, capacity
-        self.inbox = Inbox(groups.lost, everyone)
-        self._groups, self._everyone = groups, everyone
-        self._partial: dict[int, list[Any]] = {}
-        """pieces of messages that are not whole yet, by their senders"""
+    def __init__(self, groups: Groups, everyone: Group, *, capacity: int, deliver: Callable[[Envelope], None]) -> None:
+        self._groups, self._everyone, self._capacity, self._deliver = groups, everyone, capacity, deliver
+        self._coming: dict[int, wire.Assembly] = {}
+        """messages of which a part is here, by their senders"""
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
-        self._group = groups.make("mail", everyone) if len(everyone) > 1 else None
-        if self._group is not None:
-            threading.Thread(target=self._listen, daemon=True, name="inbox").start()
+        self._group = groups.make("mail", everyone)
+        threading.Thread(target=self._listen, daemon=True, name="inbox").start()
 
     def send(self, to: Rank, envelope: Envelope) -> None:
-        """Hands a message over; the receiver's inbox thread takes it whatever its program does."""
+        """Hands a message over, once the one before it to the same rank has gone."""
         data = wire.encode(envelope)
-        if to == self.rank:
-            self.inbox.put(wire.decode(data.numpy()))
-            return
-        assert self._group is not None, "a run of one rank has nobody else to send to"
         with self._sending_lock:
             self._settle(to)
             if self._groups.without(to):  # lost without a word
                 return
-            works = [(self._send(to, part), part) for part in wire.chunks(data, self.capacity)]
+            works = [(self._send(to, part), part) for part in wire.chunks(data, self._capacity)]
             self._sending[to] = works
 
     def _send(self, to: Rank, part: torch.Tensor) -> Any:
         """Begins a send; None where its receiver is no longer there."""
-        assert self._group is not None
         try:
             return self._group.send([part], int(to), 0)
         except RuntimeError as error:
@@ -91,8 +120,7 @@ class Mail:
 
     def _listen(self) -> None:
         """Takes in what comes from anyone, until a peer dies; then from each of the others, by a thread for each."""
-        assert self._group is not None
-        buffer = torch.empty(self.capacity, dtype=torch.uint8)
+        buffer = torch.empty(self._capacity, dtype=torch.uint8)
         try:
             while True:
                 work = self._group.recv_anysource([buffer], 0)
@@ -100,13 +128,12 @@ class Mail:
                 self._take(int(work._source_rank()), buffer)
         except RuntimeError:  # which the launcher notices and says on the board
             for source in self._everyone:
-                if source != self.rank:
+                if source != self._groups.rank:
                     threading.Thread(target=self._listen_to, args=(int(source),), daemon=True, name="inbox").start()
 
     def _listen_to(self, source: int) -> None:
         """Takes in what comes from one rank, as long as it lives."""
-        assert self._group is not None
-        buffer = torch.empty(self.capacity, dtype=torch.uint8)
+        buffer = torch.empty(self._capacity, dtype=torch.uint8)
         try:
             while True:
                 self._group.recv([buffer], source, 0).wait()
@@ -115,11 +142,9 @@ class Mail:
             return
 
     def _take(self, source: int, buffer: torch.Tensor) -> None:
-        """Takes in a piece; the message goes to the inbox once it is whole."""
-        data = buffer.numpy()
-        parts = self._partial.setdefault(source, [])
-        parts.append(data if not parts and wire.total_bytes(data) <= self.capacity else data.copy())
-        if len(parts) * self.capacity >= wire.total_bytes(parts[0]):
-            whole = parts[0] if len(parts) == 1 else torch.cat([torch.from_numpy(p) for p in parts]).numpy()
-            self.inbox.put(wire.decode(whole))
-            del self._partial[source]
+        """Takes in a piece; the message is delivered once it is whole."""
+        assembly = self._coming.setdefault(source, wire.Assembly())
+        assembly.take(buffer.numpy())
+        if assembly.whole:
+            del self._coming[source]
+            self._deliver(assembly.value)

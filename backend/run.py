@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.backend import interfaces
 from paceline.backend.checkpoint import Checkpoint, Saving, find_last
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import placement
@@ -51,7 +52,8 @@ def train(
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are; or there is no checkpoint to go on from, or it is of another run.
+            there are, or names network interfaces that this machine does not have; or there is no checkpoint to go on
+            from, or it is of another run.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -63,6 +65,7 @@ def train(
     start = None if resume is None else find_last(Path(resume))
     if start is not None:
         plans = [plan_of(start, plans)]
+    interfaces.check(scenario.train.interfaces)
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
     for number, plan in enumerate(plans):
@@ -97,6 +100,7 @@ def _launch(
         threads=plan.scenario.train.threads,
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
+        interfaces=plan.scenario.train.interfaces,
         timeout_s=plan.scenario.train.timeout,
         nonfinite=plan.scenario.train.nonfinite,
         saving=saving,

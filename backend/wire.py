@@ -1,7 +1,11 @@
-"""Values as bytes: one flat buffer per message, vectors in it as raw numbers.
+"""Values as bytes: a head, and behind it every vector as raw numbers.
 
-Rules of this file: a message is one buffer, because each gloo message costs a rendezvous; its own length stands in
-front, because gloo does not tell the receiver how much has come. Encoding copies: that is the snapshot `Send` promises.
+Rules of this file:
+
+* The format is a stream: whoever reads knows from what has come what comes next. So a message may pass in pieces of any
+  size, and its numbers are copied once on the way in and once on the way out.
+* Encoding shows the vectors as they are, without a copy. Whoever sends copies before a `Send` is over: that is the
+  snapshot which it promises.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -17,8 +22,8 @@ import torch
 
 from paceline.algorithms.values import Null
 
-HEAD = struct.Struct("<qqq")
-"""total bytes, skeleton bytes, number of vectors"""
+HEAD = struct.Struct("<qq")
+"""skeleton bytes, number of vectors"""
 Bytes = npt.NDArray[np.uint8]
 LENGTH = struct.Struct("<q")
 
@@ -45,35 +50,25 @@ def _null(count: int, item_bytes: int, _: Bytes) -> Null:
     return Null(count, item_bytes)
 
 
+def parts(value: Any) -> list[Bytes]:
+    """What a message consists of, in order: the head, and the vectors, which still are the value's own memory."""
+    buffers: list[pickle.PickleBuffer] = []
+    skeleton = io.BytesIO()
+    _Pickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
+    vectors = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    lengths = b"".join(LENGTH.pack(len(vector)) for vector in vectors)
+    pickled = skeleton.getvalue()
+    head = np.frombuffer(b"".join((HEAD.pack(len(pickled), len(vectors)), lengths, pickled)), np.uint8)
+    return [head, *vectors]
+
+
 def encode(value: Any) -> torch.Tensor:
-    """A byte tensor that `decode` turns into an equal value.
+    """The whole message as one byte tensor of its own.
 
     >>> decode(encode(("hello", np.arange(3.0))).numpy())
     ('hello', array([0., 1., 2.]))
     """
-    buffers: list[pickle.PickleBuffer] = []
-    skeleton = io.BytesIO()
-    _Pickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
-    parts: list[bytes | memoryview] = [skeleton.getvalue(), *(buffer.raw() for buffer in buffers)]
-    lengths = b"".join(LENGTH.pack(len(part)) for part in parts[1:])
-    total = HEAD.size + len(lengths) + sum(map(len, parts))
-    return torch.frombuffer(
-        bytearray(b"".join([HEAD.pack(total, len(parts[0]), len(buffers)), lengths, *parts])), dtype=torch.uint8
-    )
-
-
-def decode(data: Bytes) -> Any:
-    """The value in front of `data`, which may be longer than the message. The vectors are copied out and writable."""
-    view = memoryview(data.data)
-    _, skeleton, count = HEAD.unpack_from(view)
-    lengths = [LENGTH.unpack_from(view, HEAD.size + i * LENGTH.size)[0] for i in range(count)]
-    at = HEAD.size + count * LENGTH.size
-    pickled, at = view[at : at + skeleton], at + skeleton
-    buffers = []
-    for length in lengths:
-        buffers.append(bytearray(view[at : at + length]))
-        at += length
-    return pickle.loads(pickled, buffers=buffers)
+    return torch.from_numpy(np.concatenate(parts(value)))
 
 
 def chunks(data: torch.Tensor, capacity: int) -> list[torch.Tensor]:
@@ -81,6 +76,54 @@ def chunks(data: torch.Tensor, capacity: int) -> list[torch.Tensor]:
     return [data[i : i + capacity] for i in range(0, len(data), capacity)]
 
 
-def total_bytes(data: Bytes) -> int:
-    """The length of the whole message that begins in `data`."""
-    return int(HEAD.unpack_from(memoryview(data.data))[0])
+class Assembly:
+    """A message that comes in pieces.
+
+    >>> assembly, data = Assembly(), encode("hello").numpy()
+    >>> for at in range(0, len(data), 9):
+    ...     assembly.take(data[at : at + 9])
+    >>> assembly.whole, assembly.value
+    (True, 'hello')
+    """
+
+    def __init__(self) -> None:
+        self._steps = _assembled()
+        self.wants: Bytes = next(self._steps)
+        """room for what comes next"""
+        self.whole = False
+        self.value: Any = None
+
+    def fill(self, size: int) -> None:
+        """So many bytes of what it wanted have been filled."""
+        self.wants = self.wants[size:]
+        if len(self.wants):
+            return
+        try:
+            self.wants = next(self._steps)
+        except StopIteration as stop:
+            self.whole, self.value = True, stop.value
+
+    def take(self, piece: Bytes) -> None:
+        """Fills from the next piece; what is behind the message's end is left alone."""
+        while len(piece) and not self.whole:
+            size = min(len(self.wants), len(piece))
+            self.wants[:size] = piece[:size]
+            piece = piece[size:]
+            self.fill(size)
+
+
+def _assembled() -> Generator[Bytes, None, Any]:
+    """Asks for room after room to be filled, in the order of `parts`; returns the value."""
+    yield (head := np.empty(HEAD.size, np.uint8))
+    skeleton, count = HEAD.unpack(head.data)
+    yield (rest := np.empty(count * LENGTH.size + skeleton, np.uint8))
+    buffers = [np.empty(LENGTH.unpack_from(rest.data, i * LENGTH.size)[0], np.uint8) for i in range(count)]
+    yield from (buffer for buffer in buffers if len(buffer))
+    return pickle.loads(rest[count * LENGTH.size :].data, buffers=buffers)
+
+
+def decode(data: Bytes) -> Any:
+    """The value in front of `data`, which may be longer than the message. The vectors are copied out and writable."""
+    assembly = Assembly()
+    assembly.take(data)
+    return assembly.value

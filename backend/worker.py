@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import time
@@ -23,9 +24,12 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.gather import Failure, stream_of
-from paceline.backend.groups import LOOPBACK, Groups
+from paceline.backend.groups import Groups
+from paceline.backend.inbox import Inbox
+from paceline.backend.interfaces import interface_of
 from paceline.backend.interpreter import Interpreter
-from paceline.backend.mail import Mail
+from paceline.backend.mail import GlooMail, Mail
+from paceline.backend.mailbox import Mailbox
 from paceline.backend.pace import Clock
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
@@ -55,6 +59,8 @@ class Place:
     folder: Path
     segments: Mapping[Group, Segment]
     """the memory of each node whose ranks share some"""
+    mailboxes: Mapping[Group, mmap.mmap]
+    """the memory of each host whose ranks exchange messages in some"""
     placement: Placement
 
 
@@ -104,9 +110,10 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         str(place.folder / "store"), len(job.team)
     )
     initial = job.learner.initial()
-    interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
+    # before any thread has started
+    interface = interface_of(me, job.team, launch.interfaces) if launch.hosts is None else launch.hosts.enter(me)
     groups = Groups(me.rank, store, board.lost, interface, board.spare > 0)
-    mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
+    mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
     if me.node in place.segments:
@@ -150,6 +157,17 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     board.say(me.rank, Doing.DRAINED)
     while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)
+
+
+def mail_of(place: Place, me: Me, groups: Groups, *, capacity: int) -> Mail:
+    """The rank's messages: in memory where its host has some, by gloo where somebody is elsewhere."""
+    inbox, memory, gloo = Inbox(place.board.lost, me.everyone), None, None
+    host = next((host for host in place.mailboxes if me.rank in host), None)
+    if host is not None:
+        memory = Mailbox(place.mailboxes[host], host, me.rank, place.folder, inbox, place.board.lost)
+    if (host or Group((me.rank,))) != me.everyone:
+        gloo = GlooMail(groups, me.everyone, capacity=capacity, deliver=inbox.put)
+    return Mail(inbox, memory, gloo, groups)
 
 
 def meet(board: Board, me: Me, since_s: float = 0.0) -> Clock:

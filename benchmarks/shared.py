@@ -1,4 +1,4 @@
-"""Collectives inside a node: by gloo, over sockets, and in memory that the ranks share, side by side.
+"""Collectives and messages inside a node: by gloo, over sockets, and in memory that the ranks share, side by side.
 
     python benchmarks/shared.py
     python benchmarks/shared.py --json --rounds 9
@@ -9,6 +9,9 @@ is timed from its last member's entry to each member's exit, and a launch's figu
 long as it takes, however seldom that is long. Launches of both ways alternate; each round gives a ratio of two
 launches next to each other. Printed are medians over the rounds, and the least and largest ratio.
 
+Messages are timed by the programs that send them, which do nothing else: how long one goes there and back, and how many
+pushes and pulls a server answers in a second.
+
 On few cores these are costs of processors more than of memory: look at the share that other programs took.
 """
 
@@ -17,22 +20,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+import shared_messages
 from rich.console import Console
 from rich.table import Table
+from shared_runs import Flat, never
 
-from paceline.algorithms.job import Budget, Job, OneByOne, Score
-from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.values import Rank
 from paceline.backend.calibrate import Cost, costs
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.probes import ProbeCollectives
 from paceline.records.machine import OtherLoad
-from paceline.records.trace import Schedule
 from paceline.topologies.profile import Asked
 
 SIZES = (20_000, 800_000, 8_000_000)
@@ -41,34 +44,6 @@ RANKS = (2, 4)
 TIMES = 20
 """each collective in a launch"""
 PAUSES_S = (0.003, 0.006)
-
-
-@dataclass(frozen=True)
-class Flat(OneByOne):
-    """A learner that costs nothing: its gradient lies ready."""
-
-    size: int
-    population: int = 1000
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((Layer("all", 0, self.size),))
-
-    def initial(self) -> Any:
-        return np.ones(self.size, np.float32)
-
-    def load(self, samples: Samples) -> Any:
-        return None
-
-    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        return vector, 0.0
-
-    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        ready("all", vector)
-        return 0.0
-
-    def evaluate(self, vector: Any) -> Score:
-        return Score(0.0, None)
 
 
 class Pauses:
@@ -91,7 +66,7 @@ def launched(ranks: int, asked: Sequence[Asked], *, shared_memory: bool) -> Mapp
     method = ProbeCollectives(asked=tuple(asked), inside=shared_memory)
     samples = TIMES * len(asked) * ranks
     job = Job.of(method, nodes, learner, batch=1, budget=Budget(samples=samples))
-    launch = Launch(job=job, schedule=lambda: Schedule(every=float("inf")), pace=Pauses(), shared_memory=shared_memory)
+    launch = Launch(job=job, schedule=never, pace=Pauses(), shared_memory=shared_memory)
     found = costs(job, run_job(launch), launch.pace)
     return {
         cost: fmean(times) for cost, times in found.items() if cost.members == ranks and cost.operation in OPERATIONS
@@ -146,18 +121,22 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Collectives inside a node, by gloo and in shared memory.")
+    parser = argparse.ArgumentParser(description="Inside a node: by gloo and in shared memory.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("collectives", "messages"), help="one of the two tables")
     arguments = parser.parse_args()
     with OtherLoad() as other:
-        rows = [row for ranks in RANKS for row in rows_of(ranks, arguments.rounds)]
+        rows = [] if arguments.only == "messages" else [row for n in RANKS for row in rows_of(n, arguments.rounds)]
+        messages = [] if arguments.only == "collectives" else shared_messages.rows_of(arguments.rounds)
     cores = len(os.sched_getaffinity(0))
     if arguments.json:
-        print(json.dumps({"rows": rows, "cores": cores, "other_load": other.share}, indent=2))
+        document = {"rows": rows, "messages": messages, "cores": cores, "other_load": other.share}
+        print(json.dumps(document, indent=2))
         return
     console = Console()
-    console.print(table(rows))
+    for shown in (table(rows),) * bool(rows) + (shared_messages.table(messages),) * bool(messages):
+        console.print(shown)
     console.print(f"{cores} cores; other programs took {other.share:.0%} of them. Ratio: gloo's time to memory's.")
 
 

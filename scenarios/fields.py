@@ -93,6 +93,7 @@ Accuracy = Annotated[
     *_number("a number above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1}, lambda value: 0 < value <= 1),
 ]
 Name = Annotated[str, *_text("a name of letters, digits, '.', '-' and '_'", r"[A-Za-z0-9_][A-Za-z0-9_.-]*")]
+Interface = Annotated[str, *_text("the name of a network interface, such as eth0", r"[^\s/]{1,15}")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
 Nonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
 RealNetwork = Annotated[Literal["local"], *choices("local")]

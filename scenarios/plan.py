@@ -70,6 +70,11 @@ class Plan:
             self._inside[group] = own and self.scenario.train.shared_memory
         return self._inside[group]
 
+    def same_host(self, one: Rank, other: Rank) -> bool:
+        """Whether messages between two ranks go through memory in a real run: both are on one host, a server's too."""
+        team = self.job.team
+        return self.scenario.train.shared_memory and team[one].host == team[other].host
+
     def schedule(self) -> Schedule:
         """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""
         record = self.scenario.record

@@ -114,7 +114,11 @@ class TrainPart(Part):
         description="each rank to cores of its own, each node to a numa node, none, or auto: cores if one is left",
     )
     shared_memory: fields.Flag = Field(
-        default=True, description="collectives inside a node go through memory that its ranks share; false: by sockets"
+        default=True,
+        description="collectives and messages inside a node go through memory that its ranks share; false: by sockets",
+    )
+    interfaces: tuple[fields.Interface, ...] = Field(
+        default=(), description="network interfaces: a host's k-th rank has the k-th, and from the first again"
     )
     timeout: fields.Period = Field(
         default=60.0, description="a rank that is stopped, or silent while others wait for it, for so long is dead"

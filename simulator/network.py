@@ -93,34 +93,46 @@ class NoCost:
         return []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """What goes through memory that ranks share, and what it costs there.
+
+    Args:
+        collective_s: seconds from the last entry, from the operation's name, members and bytes.
+        holds: whether a group's collectives are such.
+        message_s: seconds of one message, one way, from its bytes.
+        joins: whether messages from one rank to another are such.
+    """
+
+    collective_s: Cost
+    holds: Callable[[Group], bool]
+    message_s: Callable[[int], float]
+    joins: Callable[[Rank, Rank], bool]
+
+
 class MeasuredNetwork:
     """A machine whose costs have been measured: nothing is shared, all contention is in the figures already.
 
     Args:
         collective_s: seconds from the last entry, from the operation's name ("AllReduce", …), members and bytes.
         message_s: seconds of one message, one way, from its bytes.
-        inside_s: as `collective_s`, of those in memory that a node's ranks share.
-        inside: whether a group's collectives are such.
+        memory: what of it goes through memory instead; None if nothing does.
     """
 
-    def __init__(
-        self,
-        collective_s: Cost,
-        message_s: Callable[[int], float],
-        inside_s: Cost | None = None,
-        inside: Callable[[Group], bool] = lambda _: False,
-    ) -> None:
-        self._collective_s, self._message_s = collective_s, message_s
-        self._inside_s, self._inside = inside_s or collective_s, inside
+    def __init__(self, collective_s: Cost, message_s: Callable[[int], float], memory: InMemory | None = None) -> None:
+        self._collective_s, self._message_s, self._memory = collective_s, message_s, memory
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._channels = env, Channels(env)
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        return self._env.timeout(self._message_s(nbytes))
+        memory = self._memory
+        cost_s = memory.message_s if memory is not None and memory.joins(source, to) else self._message_s
+        return self._env.timeout(cost_s(nbytes))
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        cost_s = self._inside_s if self._inside(op.group) else self._collective_s
+        memory = self._memory
+        cost_s = memory.collective_s if memory is not None and memory.holds(op.group) else self._collective_s
         return self._channels.serve(op.group, stream, cost_s(type(op).__name__, len(op.group), nbytes))
 
     def standing(self) -> list[str]:

@@ -29,7 +29,7 @@ from paceline.simulator.garbage import collected_seldom
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.keeper import Progress as Telling
 from paceline.simulator.loading import Supply
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
 from paceline.topologies.profile import Consulted, Profile
@@ -164,8 +164,13 @@ def supply_of(plan: Plan) -> Supply | None:
 
 def _network(plan: Plan, network: Network | Profile | Consulted | None) -> Network:
     if isinstance(network, Profile | Consulted):
-        inside_s = partial(network.collective_s, inside=True)
-        return MeasuredNetwork(network.collective_s, network.message_s, inside_s, plan.inside)
+        memory = InMemory(
+            collective_s=partial(network.collective_s, inside=True),
+            holds=plan.inside,
+            message_s=partial(network.message_s, inside=True),
+            joins=plan.same_host,
+        )
+        return MeasuredNetwork(network.collective_s, network.message_s, memory)
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
 

@@ -59,6 +59,7 @@ class Profile:
         collectives: per operation and number of members, seconds from the last entry to a member's exit.
         inside: the same of collectives in memory that the ranks of a node share.
         messages: seconds from a send to the moment the receiver, already waiting, has the value.
+        inside_messages: the same of messages in memory that the ranks of a host share.
         load_s: loading a batch, and everything else that a worker does in a step beside its gradient.
         update_s: an update at a worker.
         serve_s: what a server does for a message, from having it to waiting for the next.
@@ -68,6 +69,7 @@ class Profile:
     collectives: Collectives = field(default_factory=dict)
     inside: Collectives = field(default_factory=dict)
     messages: Points = ()
+    inside_messages: Points = ()
     load_s: float = 0.0
     update_s: float = 0.0
     serve_s: float = 0.0
@@ -91,9 +93,15 @@ class Profile:
         """Collectives in the memory of a node, or over the network."""
         return self.inside if inside else self.collectives
 
-    def message_s(self, nbytes: int) -> float:
+    def message_s(self, nbytes: int, inside: bool = False) -> float:
         """Seconds of one message, one way."""
-        return seconds_at(self.messages, nbytes)
+        if not (points := self.measured_messages(inside)):
+            raise KeyError(f"the profile has no messages {'inside a host' if inside else 'between hosts'}")
+        return seconds_at(points, nbytes)
+
+    def measured_messages(self, inside: bool) -> Points:
+        """Messages in the memory of a host, or over the network."""
+        return self.inside_messages if inside else self.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +110,15 @@ class Consulted:
 
     profile: Profile
     asked: dict[tuple[str, int, int, bool], None] = field(default_factory=dict)
-    """operation, members, bytes, and whether it is inside a node; each once"""
+    """operation, members, bytes, and whether it is in a node's memory; each once"""
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         self.asked[operation, members, nbytes, inside] = None
         return self.profile.collective_s(operation, members, nbytes, inside)
 
-    def message_s(self, nbytes: int) -> float:
-        self.asked[MESSAGE, 2, nbytes, False] = None
-        return self.profile.message_s(nbytes)
+    def message_s(self, nbytes: int, inside: bool = False) -> float:
+        self.asked[MESSAGE, 2, nbytes, inside] = None
+        return self.profile.message_s(nbytes, inside)
 
     def outside(self) -> list[str]:
         """What was asked that lies outside what was measured, in words; one line for each kind of question.
@@ -127,9 +135,9 @@ class Consulted:
         for operation, members, nbytes, inside in self.asked:
             if operation == MESSAGE and not nbytes:
                 continue
-            points = self.profile.messages if operation == MESSAGE else self._points(operation, members, inside)
             where = " in a node's memory" * inside
-            what = "messages" if operation == MESSAGE else f"{operation} of {members} ranks{where}"
+            what = (MESSAGE + "s" if operation == MESSAGE else f"{operation} of {members} ranks") + where
+            points = self._points(operation, members, inside)
             if points is None:
                 known = self._members(operation, inside)
                 found[f"network: found {what}; measured was {operation} of {known} ranks{where}"] = None
@@ -139,6 +147,8 @@ class Consulted:
         return list(found)
 
     def _points(self, operation: str, members: int, inside: bool) -> Points | None:
+        if operation == MESSAGE:
+            return self.profile.measured_messages(inside)
         if members < 2:
             return ((0, 0.0), (sys.maxsize, 0.0))  # nothing crosses anything
         return self.profile.measured(inside).get((operation, members))

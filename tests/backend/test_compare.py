@@ -96,7 +96,7 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     assert all(one.groups == ((0, 1),) for one in asked if one.inside)
     profile = probe(scenario, [*asked, Asked("Barrier", 3, 0, ((0, 1, 2),))])
     assert set(profile.inside) == {("Reduce", 2), ("Broadcast", 2)}
-    assert 0.0 < profile.message_s(nbytes) < 1.0
+    assert 0.0 < profile.message_s(nbytes) < 1.0 and 0.0 < profile.message_s(nbytes, inside=True) < 1.0
     for one in asked:
         assert 0.0 < profile.collective_s(one.operation, one.members, one.nbytes, one.inside) < 1.0
     assert 0.0 < profile.collective_s("Barrier", 3, 0) < 1.0

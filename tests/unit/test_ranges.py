@@ -111,7 +111,9 @@ def test_a_link_of_ones_own_may_say_what_it_was_fitted_to() -> None:
 
 
 def test_a_measured_machine_is_held_against_what_was_measured() -> None:
-    small = Profile(collectives={("AllReduce", 2): ((1000, 1e-4), (10_000, 2e-4))}, messages=((0, 1e-4), (100, 1e-3)))
+    points = ((0, 1e-4), (100, 1e-3))
+    allreduce = {("AllReduce", 2): ((1000, 1e-4), (10_000, 2e-4))}
+    small = Profile(collectives=allreduce, messages=points, inside_messages=points)
     (sync,) = simulate(load("quickstart", ["stop.epochs=0.1"], algorithms=["sync-sgd"]), network=small)
     assert sync.machine["warnings"] == [
         "evaluate.every: found 256 samples, so about 1 after the start; targets are read from the mean of 3",
@@ -119,8 +121,11 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     ]
     (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=small)
     size = server.tables.spans["bytes"].max()
-    assert server.machine["warnings"] == [f"network: found messages of {size} bytes; measured were 0 to 100 bytes"]
-    wide = Profile(messages=((size, 1e-3),))
+    assert server.machine["warnings"] == [
+        f"network: found messages{where} of {size} bytes; measured were 0 to 100 bytes"
+        for where in (" in a node's memory", "")
+    ]
+    wide = Profile(messages=((size, 1e-3),), inside_messages=((size, 1e-3),))
     (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=wide)
     assert server.machine["warnings"] == []  # the server's goodbyes carry no vector
 

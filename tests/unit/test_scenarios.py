@@ -116,6 +116,15 @@ def test_a_plan_knows_what_stays_inside_a_node() -> None:
     assert not plan.inside(pair)
 
 
+def test_a_plan_knows_whose_messages_stay_on_a_host() -> None:
+    """Two workers on each of two nodes; the server, rank 4, is on the first one's host."""
+    pairs = [(Rank(one), Rank(other)) for one, other in ((0, 1), (1, 2), (0, 4), (4, 1), (2, 4), (3, 2))]
+    (plan,) = load("quickstart", algorithms=["async-sgd"]).plans()
+    assert [plan.same_host(*pair) for pair in pairs] == [True, False, True, True, False, True]
+    (plan,) = load("quickstart", ["train.shared_memory=false"], algorithms=["async-sgd"]).plans()
+    assert not any(plan.same_host(*pair) for pair in pairs)
+
+
 def test_budgets() -> None:
     def samples(*stops: str) -> list[int | None]:
         plans = load("quickstart", [f"stop={{{', '.join(stops)}}}"], algorithms=["sync-sgd", "async-sgd"]).plans()

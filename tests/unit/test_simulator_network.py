@@ -12,7 +12,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.values import Group, Null, Rank
 from paceline.simulator.flows import Flows, fair_rates
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, NoCost
+from paceline.simulator.network import ClusterNetwork, InMemory, MeasuredNetwork, NoCost
 from tests.clusters import joined, star
 
 
@@ -105,9 +105,24 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
     assert ended == [2.0, 2.0, 3.0, 4.0]
 
 
+def in_memory(pair: Group) -> InMemory:
+    """What this pair does goes through memory."""
+    return InMemory(
+        collective_s=lambda *asked: asked[2] / 100,
+        holds=pair.__eq__,
+        message_s=lambda nbytes: nbytes / 1000,
+        joins=lambda source, to: source in pair and to in pair,
+    )
+
+
+def test_messages_in_a_hosts_memory_have_costs_of_their_own() -> None:
+    network = MeasuredNetwork(lambda *_: 9.0, lambda nbytes: nbytes / 100, in_memory(Group((Rank(0), Rank(1)))))
+    assert arrivals(network, (0, 1, 50), (1, 2, 50), (1, 0, 100)) == [0.05, 0.5, 0.1]
+
+
 def test_collectives_in_a_nodes_memory_have_costs_of_their_own() -> None:
     pair, apart = Group((Rank(0), Rank(1))), Group((Rank(0), Rank(2)))
-    network = MeasuredNetwork(lambda *_: 9.0, lambda _: 0.0, lambda *asked: asked[2] / 100, pair.__eq__)
+    network = MeasuredNetwork(lambda *_: 9.0, lambda _: 0.0, in_memory(pair))
     ended = {}
     for group in (pair, apart):
         env = simpy.Environment(0.0)

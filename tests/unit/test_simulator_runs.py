@@ -291,9 +291,16 @@ def test_what_a_model_leaves_out_makes_it_faster() -> None:
 
 
 def test_a_profile_predicts_its_machine() -> None:
-    """Collectives, messages, loading and updates take what was measured there."""
-    points = ((0, 0.5), (10**6, 0.5))
-    machine = Profile(collectives={("AllReduce", 4): points}, messages=points, load_s=0.25, update_s=0.125, serve_s=2.0)
+    """Collectives, messages, loading and updates take what was measured there; the server has a host of two workers."""
+    points, longer = ((0, 0.5), (10**6, 0.5)), ((0, 0.75), (10**6, 0.75))
+    machine = Profile(
+        collectives={("AllReduce", 4): points},
+        messages=longer,
+        inside_messages=points,
+        load_s=0.25,
+        update_s=0.125,
+        serve_s=2.0,
+    )
     scenario = scenario_of("sync-sgd", "async-sgd")
     sync, server = simulate(scenario, network=machine, spread=False)
     assert sync.summary["wall_s"] == pytest.approx(STEPS * (0.04 + 0.5 + 0.25 + 0.125))

@@ -1,0 +1,46 @@
+"""What the runs of benchmarks/shared.py have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.job import OneByOne, Score
+from paceline.algorithms.values import Layer, Layout, Samples
+from paceline.records.trace import Schedule
+
+
+@dataclass(frozen=True)
+class Flat(OneByOne):
+    """A learner that costs nothing: its gradient lies ready."""
+
+    size: int
+    population: int = 1000
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Layer("all", 0, self.size),))
+
+    def initial(self) -> Any:
+        return np.ones(self.size, np.float32)
+
+    def load(self, samples: Samples) -> Any:
+        return None
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        return vector, 0.0
+
+    def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
+        ready("all", vector)
+        return 0.0
+
+    def evaluate(self, vector: Any) -> Score:
+        return Score(0.0, None)
+
+
+def never() -> Schedule:
+    """A run without evaluations."""
+    return Schedule(every=float("inf"))
