@@ -99,6 +99,16 @@ def train(ask: Ask, output: Output) -> None:
     output.note(say_load(other.share))
 
 
+def replay(folder: Path, output: Output) -> bool:
+    """A recorded run once more; whether it ended in the same bits."""
+    run = store.read_run(folder)
+    from paceline.checking.again import replay_run
+
+    replayed = replay_run(run)
+    output.answer({"replayed": replayed.answer()}, [replayed.words])
+    return replayed.bit_identical
+
+
 def _say_kept(failure: RunsFailed, output: Output) -> None:
     for run in failure.runs:
         output.note(f"kept what was recorded: {run.path}")

@@ -28,9 +28,11 @@ from paceline.cli.options import (
     Algorithms,
     Json,
     Network,
+    OptionalScenario,
     Out,
     Pace,
     Quiet,
+    Replay,
     Scenario,
     Seed,
     Seeds,
@@ -136,13 +138,14 @@ def simulate(
 @app.command()
 def train(
     ctx: typer.Context,
-    scenario: Scenario,
+    scenario: OptionalScenario = None,
     changes: Set = None,
     algorithms: Algorithms = None,
     seed: Seed = None,
     seeds: Seeds = None,
     pace: Pace = None,
     network: Network = None,
+    replay: Replay = None,
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -155,9 +158,19 @@ def train(
       paceline train quickstart
       paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
       paceline train my.yaml --no-pace --seed 7 --json
+      paceline train --replay runs/quickstart-async-sgd-1-measured-1
     """
     from paceline.cli import actions
 
+    told = output(ctx, as_json, quiet, verbose)
+    if replay is not None:
+        if scenario is not None:
+            raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
+        if not actions.replay(replay, told):
+            raise typer.Exit(EXIT_FAILED)
+        return
+    if scenario is None:
+        raise InputError("SCENARIO: found none; expected a scenario's file or name, or --replay RUN")
     ask = actions.Ask(
         scenario,
         changes=changes or [],
@@ -168,7 +181,7 @@ def train(
         pace=pace,
         network=network,
     )
-    actions.train(ask, output(ctx, as_json, quiet, verbose))
+    actions.train(ask, told)
 
 
 @app.command()

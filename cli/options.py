@@ -21,6 +21,15 @@ Scenario = Annotated[
         show_default=False,
     ),
 ]
+OptionalScenario = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="As for the other commands: a scenario file (YAML), the name of one that comes with Paceline, or the "
+        "run.json of an earlier run. Not with --replay.",
+        show_default=False,
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
@@ -60,6 +69,16 @@ Network = Annotated[
     NetworkName | None,
     typer.Option(
         help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
+    ),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="RUN",
+        help="Run a recorded real run again in the order of its record, and compare the weights bit for bit; "
+        "takes no scenario. Exit status 1 if they differ.",
+        show_default=False,
     ),
 ]
 RUNS = Path("runs")

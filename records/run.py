@@ -75,7 +75,7 @@ class Run:
             slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
-        tables = assemble(trace, population=job.learner.population)
+        tables = assemble(trace, population=job.learner.population, replayable=kind == "measured")
         summary = summarise(
             tables,
             kind=kind,
