@@ -6,6 +6,7 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
+from paceline.backend.logs import life
 from paceline.backend.station import Station, Thread
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot
@@ -19,6 +20,7 @@ class Keeper:
         self.learned = Learned(job, schedule)
         self._ledger = Ledger(job.method.notion)
         self._keeps = station.me.rank == job.keeper
+        self._stepped = False
 
     def next(self, thread: Thread, state: State) -> Step | None:
         """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
@@ -31,6 +33,9 @@ class Keeper:
                 board.stop("seconds")
             if not board.grant(me.rank, state.step):
                 return None
+        if not self._stepped:
+            self._stepped = True
+            life.info("first step: number %d, %.3f s from the start", state.step, now)
         return Step(state.step, self.job.samples(me, state.step))
 
     def applied(self, op: Applied) -> int:

@@ -34,6 +34,7 @@ from paceline.backend.gather import Failure, gather, stream_of
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
+from paceline.backend.logs import Echo, Following, logs
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
@@ -53,6 +54,15 @@ SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettem
 
 class RankFailed(RunFailed):
     """A rank died or failed."""
+
+    @staticmethod
+    def of(failure: RunFailed) -> RankFailed:
+        """The same failure, with what is known of it."""
+        made = RankFailed(str(failure))
+        made.rank = failure.rank
+        for note in getattr(failure, "__notes__", ()):
+            made.add_note(note)
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +86,8 @@ class Launch:
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
+    echo: Echo | None = None
+    """told what ranks write, line by line; it stands in their logs in any case"""
 
 
 def run_job(launch: Launch) -> Trace:
@@ -113,6 +125,7 @@ def run_job(launch: Launch) -> Trace:
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
+        trace.files = logs(folder, team)
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
@@ -126,7 +139,8 @@ def run_job(launch: Launch) -> Trace:
                 os.waitpid(pid, 0)
     if failure is None:
         return trace
-    failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
+    if isinstance(failure, RunFailed):
+        failure = RankFailed.of(failure)
     failure.trace = trace
     raise failure
 
@@ -142,6 +156,7 @@ class Watch:
         self.moves, self.moved_s = -1, time.monotonic()
         self.goal = Goal(launch.job.budget)
         self.tail = Tail(stream_of(folder, self.keeper))
+        self.following = Following(folder, launch.job.team)
 
     def run(self) -> PacelineError | None:
         """Answers what went wrong, if anything did."""
@@ -153,8 +168,16 @@ class Watch:
                 break
             if self.launch.progress is not None and self.board.start_s:
                 self.launch.progress(int(self.board.rows["step"][self.keeper]), time.monotonic() - self.board.start_s)
+            self.echo()
             time.sleep(WATCH_S)
+        self.echo()
         return self.failure
+
+    def echo(self) -> None:
+        """Tells what ranks have written, to whoever wants to know."""
+        if self.launch.echo is not None:
+            for rank, line in self.following.lines():
+                self.launch.echo(rank, line)
 
     def reap(self) -> None:
         """Takes note of the ranks that have ended, and tells the others of the first that should not have."""
@@ -175,7 +198,9 @@ class Watch:
         if code == EXIT_FAILED and (said := Failure.first(self.folder, self.launch.job.team)) is not None:
             return said.error()
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return RunFailed(f"rank {rank} ({role}) died at step {int(self.board.rows['step'][rank])}: {how}")
+        died = RunFailed(f"rank {rank} ({role}) died at step {int(self.board.rows['step'][rank])}: {how}")
+        died.rank = rank
+        return died
 
     def look_for_deadlock(self) -> None:
         """A deadlock: every rank is blocked or at its end, none computes, and nothing has moved for a while."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.values import Rank
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
@@ -26,6 +28,7 @@ def train(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
     progress: Progress | None = None,
+    echo: Echo | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
 ) -> list[Run]:
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
@@ -36,6 +39,7 @@ def train(
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         progress: told what is running, and how much of everything is done.
+        echo: told what ranks write to their logs, line by line.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
 
     Returns:
@@ -58,17 +62,24 @@ def train(
     for number, plan in enumerate(plans):
         try:
             with OtherLoad() as other:
-                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans)), echo))
             trace.notes["other_load"] = other.share
         except PacelineError as failure:
             if failure.trace is not None:
                 runs.append(keep(_run(plan, failure.trace, paced)))
-            raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
+            raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
         runs.append(keep(_run(plan, trace, paced)))
     return runs
 
 
-def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:
+def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
+    """Where the log of the rank that failed stands, if it is kept."""
+    if failure.trace is None or failure.rank is None or runs[-1].path is None:
+        return ""
+    return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
+
+
+def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None, echo: Echo | None) -> Launch:
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,
@@ -78,6 +89,7 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
         progress=progress,
+        echo=echo,
     )
 
 

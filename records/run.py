@@ -36,6 +36,8 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=package_versions)
     trace: Trace | None = None
     """the raw record, while the run is in memory; it is not stored"""
+    files: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """what is stored beside the tables as it is, by its path in the folder; it is not read back"""
     path: Path | None = None
     """where it has been stored"""
 
@@ -102,6 +104,7 @@ class Run:
             weights=trace.weights,
             machine={**machine_facts(), **trace.notes},
             trace=trace,
+            files=trace.files,
         )
 
 
