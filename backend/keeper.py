@@ -21,6 +21,7 @@ class Keeper:
         self._ledger = Ledger(job.method.notion)
         self._keeps = station.me.rank == job.keeper
         self._stepped = False
+        self._tally = station.board.tally(station.me.rank)
 
     def next(self, thread: Thread, state: State) -> Step | None:
         """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
@@ -50,6 +51,7 @@ class Keeper:
             self.station.recorder.add("update", row)
         if self._keeps:
             self._record(self.learned.applied(op, version, rows, now))
+        self._tally.applied(rows, self.learned.samples)
         return version
 
     def show(self) -> None:

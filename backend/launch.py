@@ -38,12 +38,15 @@ from paceline.backend.logs import Echo, Following, logs
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
 from paceline.backend.segment import Segment
+from paceline.backend.tally import Totals
 from paceline.backend.worker import EXIT_FAILED, Place, work
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
 """how often the launcher looks at its ranks"""
+LOOK_S = 0.1
+"""how often somebody who observes is shown what they have done"""
 GRACE_S = 5.0
 """how long survivors have to write their records after a rank has died"""
 PATIENCE_S = 10.0
@@ -86,6 +89,8 @@ class Launch:
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
+    observe: Callable[[Totals], None] | None = None
+    """shown, every `LOOK_S` and at the end, what all ranks have done so far"""
     echo: Echo | None = None
     """told what ranks write, line by line; it stands in their logs in any case"""
 
@@ -157,6 +162,7 @@ class Watch:
         self.goal = Goal(launch.job.budget)
         self.tail = Tail(stream_of(folder, self.keeper))
         self.following = Following(folder, launch.job.team)
+        self.looked_s = 0.0
 
     def run(self) -> PacelineError | None:
         """Answers what went wrong, if anything did."""
@@ -168,10 +174,20 @@ class Watch:
                 break
             if self.launch.progress is not None and self.board.start_s:
                 self.launch.progress(int(self.board.rows["step"][self.keeper]), time.monotonic() - self.board.start_s)
-            self.echo()
+            self.show(every_s=LOOK_S)
             time.sleep(WATCH_S)
-        self.echo()
+        self.show()
         return self.failure
+
+    def show(self, every_s: float = 0.0) -> None:
+        """Shows the run to whoever observes it, and tells what ranks have written."""
+        now_s = time.monotonic()
+        if now_s - self.looked_s < every_s:
+            return
+        self.looked_s = now_s
+        self.echo()
+        if self.launch.observe is not None and self.board.start_s:
+            self.launch.observe(self.board.totals(self.keeper, now_s - self.board.start_s))
 
     def echo(self) -> None:
         """Tells what ranks have written, to whoever wants to know."""

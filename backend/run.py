@@ -11,6 +11,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
+from paceline.backend.tally import Totals, Window
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
@@ -22,12 +23,15 @@ from paceline.scenarios.schema import Scenario
 
 Progress = Callable[[str, float], None]
 """told what is running, and how much of everything is done, 0 … 1"""
+Watcher = Callable[[Plan, Totals], None]
+"""shown a run while it runs"""
 
 
 def train(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
     progress: Progress | None = None,
+    watch: Watcher | None = None,
     echo: Echo | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
 ) -> list[Run]:
@@ -38,7 +42,8 @@ def train(
 
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        progress: told what is running, and how much of everything is done.
+        progress: told what is running and what it does lately, and how much of everything is done.
+        watch: shown what all ranks of a run have done so far, some ten times a second while it runs.
         echo: told what ranks write to their logs, line by line.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
 
@@ -62,7 +67,7 @@ def train(
     for number, plan in enumerate(plans):
         try:
             with OtherLoad() as other:
-                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans)), echo))
+                trace = run_job(_launch(plan, paced, _observer(plan, number, len(plans), progress, watch), echo))
             trace.notes["other_load"] = other.share
         except PacelineError as failure:
             if failure.trace is not None:
@@ -79,7 +84,9 @@ def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
     return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
 
 
-def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None, echo: Echo | None) -> Launch:
+def _launch(
+    plan: Plan, paced: bool, observe: Callable[[Totals], None] | None, echo: Echo | None
+) -> Launch:
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,
@@ -88,22 +95,29 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         threads=plan.scenario.train.threads,
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
-        progress=progress,
+        observe=observe,
         echo=echo,
     )
 
 
-def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callable[[int, float], None] | None:
-    """Turns steps of one run into a share of all runs."""
-    if progress is None:
+def _observer(
+    plan: Plan, number: int, of: int, progress: Progress | None, watch: Watcher | None
+) -> Callable[[Totals], None] | None:
+    """Turns what all ranks have done into what they did lately, and into a share of all runs."""
+    if progress is None and watch is None:
         return None
+    job, window = plan.job, Window(plan.job.workers)
 
-    def tell(step: int, elapsed_s: float) -> None:
-        alike = plan.job.workers if plan.job.method.independent else 1
-        spent = plan.job.budget.spent(samples=step * plan.job.samples_per_step * alike, seconds=elapsed_s)
-        progress(f"{plan.name}, step {step}", (number + spent) / of)
+    def observe(now: Totals) -> None:
+        if watch is not None:
+            watch(plan, now)
+        if progress is not None:
+            recent = window.look(now)
+            alike = job.workers if job.method.independent else 1
+            spent = job.budget.spent(samples=now.step * job.samples_per_step * alike, seconds=now.elapsed_s)
+            progress(f"{plan.name}, {recent.words}", (number + spent) / of)
 
-    return tell
+    return observe
 
 
 def _run(plan: Plan, trace: Trace, paced: bool) -> Run:

@@ -37,6 +37,7 @@ from paceline.cli.options import (
     Seed,
     Seeds,
     Set,
+    TensorBoard,
     Verbose,
     output,
 )
@@ -145,6 +146,7 @@ def train(
     seeds: Seeds = None,
     pace: Pace = None,
     network: Network = None,
+    tensorboard: TensorBoard = False,
     replay: Replay = None,
     out: Out = RUNS,
     as_json: Json = False,
@@ -158,6 +160,7 @@ def train(
       paceline train quickstart
       paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
       paceline train my.yaml --no-pace --seed 7 --json
+      paceline train my.yaml --tensorboard --verbose
       paceline train --replay runs/quickstart-async-sgd-1-measured-1
     """
     from paceline.cli import actions
@@ -181,7 +184,7 @@ def train(
         pace=pace,
         network=network,
     )
-    actions.train(ask, told)
+    actions.train(ask, told, tensorboard=tensorboard)
 
 
 @app.command()

@@ -81,6 +81,14 @@ Replay = Annotated[
         show_default=False,
     ),
 ]
+TensorBoard = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard",
+        help="Write TensorBoard event files: in --out while a run lasts, in tensorboard/ of its folder afterwards. "
+        "Needs paceline\\[tensorboard].",
+    ),
+]
 RUNS = Path("runs")
 
 
