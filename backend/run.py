@@ -14,6 +14,7 @@ from paceline.backend.placement import placement
 from paceline.backend.tally import Totals, Window
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
+from paceline.records.pace import say_pace
 from paceline.records.trace import Trace
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
@@ -121,8 +122,8 @@ def _observer(
 
 
 def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
-    trace.notes["warnings"] = outside(plan, timed=paced)
-    return Run.of(
+    warnings = trace.notes["warnings"] = outside(plan, timed=paced)
+    run = Run.of(
         trace,
         job=plan.job,
         kind="measured",
@@ -132,5 +133,9 @@ def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
         target=plan.target,
         target_loss=plan.target_loss,
         paced=paced,
+        asked=plan.asked_s if paced else None,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
     )
+    if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.stretch)) is not None:
+        warnings.append(f"{plan.name}: {words}")
+    return run

@@ -12,6 +12,7 @@ from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
 from paceline.records.faults import Slowed
 from paceline.records.machine import machine_facts, package_versions
+from paceline.records.pace import Asked
 from paceline.records.summary import Kind, Summary, summarise
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Snapshot, Trace
@@ -60,6 +61,7 @@ class Run:
         paced: bool = False,
         emulated_network: bool = False,
         slowed: Slowed | None = None,
+        asked: Asked | None = None,
     ) -> Run:
         """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
 
@@ -74,6 +76,7 @@ class Run:
             target_loss: the loss that time to loss is measured against.
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
+            asked: of a paced run: seconds that a gradient was to take.
             slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
@@ -93,6 +96,7 @@ class Run:
             lost_updates=trace.lost_updates,
             each_counts=job.method.shared,
             reads=trace.reads,
+            asked=asked,
         )
         return Run(
             scenario=scenario,

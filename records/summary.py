@@ -25,6 +25,7 @@ from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
+from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
@@ -107,6 +108,8 @@ class Summary(RunFigures, TargetFigures):
     """only where the scenario has slowdowns or crashes"""
     reads: NotRequired[ReadingFigures]
     """only where samples are read from a file"""
+    pace: NotRequired[PaceFigures]
+    """only where steps were held to device times"""
     extrapolated: NotRequired[Extrapolated]
     """only where the scenario asks for it; never a figure of this run alone"""
 
@@ -128,6 +131,7 @@ def summarise(
     lost_updates: LostUpdates | None = None,
     each_counts: bool = False,
     reads: Mapping[Rank, Reads] | None = None,
+    asked: Asked | None = None,
 ) -> Summary:
     """The summary of a run.
 
@@ -146,6 +150,7 @@ def summarise(
         slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
         lost_updates: what came of additions to shared cells.
         reads: what each rank asked of storage.
+        asked: of a paced run: what a gradient was to take.
         each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
@@ -179,6 +184,8 @@ def summarise(
         summary["faults"] = fault_figures(spans, slowed)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
+    if asked is not None and (pace := pace_figures(spans, asked)) is not None:
+        summary["pace"] = pace
     return summary
 
 

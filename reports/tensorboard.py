@@ -75,7 +75,9 @@ class Events:
 
     def finish(self, run: Run) -> tuple[str, bytes]:
         """Adds the run's scores; answers the file's name and all that stands in it."""
-        if self._latest.elapsed_s > self._shown.elapsed_s:
+        # what came after the last point, as far as the run lasted: its ranks took a while to end
+        self._latest = self._latest._replace(elapsed_s=min(self._latest.elapsed_s, run.summary["wall_s"]))
+        if self._latest.elapsed_s > self._shown.elapsed_s and self._latest.gradients > self._shown.gradients:
             self._show()
         samples, steps = self._latest.samples, self._latest.step
         for row in run.tables.evaluations.to_dict("records"):
