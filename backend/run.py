@@ -85,9 +85,7 @@ def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
     return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
 
 
-def _launch(
-    plan: Plan, paced: bool, observe: Callable[[Totals], None] | None, echo: Echo | None
-) -> Launch:
+def _launch(plan: Plan, paced: bool, observe: Callable[[Totals], None] | None, echo: Echo | None) -> Launch:
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,

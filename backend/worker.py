@@ -27,7 +27,7 @@ from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.logs import life, log_of, take_over, warned
 from paceline.backend.mail import Mail
-from paceline.backend.pace import Clock
+from paceline.backend.pace import Clock, wake_on_time
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
 from paceline.backend.segment import Segment
@@ -70,6 +70,7 @@ def work(place: Place, me: Me) -> NoReturn:
     status = EXIT_FAILED
     try:
         begin_log(place, me, recorder)
+        wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)

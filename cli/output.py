@@ -94,7 +94,6 @@ class Output:
 
             yield begin
 
-
     def _lines(self, stage: str) -> Report:
         """Says how far a stage is, every `LINE_S` seconds."""
         said_s = time.monotonic()
