@@ -36,7 +36,7 @@ class Tally:
 
     __slots__ = ("_sums",)
 
-    def __init__(self, sums: memoryview) -> None:
+    def __init__(self, sums: memoryview[float]) -> None:
         self._sums = sums
 
     def gradient(self, loss: float) -> None:

@@ -102,11 +102,17 @@ def begin_log(place: Place, me: Me, recorder: Recorder) -> None:
     """From here on the process writes to its own log; warnings are told to the launcher too."""
     take_over(log_of(place.folder, me.rank))
 
-    def show(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        file: str,
+        line: int,
+        *_: Any,
+    ) -> None:
         warned(message, category, file, line)
         recorder.add("warning", (str(message), category, file, line))
 
-    warnings.showwarning = show
+    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
     job, cores = place.launch.job, place.placement.cores.get(me.rank)
     where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
     life.info(

@@ -69,8 +69,9 @@ def measure(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict[
 def show(row: dict[str, Any]) -> str:
     """A row of the table."""
     return (
-        f"{row['algorithm']:<10} {row['ranks']:>5} {row['asked_ms']:>8g} {row['ratio']:>8.3f} {row['worst_ratio']:>8.3f} "
-        f"{row['late_start_ms']:>8.3f} {'yes' if row['held'] else 'no':>5} {row['steps']:>6} "
+        f"{row['algorithm']:<10} {row['ranks']:>5} {row['asked_ms']:>8g} {row['ratio']:>8.3f} "
+        f"{row['worst_ratio']:>8.3f} {row['late_start_ms']:>8.3f} {'yes' if row['held'] else 'no':>5} "
+        f"{row['steps']:>6} "
         f"{100 * row['other_load']:>6.0f}"
     )
 

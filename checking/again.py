@@ -29,6 +29,13 @@ PACKAGES = ("paceline", "python", "torch", "numpy")
 """whose versions may show in the bits of a gradient"""
 
 
+SUMS = (
+    "Nothing is known to be unlike. Where more than two ranks sum over sockets, gloo adds in an order of its own, and "
+    "a replay in the order of ranks: sums then differ in their last bits"
+)
+"""why bits may differ on the very machine that made them"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """What came of a replay."""
@@ -88,16 +95,8 @@ class Replayed:
             return f"{done}; the weights are those of the run, bit for bit."
         size = self.largest_difference
         by = "" if size is None else f", by up to {size:.3g}"
-        why = "; ".join(self.unlike) or _sums(self.run)
+        why = "; ".join(self.unlike) or SUMS
         return f"{done}; the weights differ from the run's{by}. {why}."
-
-
-def _sums(run: Run) -> str:
-    """Why the bits of a run may differ on the machine that made it."""
-    return (
-        "Nothing is known to be unlike. Where more than two ranks sum over sockets, gloo adds in an order of its own, "
-        "and a replay in the order of ranks: sums then differ in their last bits"
-    )
 
 
 def replay_run(run: Run) -> Replayed:
@@ -135,8 +134,8 @@ def plan_of(run: Run) -> Plan:
     (plan,) = load(run.scenario).plans(paced=run.summary["paced"])
     if plan.job.method.shared:
         raise InputError(
-            f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory at once, and which of two "
-            "came first to a number is in no record, since to note it would take a lock"
+            f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory at once, and which of "
+            "two came first to a number is in no record, since to note it would take a lock"
         )
     return plan
 

@@ -20,7 +20,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from paceline.records.store import to_json
 from paceline.reports.compare import Report, Stage
 
-
 LINE_S = 10.0
 """how often a stage says how far it is, where there is no terminal to show it on"""
 
@@ -59,11 +58,12 @@ class Output:
             return
         shown, count = warnings.showwarning, 0
 
-        def hide(*_: Any) -> None:
+        def hide(*_: Any, **__: Any) -> None:
             nonlocal count
             count += 1
 
-        warnings.showwarning = hide  # a filter that makes errors of warnings still does
+        # a filter that makes errors of warnings still does
+        warnings.showwarning = hide
         try:
             yield None
         finally:

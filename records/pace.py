@@ -63,22 +63,18 @@ def pace_figures(spans: pd.DataFrame, asked: Asked) -> PaceFigures | None:
         asked: what the device was to take.
     """
     made = gradients(spans)
-    due = [asked(Rank(rank), step, start_s) for rank, step, start_s in zip(made["rank"], made["step"], made["start_s"])]
-    made["asked_s"] = np.array(due, dtype=np.float64)
+    which = zip(made["rank"], made["step"], made["start_s"], strict=True)
+    made["asked_s"] = np.array([asked(Rank(rank), step, start_s) for rank, step, start_s in which], dtype=np.float64)
     made["took_s"] = made["end_s"] - made["start_s"]
     made = made[(made["asked_s"] > 0) & (made["took_s"] >= made["asked_s"] - GIVEN_UP_S)]
     if made.empty:
         return None
     made["achieved_s"] = made["took_s"] + made["late_start_s"]
-    each = made.groupby("rank")[["asked_s", "achieved_s"]].mean()
-    ratios = each["achieved_s"] / each["asked_s"]
-    rank = ratios.idxmax()
-    worst = RankPace(
-        rank=int(rank),
-        asked_s=float(each["asked_s"][rank]),
-        achieved_s=float(each["achieved_s"][rank]),
-        ratio=float(ratios[rank]),
-    )
+    means = made.groupby("rank")[["asked_s", "achieved_s"]].mean()
+    each = [
+        RankPace(rank=rank, asked_s=due, achieved_s=took, ratio=took / due) for rank, due, took in means.itertuples()
+    ]
+    worst = max(each, key=lambda pace: pace["ratio"])
     asked_s, achieved_s = float(made["asked_s"].mean()), float(made["achieved_s"].mean())
     return PaceFigures(
         asked_s=asked_s,
@@ -87,7 +83,7 @@ def pace_figures(spans: pd.DataFrame, asked: Asked) -> PaceFigures | None:
         held=worst["ratio"] <= 1 + TOLERANCE,
         late_start_s=float(made["late_start_s"].mean()),
         worst=worst,
-        by_rank=[[int(rank), float(ratio)] for rank, ratio in ratios.items()],
+        by_rank=[[pace["rank"], pace["ratio"]] for pace in each],
     )
 
 
@@ -109,12 +105,12 @@ times of this run are this machine's in part. Give `train.stretch: 8`, fewer ran
     if pace["held"]:
         return None
     worst = pace["worst"]
+    its, all_ = (f"{100 * ratio - 100:.0f} %" for ratio in (worst["ratio"], pace["ratio"]))
     needed = math.ceil((worst["ratio"] - 1) / TOLERANCE - 1e-9) * stretch  # 4 times TOLERANCE is 4, not 5
     return (
         f"the pace was not held: rank {worst['rank']} took {worst['achieved_s'] * 1e3:.3g} ms a step where its device "
-        f"was to take {worst['asked_s'] * 1e3:.3g} ms, {100 * worst['ratio'] - 100:.0f} % more ({100 * pace['ratio'] - 100:.0f} % over all "
-        f"ranks); times of this run are this machine's in part. Give `train.stretch: {needed:g}`, fewer ranks, or an "
-        "idle machine"
+        f"was to take {worst['asked_s'] * 1e3:.3g} ms, {its} more ({all_} over all ranks); times of this run are this "
+        f"machine's in part. Give `train.stretch: {needed:g}`, fewer ranks, or an idle machine"
     )
 
 

@@ -51,7 +51,7 @@ class Events:
         self.folder = folder
         self._workers = workers
         self._started_s = time.time()
-        # not the library's own name for it, which has the host's in it; absolute, as what looks like a URI is taken for one
+        # not by the library's own name, which has the host's in it; absolute, or it might be taken for a URI
         self._path = folder.absolute() / f"events.out.tfevents.{int(self._started_s)}.paceline"
         self._event = import_module("tensorboardX.proto.event_pb2").Event
         self._file = import_module("tensorboardX.record_writer").RecordWriter(str(self._path))
@@ -84,8 +84,12 @@ class Events:
             # of how many of the keeper's steps a snapshot had the samples
             step = round(steps * row["samples"] / samples) if samples else 0
             self._point(step, row["time_s"], {tag: row[column] for tag, column in SCORES.items()})
-        self._file.close()
+        self.close()
         return self._path.name, self._path.read_bytes()
+
+    def close(self) -> None:
+        """Ends the file; to do so twice does no harm."""
+        self._file.close()
 
     def _point(self, step: int, elapsed_s: float, values: Mapping[str, Any]) -> None:
         """A value for each of these curves, where there is one."""
@@ -124,6 +128,7 @@ class TensorBoard:
     def clear(self) -> None:
         """Removes the live folder: its run is stored, or nothing of it is."""
         if self._events is not None:
+            self._events.close()
             shutil.rmtree(self._events.folder, ignore_errors=True)
             self._events = None
 

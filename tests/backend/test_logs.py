@@ -31,7 +31,7 @@ class Talks(Case):
 
     @program
     def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
-        print(f"printed by {me.rank}")
+        print(f"printed by {me.rank}")  # noqa: T201  # that is what is tested
         sys.stderr.write(f"written by {me.rank}\n")
         os.write(2, f"past Python by {me.rank}\n".encode())
         with warnings.catch_warnings():
