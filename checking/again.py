@@ -18,7 +18,7 @@ import numpy as np
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Budget, Job
-from paceline.checking.replay import Recording, replay
+from paceline.checking.replay import Recording, Told, replay
 from paceline.records import Run
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
@@ -99,8 +99,12 @@ class Replayed:
         return f"{done}; the weights differ from the run's{by}. {why}."
 
 
-def replay_run(run: Run) -> Replayed:
+def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
     """Runs a stored run again as it was recorded, without a clock, in this process.
+
+    Args:
+        run: as it was read.
+        told: told how much of it is done.
 
     Raises:
         InputError: it is no whole measured run with weights, or its method's order is in no record.
@@ -110,7 +114,7 @@ def replay_run(run: Run) -> Replayed:
     recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
     with _threads(plan.scenario.train.threads):
-        trace = replay(job, recording)
+        trace = replay(job, recording, told)
     return Replayed(
         run=run,
         weights=trace.weights,

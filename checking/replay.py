@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Op, Receive, WaitFor
+from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Next, Op, Receive, WaitFor
 from paceline.algorithms.program import Routine
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.driver import Entry
 from paceline.checking.mail import Letter
@@ -35,6 +35,10 @@ from paceline.records.tables import NOBODY, Tables
 from paceline.records.trace import Outcome, Schedule, Trace
 
 Kind = TypeVar("Kind", bound=Outcome)
+
+
+Told = Callable[[float], None]
+"""told how much of a replay is done, 0 … 1"""
 
 
 class ReplayError(ProgramError):
@@ -108,8 +112,9 @@ class Replay(AnyOrder):
         ReplayError: the program leaves the record, or ends before it does.
     """
 
-    def __init__(self, job: Job, recording: Recording) -> None:
+    def __init__(self, job: Job, recording: Recording, told: Told = lambda _: None) -> None:
         super().__init__(job)
+        self._told = told
         self._heard = {
             rank: deque(zip_longest(sources, recording.hearers.get(rank, ())))
             for rank, sources in recording.heard.items()
@@ -149,6 +154,17 @@ class Replay(AnyOrder):
                 return True  # to be told that this is not in the record
             case _:
                 return super()._can_go(task)
+
+    def _next(self, task: Task, op: Next) -> Step | None:
+        step = super()._next(task, op)
+        if task.me.role == self.job.method.keeper:
+            self._told(min(1.0, self._done / max(1, self.limit)))
+        return step
+
+    @property
+    def _done(self) -> int:
+        """Steps of the keepers, in the sense of the limit."""
+        return sum(self._begun.values()) if self.job.method.independent else max(self._begun.values(), default=0)
 
     def _is_within_budget(self, rank: Rank, step: int) -> bool:
         if self.job.method.independent and rank in self._taken:
@@ -243,12 +259,13 @@ def _is_partial(op: WaitFor[Any]) -> bool:
     return op.least < len(op.handles)
 
 
-def replay(job: Job, recording: Recording) -> Trace:
+def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace:
     """The recorded run of `job` again.
 
     Args:
         job: the same method, ranks, learner, budget and seed as recorded.
         recording: what each rank heard and was told.
+        told: told how much of it is done.
 
     Returns:
         A trace whose weights are those of the recorded run, bit for bit; its times count moves.
@@ -256,4 +273,4 @@ def replay(job: Job, recording: Recording) -> Trace:
     Raises:
         ReplayError: the job is not the recorded one.
     """
-    return Replay(job, recording).run()
+    return Replay(job, recording, told).run()

@@ -128,7 +128,9 @@ def replay(folder: Path, output: Output) -> bool:
     run = store.read_run(folder)
     from paceline.checking.again import replay_run
 
-    replayed = replay_run(run)
+    with output.progress() as stage:
+        report = stage("replaying") or (lambda *_: None)
+        replayed = replay_run(run, lambda done: report(run.algorithm, done))
     output.answer({"replayed": replayed.answer()}, [replayed.words])
     return replayed.bit_identical
 
