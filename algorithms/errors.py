@@ -14,6 +14,8 @@ class PacelineError(Exception):
 
     trace: Any = None
     """of an error that ended a run: what had been recorded until then"""
+    rank: int | None = None
+    """of an error that ended a run: whose it was, where it was one rank's"""
 
 
 class InputError(PacelineError):

@@ -21,6 +21,7 @@ import numpy as np
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
 from paceline.backend.locks import FileLock
+from paceline.backend.tally import FIELDS, Tally, Totals
 from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
@@ -73,6 +74,7 @@ class Board:
                 ("step", "i8"),
                 ("busy", "i4"),
                 ("granted", "i8"),
+                ("sums", "f8", (len(FIELDS),)),
                 ("text", f"S{TEXT}"),
                 ("dead", "?"),
                 ("marked", "i8"),
@@ -168,6 +170,14 @@ class Board:
     def waits(self, rank: int) -> str:
         """What a blocked rank said it waits for."""
         return bytes(self.rows["text"][rank]).decode(errors="replace")
+
+    def tally(self, rank: Rank) -> Tally:
+        """A rank's own sums, for it to add to."""
+        return Tally(memoryview(self.rows["sums"][rank]).cast("B").cast("d"))
+
+    def totals(self, keeper: Rank, elapsed_s: float) -> Totals:
+        """All ranks' sums now."""
+        return Totals.of(self.rows["sums"], keeper, step=int(self.rows["step"][keeper]), elapsed_s=elapsed_s)
 
     def busy(self, rank: Rank, by: int) -> None:
         """Notes that the rank begins (+1) or ends (−1) to do what needs nobody else, whatever its program waits for."""

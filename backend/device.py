@@ -44,6 +44,7 @@ class Device:
         self.late_s = 0.0
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()
+        self._tally = station.board.tally(station.me.rank)
 
     def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
         """Waits out the rest of the modelled time, unless that is given up; a long one with signs of life."""
@@ -67,6 +68,7 @@ class Device:
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
             self.station.span(thread, "compute", start, step=step)
+            self._tally.gradient(loss)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 
     def layers(
@@ -105,7 +107,9 @@ class Device:
                 loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
                 future.set_result(GradientResult(gradient, weights.version, loss, size, rank, step, begun - start))
 
-            self.finite.check_layers(step, self.learner.layer_gradients(weights.vector, batch.data, hand_out))
+            loss = self.learner.layer_gradients(weights.vector, batch.data, hand_out)
+            self.finite.check_layers(step, loss)
+            self._tally.gradient(loss)
 
     def _due(self, step: int, size: int) -> list[float] | list[None]:
         """After how much work a paced device has each layer's gradient, last layer first, in seconds."""

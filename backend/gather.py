@@ -41,12 +41,16 @@ class Failure:
         return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
 
     def error(self) -> PacelineError:
-        """The error for the launcher to raise: the rank's own if it is one of ours, else one with the traceback."""
+        """The error for the launcher to raise: the rank's own if it is one of ours, else one that has the traceback as
+        its note.
+        """
         if issubclass(self.kind, PacelineError) and not self.follows:
-            return self.kind(self.message)
-        return RunFailed(
-            f"rank {self.rank} ({self.role}) failed: {self.kind.__name__}: {self.message}\n{self.traceback}"
-        )
+            error = self.kind(self.message)
+        else:
+            error = RunFailed(f"rank {self.rank} ({self.role}) failed: {self.kind.__name__}: {self.message}")
+            error.add_note(self.traceback)
+        error.rank = self.rank
+        return error
 
 
 def gather(job: Job, folder: Path, *, start_s: float) -> Trace:

@@ -15,6 +15,7 @@ from paceline.algorithms.ledger import Ledger
 from paceline.algorithms.operations import Applied, State
 from paceline.algorithms.values import Step
 from paceline.backend.board import NEVER
+from paceline.backend.logs import life
 from paceline.backend.station import Station, Thread
 from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Schedule, Snapshot
@@ -32,6 +33,8 @@ class Keeper:
         """whether it follows its weights as those being learned"""
         self.until = NEVER
         """the step before which everybody pauses"""
+        self._stepped = False
+        self._tally = station.board.tally(station.me.rank)
 
     def next(self, thread: Thread, state: State) -> Step | None:
         """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
@@ -46,6 +49,9 @@ class Keeper:
                 board.stop("seconds")
             if not board.grant(me.rank, state.step, self.until):
                 return None
+        if not self._stepped:
+            self._stepped = True
+            life.info("first step: number %d, %.3f s from the start", state.step, now)
         return Step(state.step, self.job.samples(me, state.step))
 
     def applied(self, op: Applied) -> int:
@@ -60,6 +66,7 @@ class Keeper:
             self.station.recorder.add("update", row)
         if self.follows:
             self._record(self.learned.applied(op, version, rows, now))
+        self._tally.applied(rows, self.learned.samples)
         return version
 
     def show(self) -> None:

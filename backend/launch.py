@@ -40,14 +40,18 @@ from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interfaces import check
 from paceline.backend.interrupts import uninterrupted
+from paceline.backend.logs import Echo, Following, logs
 from paceline.backend.placement import Pin, placement
 from paceline.backend.segment import Segment
+from paceline.backend.tally import Totals
 from paceline.backend.watch import Watch, spare_of
 from paceline.backend.worker import Place, work
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
 """how often the launcher looks at its ranks"""
+LOOK_S = 0.1
+"""how often somebody who observes is shown what they have done"""
 PATIENCE_S = 10.0
 """all ranks blocked and nothing moved for so long: a deadlock"""
 TIMEOUT_S = 60.0
@@ -57,6 +61,15 @@ SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettem
 
 class RankFailed(RunFailed):
     """A rank died or failed."""
+
+    @staticmethod
+    def of(failure: RunFailed) -> RankFailed:
+        """The same failure, with what is known of it."""
+        made = RankFailed(str(failure))
+        made.rank = failure.rank
+        for note in getattr(failure, "__notes__", ()):
+            made.add_note(note)
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +103,10 @@ class Launch:
     """where the run goes on from; None: its beginning"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
+    observe: Callable[[Totals], None] | None = None
+    """shown, every `LOOK_S` and at the end, what all ranks have done so far"""
+    echo: Echo | None = None
+    """told what ranks write, line by line; it stands in their logs in any case"""
 
 
 def run_job(launch: Launch) -> Trace:
@@ -132,15 +149,17 @@ def run_job(launch: Launch) -> Trace:
                     work(place, me)
                 children[pid] = me.rank
         watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)
+        show = Show(launch, board, folder)
         while watch.look():
-            if launch.progress is not None and board.start_s:
-                launch.progress(int(board.rows["step"][board.keeper]), time.monotonic() - board.start_s)
+            show.look(every_s=LOOK_S)
             time.sleep(WATCH_S)
+        show.look()
         failure = watch.failure
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.lost_ranks = watch.lost_ranks
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
+        trace.files = logs(folder, team)
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
@@ -154,7 +173,8 @@ def run_job(launch: Launch) -> Trace:
                 os.waitpid(pid, 0)
     if failure is None:
         return trace
-    failure = RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
+    if isinstance(failure, RunFailed):
+        failure = RankFailed.of(failure)
     failure.trace = trace
     raise failure
 
@@ -164,3 +184,27 @@ def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
     board.resume(start.granted)
     for rank in range(start.ranks):
         start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
+
+
+class Show:
+    """Shows a run to whoever observes it, and tells what ranks have written."""
+
+    def __init__(self, launch: Launch, board: Board, folder: Path) -> None:
+        self.launch, self.board = launch, board
+        self.following = Following(folder, launch.job.team)
+        self.shown_s = 0.0
+
+    def look(self, every_s: float = 0.0) -> None:
+        """Shows what there is, if the last time is a while ago."""
+        launch, board, now_s = self.launch, self.board, time.monotonic()
+        elapsed_s, started = now_s - board.start_s, bool(board.start_s)
+        if launch.progress is not None and started:
+            launch.progress(int(board.rows["step"][board.keeper]), elapsed_s)
+        if now_s - self.shown_s < every_s:
+            return
+        self.shown_s = now_s
+        if launch.echo is not None:
+            for rank, line in self.following.lines():
+                launch.echo(rank, line)
+        if launch.observe is not None and started:
+            launch.observe(board.totals(board.keeper, elapsed_s))

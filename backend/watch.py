@@ -114,7 +114,11 @@ class Watch:
             time_s = time.monotonic() - self.board.start_s
             self.lost_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
             return
-        self.failure = said.error() if said is not None else RunFailed(f"rank {rank} ({role}) {how}{self.too_many()}")
+        if said is None:
+            self.failure = RunFailed(f"rank {rank} ({role}) {how}{self.too_many()}")
+            self.failure.rank = rank
+        else:
+            self.failure = said.error()
         self.board.lose(rank)
         self.deadline = time.monotonic() + GRACE_S
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -28,9 +28,10 @@ from paceline.backend.groups import Groups
 from paceline.backend.inbox import Inbox
 from paceline.backend.interfaces import interface_of
 from paceline.backend.interpreter import Interpreter
+from paceline.backend.logs import life, log_of, take_over, warned
 from paceline.backend.mail import GlooMail, Mail
 from paceline.backend.mailbox import Mailbox
-from paceline.backend.pace import Clock
+from paceline.backend.pace import Clock, wake_on_time
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
 from paceline.backend.segment import Segment
@@ -72,11 +73,10 @@ def work(place: Place, me: Me) -> NoReturn:
     if os.getppid() != place.launcher:  # which has died before the line above
         os._exit(EXIT_FAILED)
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
-    warnings.showwarning = lambda message, category, file, line, *_: recorder.add(
-        "warning", (str(message), category, file, line)
-    )
     status = EXIT_FAILED
     try:
+        begin_log(place, me, recorder)
+        wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
@@ -84,6 +84,7 @@ def work(place: Place, me: Me) -> NoReturn:
         status = 0
     except BaseException as error:
         place.board.say(me.rank, Doing.FAILED)
+        life.info("failed", exc_info=True)
         recorder.add(
             "error",
             Failure(
@@ -101,6 +102,29 @@ def work(place: Place, me: Me) -> NoReturn:
             recorder.flush()
         finally:  # not even a record that cannot be written lets this process out into the launcher's code
             os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+
+
+def begin_log(place: Place, me: Me, recorder: Recorder) -> None:
+    """From here on the process writes to its own log; warnings are told to the launcher too."""
+    take_over(log_of(place.folder, me.rank))
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        file: str,
+        line: int,
+        *_: Any,
+    ) -> None:
+        warned(message, category, file, line)
+        recorder.add("warning", (str(message), category, file, line))
+
+    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
+    job, cores = place.launch.job, place.placement.cores.get(me.rank)
+    where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
+    life.info(
+        "started: %s, rank %d of %d (%s), process %d, %s, torch threads: %d",
+        job.method.name, me.rank, len(job.team), me.role, os.getpid(), where, place.launch.threads,
+    )  # fmt: skip
 
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
@@ -144,6 +168,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         interpreter.pauses = Pauses(station, mail, launch.saving, 0 if launch.start is None else launch.start.step)
     state = interpreter.run()
     recorder.add("end", station.clock.now())
+    life.info("ended after %d steps, %.3f s from the start", state.step, station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
     if interpreter.loader.reads is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +58,9 @@ class Driver(ABC):
         self.deliver_at_once, self.start = deliver_at_once, start
         self.trace = Trace()
         self.log: list[Entry] = []
+        self._moves = 0
         self._tasks: list[Task] = []
-        self._promises: dict[Handle[Any], Promise] = {}
+        self._promises: MutableMapping[Handle[Any], Promise] = {}
         self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()
         self._ledgers = {me.rank: Ledger(job.method.notion) for me in job.team}
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
@@ -79,7 +81,12 @@ class Driver(ABC):
     @property
     def now_s(self) -> float:
         """The logical clock: moves made so far."""
-        return float(len(self.log))
+        return float(self._moves)
+
+    def _note(self, entry: Entry) -> None:
+        """Takes note of a move that has been made."""
+        self._moves += 1
+        self.log.append(entry)
 
     @may_diverge
     def run(self, choose: Chooser = first) -> Trace:
@@ -176,7 +183,7 @@ class Driver(ABC):
         if move.act == "deliver":
             assert move.source is not None, "a delivery has a source"
             self._mail.deliver(move.source, move.rank)
-            self.log.append(Entry(move, self._steps[move.rank]))
+            self._note(Entry(move, self._steps[move.rank]))
             return
         task = next(t for t in self._tasks if (t.me.rank, t.name) == (move.rank, move.lane))
         op, answer, failure = task.op, None, None
@@ -191,7 +198,7 @@ class Driver(ABC):
             raise type(error)(f"{who}: {error}") from error
         except Exception as error:
             failure = error
-        self.log.append(Entry(move, self._steps[move.rank], op, answer))
+        self._note(Entry(move, self._steps[move.rank], op, answer))
         if span := span_of(task, answer, self._steps[move.rank], self.now_s):
             self.trace.spans.append(span)
         self._advance(task, answer, failure)

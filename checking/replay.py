@@ -4,29 +4,41 @@ What a program computes depends on the seed, on the order in which it hears the 
 which of several started operations was done first; all of that is in the record, so a replay ends in the same weights,
 bit for bit. What the record does not hold is who came first to a shared cell, and how far a sub-program had come when
 it was cancelled: a program that asks for such a thing is refused.
+
+A replay keeps what its programs keep and no more, however long the run: no log, no answers that nobody can ask for
+again, and of the weights being learned the last.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Op, Receive, WaitFor
+from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Next, Op, Receive, WaitFor
 from paceline.algorithms.program import Routine
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.driver import Entry
 from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
 from paceline.checking.tasks import Task
 from paceline.checking.telling import line_of
-from paceline.records.trace import Outcome, Trace
+from paceline.records.learned import Learned
+from paceline.records.tables import NOBODY, Tables
+from paceline.records.trace import Outcome, Schedule, Trace
 
 Kind = TypeVar("Kind", bound=Outcome)
+
+
+Told = Callable[[float], None]
+"""told how much of a replay is done, 0 … 1"""
 
 
 class ReplayError(ProgramError):
@@ -64,6 +76,27 @@ class Recording:
         steps = {rank: state.step for rank, state in trace.states.items()}
         return Recording(_by_receiver(trace.heard), trace.now_s, hearers, trace.outcomes, steps)
 
+    @staticmethod
+    def of_tables(tables: Tables) -> Recording:
+        """As `of_run`, from what is stored of it."""
+        heard, hearers, now_s = {}, {}, {}
+        for rank, mine in tables.heard.groupby("rank"):
+            heard[_rank(rank)] = [None if source == NOBODY else Rank(source) for source in mine["source"].tolist()]
+            hearers[_rank(rank)] = mine["lane"].tolist()
+        for rank, mine in tables.told.groupby("rank"):
+            now_s[_rank(rank)] = mine["now_s"].tolist()
+        outcomes: dict[tuple[Rank, str], list[Outcome]] = {}
+        for rank, lane, outcome in tables.outcomes.itertuples(index=False):
+            found = json.loads(outcome)
+            outcomes.setdefault((Rank(rank), lane), []).append(tuple(found) if isinstance(found, list) else found)
+        steps = {Rank(rank): int(step) for rank, step in tables.steps.itertuples(index=False)}
+        return Recording(heard, now_s, hearers, outcomes, steps)
+
+
+def _rank(key: Any) -> Rank:
+    """A rank from the label of a group."""
+    return Rank(int(key))
+
 
 def _by_receiver(pairs: Iterable[tuple[Rank, Any]]) -> dict[Rank, list[Any]]:
     found: dict[Rank, list[Any]] = {}
@@ -79,8 +112,9 @@ class Replay(AnyOrder):
         ReplayError: the program leaves the record, or ends before it does.
     """
 
-    def __init__(self, job: Job, recording: Recording) -> None:
+    def __init__(self, job: Job, recording: Recording, told: Told = lambda _: None) -> None:
         super().__init__(job)
+        self._told = told
         self._heard = {
             rank: deque(zip_longest(sources, recording.hearers.get(rank, ())))
             for rank, sources in recording.heard.items()
@@ -88,11 +122,14 @@ class Replay(AnyOrder):
         self._now_s = {rank: deque(times) for rank, times in recording.now_s.items()}
         self._outcomes = {lane: deque(outcomes) for lane, outcomes in recording.outcomes.items()}
         self._taken = recording.steps
-        self._routines: set[Handle[Any]] = set()
+        self._promises = WeakKeyDictionary()
+        self._routines: WeakSet[Handle[Any]] = WeakSet()
+        self._learned = Learned(job, Schedule(every=float("inf")))
 
     def run(self, choose: Chooser = first) -> Trace:
         """Follows the record to its end; who moves when the record does not decide makes no difference."""
         trace = super().run(choose)
+        trace.weights = self._learned.latest.vector
         outcomes = {rank: rest for (rank, _), rest in self._outcomes.items() if rest}
         for what, left in (("messages", self._heard), ("times", self._now_s), ("outcomes", outcomes)):
             for rank, rest in left.items():
@@ -101,6 +138,9 @@ class Replay(AnyOrder):
                         f"rank {rank} ended before its record, {len(rest)} {what} early; is it this job's?"
                     )
         return trace
+
+    def _note(self, entry: Entry) -> None:
+        self._moves += 1  # a log would hold every gradient there was
 
     def _can_go(self, task: Task) -> bool:
         """An operation that the record says was done is waited for; one that it says was not is not."""
@@ -114,6 +154,17 @@ class Replay(AnyOrder):
                 return True  # to be told that this is not in the record
             case _:
                 return super()._can_go(task)
+
+    def _next(self, task: Task, op: Next) -> Step | None:
+        step = super()._next(task, op)
+        if task.me.role == self.job.method.keeper:
+            self._told(min(1.0, self._done / max(1, self.limit)))
+        return step
+
+    @property
+    def _done(self) -> int:
+        """Steps of the keepers, in the sense of the limit."""
+        return sum(self._begun.values()) if self.job.method.independent else max(self._begun.values(), default=0)
 
     def _is_within_budget(self, rank: Rank, step: int) -> bool:
         if self.job.method.independent and rank in self._taken:
@@ -208,12 +259,13 @@ def _is_partial(op: WaitFor[Any]) -> bool:
     return op.least < len(op.handles)
 
 
-def replay(job: Job, recording: Recording) -> Trace:
+def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace:
     """The recorded run of `job` again.
 
     Args:
         job: the same method, ranks, learner, budget and seed as recorded.
         recording: what each rank heard and was told.
+        told: told how much of it is done.
 
     Returns:
         A trace whose weights are those of the recorded run, bit for bit; its times count moves.
@@ -221,4 +273,4 @@ def replay(job: Job, recording: Recording) -> Trace:
     Raises:
         ReplayError: the job is not the recorded one.
     """
-    return Replay(job, recording).run()
+    return Replay(job, recording, told).run()

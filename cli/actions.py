@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.errors import InputError
 from paceline.cli.output import Output, write_json
@@ -17,6 +18,9 @@ from paceline.reports.conclusion import conclusion, say_load
 from paceline.reports.extrapolation import extrapolation_table, lines_of, words
 from paceline.reports.seeds import by_algorithm, figures, soonest
 from paceline.reports.table import comparison_tables, runs_table, seeds_table
+
+if TYPE_CHECKING:
+    from paceline.reports.tensorboard import TensorBoard
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +94,61 @@ def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str,
     if scenario is not None:
         return scenario
     if resume is None:
-        raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --resume RUN")
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, --resume RUN or --replay RUN")
     from paceline.backend.checkpoint import find_last
 
     its_own: Mapping[str, Any] = find_last(resume).manifest["scenario"]
     return its_own
 
 
-def train(ask: Ask, output: Output) -> None:
+def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
     """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
     scenario = ask.load()
     from paceline.backend.run import train as run
 
     try:
-        with output.progress() as stage, OtherLoad() as other:
-            runs = run(
-                scenario,
-                progress=stage("training"),
-                keep=lambda run: store.save(run, ask.out),
-                out=ask.out,
-                resume=ask.resume,
-            )
+        with _board(tensorboard, ask, output) as board, output.progress() as stage, OtherLoad() as other:
+
+            def keep(run: Run) -> Run:
+                if board is None:
+                    return store.save(run, ask.out)
+                kept = store.save(board.finish(run), ask.out)
+                board.clear()
+                return kept
+
+            with output.aside() as echo:
+                watch = None if board is None else board.watch
+                progress = stage("training")
+                runs = run(
+                    scenario, progress=progress, watch=watch, echo=echo, keep=keep, out=ask.out, resume=ask.resume
+                )
     except RunsFailed as failure:
         _say_kept(failure, output)
         raise
     _answer_runs(scenario.name, runs, ask, output)
     output.note(say_load(other.share))
+
+
+def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:
+    """Where event files go, if they are asked for."""
+    if not wanted:
+        return nullcontext()
+    from paceline.reports.tensorboard import tensorboard
+
+    output.note(f"to watch: tensorboard --logdir {ask.out}")
+    return tensorboard(ask.out)
+
+
+def replay(folder: Path, output: Output) -> bool:
+    """A recorded run once more; whether it ended in the same bits."""
+    run = store.read_run(folder)
+    from paceline.checking.again import replay_run
+
+    with output.progress() as stage:
+        report = stage("replaying") or (lambda *_: None)
+        replayed = replay_run(run, lambda done: report(run.algorithm, done))
+    output.answer({"replayed": replayed.answer()}, [replayed.words])
+    return replayed.bit_identical
 
 
 def _say_kept(failure: RunsFailed, output: Output) -> None:

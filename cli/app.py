@@ -31,12 +31,14 @@ from paceline.cli.options import (
     Out,
     Pace,
     Quiet,
+    Replay,
     Resume,
     Scenario,
     ScenarioOrRun,
     Seed,
     Seeds,
     Set,
+    TensorBoard,
     Verbose,
     output,
 )
@@ -146,6 +148,8 @@ def train(
     pace: Pace = None,
     network: Network = None,
     resume: Resume = None,
+    tensorboard: TensorBoard = False,
+    replay: Replay = None,
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -160,9 +164,18 @@ def train(
       paceline train my.yaml --no-pace --seed 7 --json
       paceline train my.yaml --set train.checkpoint.every='100 updates'
       paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
+      paceline train my.yaml --tensorboard --verbose
+      paceline train --replay runs/quickstart-async-sgd-1-measured-1
     """
     from paceline.cli import actions
 
+    told = output(ctx, as_json, quiet, verbose)
+    if replay is not None:
+        if scenario is not None:
+            raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
+        if not actions.replay(replay, told):
+            raise typer.Exit(EXIT_FAILED)
+        return
     ask = actions.Ask(
         actions.scenario_of(scenario, resume),
         changes=changes or [],
@@ -174,7 +187,7 @@ def train(
         network=network,
         resume=resume,
     )
-    actions.train(ask, output(ctx, as_json, quiet, verbose))
+    actions.train(ask, told, tensorboard=tensorboard)
 
 
 @app.command()

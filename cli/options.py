@@ -26,7 +26,7 @@ ScenarioOrRun = Annotated[
     typer.Argument(
         metavar="[SCENARIO]",
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run; with --resume, that run's own if none is given.",
+        "or the run.json of an earlier run; with --resume, that run's own if none is given; not with --replay.",
         show_default=False,
     ),
 ]
@@ -78,6 +78,24 @@ Network = Annotated[
     NetworkName | None,
     typer.Option(
         help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
+    ),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="RUN",
+        help="Run a recorded real run again in the order of its record, and compare the weights bit for bit; "
+        "takes no scenario. Exit status 1 if they differ.",
+        show_default=False,
+    ),
+]
+TensorBoard = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard",
+        help="Write TensorBoard event files: in --out while a run lasts, in tensorboard/ of its folder afterwards. "
+        "Needs paceline\\[tensorboard].",
     ),
 ]
 RUNS = Path("runs")

@@ -7,7 +7,9 @@ appear on terminals only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from paceline.records.store import to_json
 from paceline.reports.compare import Report, Stage
+
+LINE_S = 10.0
+"""how often a stage says how far it is, where there is no terminal to show it on"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +48,40 @@ class Output:
             self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
+    def aside(self) -> Iterator[Callable[[int, str], None] | None]:
+        """What takes the lines that ranks write, where they are to be seen: only if the user wants to see everything.
+
+        Without that, warnings of ranks are not shown either while this lasts; how many there were is said at its end.
+        """
+        if self.verbose:
+            yield lambda rank, line: self.note(f"rank {rank}: {line}")
+            return
+        shown, count = warnings.showwarning, 0
+
+        def hide(*_: Any, **__: Any) -> None:
+            nonlocal count
+            count += 1
+
+        # a filter that makes errors of warnings still does
+        warnings.showwarning = hide
+        try:
+            yield None
+        finally:
+            warnings.showwarning = shown
+        if count:
+            self.note(f"{count} warning{'s' * (count > 1)} of ranks: see logs/ of the runs, or give --verbose")
+
+    @contextmanager
     def progress(self) -> Iterator[Stage]:
-        """Bars for the stages of a long command; each stage is begun by calling what this answers with its name."""
-        if self.quiet or not self.err.is_terminal:
+        """Bars for the stages of a long command; each stage is begun by calling what this answers with its name.
+
+        Where standard error is no terminal, a line now and then.
+        """
+        if self.quiet:
             yield lambda _: None
+            return
+        if not self.err.is_terminal:
+            yield self._lines
             return
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn())
         with Progress(*columns, console=self.err, transient=True) as bars:
@@ -58,6 +93,18 @@ class Output:
                 return lambda now, done: bars.update(task, completed=done, now=now)
 
             yield begin
+
+    def _lines(self, stage: str) -> Report:
+        """Says how far a stage is, every `LINE_S` seconds."""
+        said_s = time.monotonic()
+
+        def report(now: str, done: float) -> None:
+            nonlocal said_s
+            if time.monotonic() - said_s >= LINE_S:
+                said_s = time.monotonic()
+                self.note(f"{stage}: {now}, {done:.0%}")
+
+        return report
 
 
 def write_json(document: dict[str, Any]) -> None:

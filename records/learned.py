@@ -34,7 +34,8 @@ class Learned:
     def __init__(self, job: Job, schedule: Schedule) -> None:
         self._job = job
         self._schedule = schedule
-        self._samples = 0
+        self.samples = 0
+        """that went into them, those of local steps among them"""
         self._shown: Snapshot | None = None
         self.latest = Snapshot(0.0, 0, 0, job.learner.initial())
         """what they are now"""
@@ -54,8 +55,8 @@ class Learned:
         if not op.advance:
             return None
         before = self._lasted_until(now_s)
-        self.latest = Snapshot(now_s, version, self._samples, op.weights.vector)
-        return self.show() if self._schedule.due(updates=version, samples=self._samples) else before
+        self.latest = Snapshot(now_s, version, self.samples, op.weights.vector)
+        return self.show() if self._schedule.due(updates=version, samples=self.samples) else before
 
     def _lasted_until(self, now_s: float) -> Snapshot | None:
         """The latest weights at the time when they were due, if they were before now and have not been shown."""
@@ -72,11 +73,11 @@ class Learned:
         """
         job, method = self._job, self._job.method
         if method.has_server:
-            self._samples += sum(row.samples for row in rows)
+            self.samples += sum(row.samples for row in rows)
         elif method.shared:
-            self._samples = version * job.samples_per_step
+            self.samples = version * job.samples_per_step
         else:
-            self._samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
+            self.samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
 
     def show(self) -> Snapshot | None:
         """The latest weights, at the start and the end of a run: None if they have been shown already."""

@@ -12,6 +12,7 @@ from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job, Learner
 from paceline.records.faults import Slowed
 from paceline.records.machine import machine_facts, package_versions
+from paceline.records.pace import Asked
 from paceline.records.summary import Kind, Summary, summarise
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Snapshot, Trace
@@ -36,6 +37,8 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=package_versions)
     trace: Trace | None = None
     """the raw record, while the run is in memory; it is not stored"""
+    files: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """what is stored beside the tables as it is, by its path in the folder; it is not read back"""
     path: Path | None = None
     """where it has been stored"""
     checkpoints: Path | None = None
@@ -61,6 +64,7 @@ class Run:
         emulated_network: bool = False,
         slowed: Slowed | None = None,
         checkpoints: Path | None = None,
+        asked: Asked | None = None,
     ) -> Run:
         """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
 
@@ -75,11 +79,12 @@ class Run:
             target_loss: the loss that time to loss is measured against.
             paced: whether a measured run held its steps to device times.
             emulated_network: whether a measured run's messages crossed an emulated network.
+            asked: of a paced run: seconds that a gradient was to take.
             slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
             checkpoints: where its checkpoints lie, if it has some.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
-        tables = assemble(trace, population=job.learner.population)
+        tables = assemble(trace, population=job.learner.population, replayable=kind == "measured")
         summary = summarise(
             tables,
             kind=kind,
@@ -96,6 +101,7 @@ class Run:
             each_counts=job.method.shared,
             reads=trace.reads,
             lost_ranks=trace.lost_ranks,
+            asked=asked,
         )
         return Run(
             scenario=scenario,
@@ -108,6 +114,7 @@ class Run:
             machine={**machine_facts(), **trace.notes},
             trace=trace,
             checkpoints=checkpoints,
+            files=trace.files,
         )
 
 

@@ -64,6 +64,9 @@ def write_run(folder: Path, run: Run) -> Run:
         vector = as_array(run.weights)
         if vector is not None:
             (building / "weights.safetensors").write_bytes(to_safetensors({"weights": vector}))
+        for name, content in run.files.items():
+            (building / name).parent.mkdir(parents=True, exist_ok=True)
+            (building / name).write_bytes(content)
         (building / "run.json").write_text(to_json(describe(run)) + "\n", encoding="utf-8")
     if run.checkpoints is None:
         return dataclasses.replace(run, path=folder)

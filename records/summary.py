@@ -25,6 +25,7 @@ from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
+from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
@@ -109,6 +110,8 @@ class Summary(RunFigures, TargetFigures):
     """only where workers died and the run went on without them"""
     reads: NotRequired[ReadingFigures]
     """only where samples are read from a file"""
+    pace: NotRequired[PaceFigures]
+    """only where steps were held to device times"""
     extrapolated: NotRequired[Extrapolated]
     """only where the scenario asks for it; never a figure of this run alone"""
 
@@ -131,6 +134,7 @@ def summarise(
     each_counts: bool = False,
     reads: Mapping[Rank, Reads] | None = None,
     lost_ranks: Sequence[LostRank] = (),
+    asked: Asked | None = None,
 ) -> Summary:
     """The summary of a run.
 
@@ -150,6 +154,7 @@ def summarise(
         lost_updates: what came of additions to shared cells.
         reads: what each rank asked of storage.
         lost_ranks: who died in a run that went on.
+        asked: of a paced run: what a gradient was to take.
         each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
@@ -185,6 +190,8 @@ def summarise(
         summary["lost_ranks"] = list(lost_ranks)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
+    if asked is not None and (pace := pace_figures(spans, asked)) is not None:
+        summary["pace"] = pace
     return summary
 
 

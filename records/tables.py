@@ -11,6 +11,8 @@ Rules of this file:
   computed, to its application: null where the spans do not say when that was, 0 where what was applied did not need
   the gradient and came before it had begun (an elastic exchange travels beside it).
 * `OPTIONAL` tables are stored where they have rows; where there is no file they are empty.
+* The tables of `ORDERS` are of measured runs alone: what a replay needs beside the scenario. Their rows stand in the
+  order in which each rank heard and was told things, and have no times.
 * Rows are in order of time, ties in order of rank: the same trace gives the same tables, whatever order it was
   written in.
 """
@@ -18,6 +20,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,10 +98,18 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("loss_after", pa.float64()),
         ]
     ),
+    "heard": pa.schema([("rank", pa.int64()), ("source", pa.int64()), ("lane", pa.string())]),
+    "outcomes": pa.schema([("rank", pa.int64()), ("lane", pa.string()), ("outcome", pa.string())]),
+    "told": pa.schema([("rank", pa.int64()), ("now_s", pa.float64())]),
+    "steps": pa.schema([("rank", pa.int64()), ("step", pa.int64())]),
 }
 """columns and types of each table; a missing accuracy or age is NaN"""
-OPTIONAL = ("layers", "drift", "probes")
+ORDERS = ("heard", "outcomes", "told", "steps")
+"""what a replay of a measured run follows: see `orders`"""
+OPTIONAL = ("layers", "drift", "probes", *ORDERS)
 """tables that most runs have no rows for"""
+NOBODY = -1
+"""the source of a receive that timed out"""
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
 """what a second of a rank can be spent on; rows of `spans` can also be of `FAULTS`"""
@@ -110,7 +121,8 @@ class Tables:
     """The tables of a run, with the columns of `SCHEMAS`.
 
     `updates` has one row per input of an update, `layers` one per input of a layer that was applied by itself; `rank`
-    and `step` are those of who computed the input. `drift` and `probes` have rows where a simulation was asked for.
+    and `step` are those of who computed the input. `drift` and `probes` have rows where a simulation was asked for,
+    those of `ORDERS` in measured runs.
     """
 
     spans: pd.DataFrame
@@ -119,18 +131,23 @@ class Tables:
     layers: pd.DataFrame = field(default_factory=lambda: frame("layers", ()))
     drift: pd.DataFrame = field(default_factory=lambda: frame("drift", ()))
     probes: pd.DataFrame = field(default_factory=lambda: frame("probes", ()))
+    heard: pd.DataFrame = field(default_factory=lambda: frame("heard", ()))
+    outcomes: pd.DataFrame = field(default_factory=lambda: frame("outcomes", ()))
+    told: pd.DataFrame = field(default_factory=lambda: frame("told", ()))
+    steps: pd.DataFrame = field(default_factory=lambda: frame("steps", ()))
 
 
 Row = tuple[Any, ...]
 """the values of a row, in the order of its table's columns"""
 
 
-def assemble(trace: Trace, *, population: int) -> Tables:
+def assemble(trace: Trace, *, population: int, replayable: bool = False) -> Tables:
     """The tables of a trace; snapshots without a score have no row.
 
     Args:
         trace: what an interpreter wrote down.
         population: samples in one epoch.
+        replayable: whether to keep the order of things; a simulation is repeated by running it again.
     """
     begun_s = _beginnings(trace.spans)
     updates = _aged("updates", trace.updates, begun_s)
@@ -142,7 +159,31 @@ def assemble(trace: Trace, *, population: int) -> Tables:
         layers=frame("layers", layers),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
         probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
+        **({name: frame(name, rows) for name, rows in orders(trace).items()} if replayable else {}),
     )
+
+
+def orders(trace: Trace) -> dict[str, list[Row]]:
+    """The rows of `ORDERS`: whom each rank heard in which lane, what it was told of what it had started, by `Now`, and
+    how many steps it took.
+
+    An outcome is the places of the handles that were done, or whether a `Cancel` was in time, as JSON.
+
+    >>> trace = Trace(now_s={Rank(0): [0.5]})
+    >>> trace.hear(Rank(1), None, "main")
+    >>> trace.tell(Rank(1), "main", (0, 2))
+    >>> orders(trace)
+    {'heard': [(1, -1, 'main')], 'outcomes': [(1, 'main', '[0, 2]')], 'told': [(0, 0.5)], 'steps': []}
+    """
+    heard = zip(trace.heard, trace.hearers, strict=True)
+    return {
+        "heard": [(rank, NOBODY if source is None else source, lane) for (rank, source), lane in heard],
+        "outcomes": [
+            (rank, lane, json.dumps(outcome)) for (rank, lane), mine in trace.outcomes.items() for outcome in mine
+        ],
+        "told": [(rank, now_s) for rank, times in trace.now_s.items() for now_s in times],
+        "steps": [(rank, state.step) for rank, state in trace.states.items()],
+    }
 
 
 RANK, LANE, START, END = map(SCHEMAS["spans"].names.index, ("rank", "lane", "start_s", "end_s"))

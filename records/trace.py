@@ -159,6 +159,8 @@ class Trace:
     """of each rank that read from a file"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that belong into run.json only"""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """what is kept beside the tables as it is, by its path in the run's folder: logs"""
 
     def hear(self, receiver: Rank, source: Rank | None, lane: str) -> None:
         """Notes whom a lane of the receiver heard; None if nobody was in time."""

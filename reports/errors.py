@@ -97,6 +97,8 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     for part in ("faults", "lost_updates"):
         for name in made.get(part) or ():
             made[part][name] = figure([(summary[part] or {}).get(name) for summary in summaries])
+    if "pace" in made:
+        made["pace"] = _paces([summary["pace"] for summary in summaries if "pace" in summary])
     made["diverged"] = any(summary["diverged"] for summary in summaries)
     made["ended"] = made["ended"] if len({summary["ended"] for summary in summaries}) == 1 else None
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
@@ -105,6 +107,19 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
         [rank, figure([means.get(rank) for means in per_rank])] for rank in _ranks(per_rank)
     ]
     return made
+
+
+def _paces(paces: Sequence[Mapping[str, Any]]) -> Tree:
+    """The pace of several seeds: held if every seed held it; the worst rank is that of the worst seed."""
+    made: Tree = {
+        name: figure([pace[name] for pace in paces]) for name in ("asked_s", "achieved_s", "ratio", "late_start_s")
+    }
+    per_rank = [dict(pace["by_rank"]) for pace in paces]
+    return made | {
+        "held": all(pace["held"] for pace in paces),
+        "worst": max((pace["worst"] for pace in paces), key=lambda worst: worst["ratio"]),
+        "by_rank": [[rank, figure([ratios.get(rank) for ratios in per_rank])] for rank in _ranks(per_rank)],
+    }
 
 
 def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]]) -> Tree:

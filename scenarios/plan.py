@@ -100,6 +100,10 @@ class Plan:
         """When work of so many seconds ends that begins at `start_s`, on the run's own clock."""
         return self.speed_of(rank).end_s(start_s, work_s)
 
+    def asked_s(self, rank: Rank, step: int, start_s: float) -> float:
+        """Seconds that a rank's gradient of a step takes which begins at `start_s`."""
+        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batch)) - start_s
+
     def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
         """By how much slowdowns made work longer that lasted from one time to another."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)

@@ -17,6 +17,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.launch import Launch, run_job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.replay import Recording, ReplayError, replay
+from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
 from tests.impatient import Impatient
@@ -115,7 +116,9 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
     recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), threads=1))
     kinds = {type(outcome) for outcomes in recorded.outcomes.values() for outcome in outcomes}
     assert kinds == {tuple, bool}
-    again = replay(job, Recording.of_run(recorded))
+    recording = Recording.of_tables(assemble(recorded, population=learner.population, replayable=True))
+    assert recording == Recording.of_run(recorded)
+    again = replay(job, recording)
     assert again.outcomes == recorded.outcomes
     for rank, state in recorded.states.items():
         assert torch.equal(again.states[rank].weights.vector, state.weights.vector)
@@ -140,7 +143,9 @@ def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=32 * 40), seed=3)
     recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=10), pace=Unlike(), threads=1))
-    again = replay(job, Recording.of_run(recorded))
+    recording = Recording.of_tables(assemble(recorded, population=learner.population, replayable=True))
+    assert recording == Recording.of_run(recorded)
+    again = replay(job, recording)
     assert not torch.equal(recorded.weights, learner.initial())
     for rank, state in recorded.states.items():
         assert torch.equal(again.states[rank].weights.vector, state.weights.vector)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -129,8 +130,10 @@ def test_what_differs_between_runs_is_in_the_machine_part_alone(trained: list[Ru
     assert folder is not None
     assert sorted(path.name for path in folder.iterdir()) == [
         "evaluations.parquet",
+        "logs",
         "run.json",
         "spans.parquet",
+        "steps.parquet",
         "updates.parquet",
         "weights.safetensors",
     ]
@@ -156,3 +159,5 @@ def test_progress_is_told_and_grows() -> None:
     assert shares == sorted(shares)
     assert shares[0] >= 0.0 and shares[-1] <= 1.0
     assert {what.split(",")[0] for what, _ in told} == {"sync-sgd", "async-sgd"}
+    last = [what for what, _ in told if what.startswith("async-sgd")][-1]
+    assert re.fullmatch(r"async-sgd, step 60, \d+ samples/s, loss \d\.?\d*, staleness \d\.?\d*", last)

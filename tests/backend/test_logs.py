@@ -1,0 +1,108 @@
+"""Each rank's log: whatever its process writes, and its life; nothing of it on the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Barrier
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Step
+from paceline.backend.launch import Launch, run_job
+from paceline.cli.app import app
+from paceline.records.trace import Schedule
+from tests.contract.cases import Case
+from tests.support import job_of
+
+pytestmark = pytest.mark.backend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talks(Case):
+    """Says things by every way there is."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        print(f"printed by {me.rank}")  # noqa: T201  # that is what is tested
+        sys.stderr.write(f"written by {me.rank}\n")
+        os.write(2, f"past Python by {me.rank}\n".encode())
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.warn(f"warned by {me.rank}", UserWarning, stacklevel=1)
+        yield from Barrier(group=me.workers, key=f"step {step.number}")
+
+
+def test_what_a_rank_says_stands_in_its_log_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[int, str]] = []
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        launch = Launch(
+            job=job_of(Talks(), 2, steps=1),
+            schedule=lambda: Schedule(every=1),
+            echo=lambda rank, line: told.append((int(rank), line)),
+        )
+        trace = run_job(launch)
+    for rank in (0, 1):
+        log = trace.files[f"logs/rank{rank}.log"].decode()
+        for words in ("printed", "written", "past Python"):
+            assert f"\n{words} by {rank}\n" in log
+        assert f"UserWarning: warned by {rank}" in log
+        assert f"by {1 - rank}" not in log
+        life = re.findall(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+(?: step)?)", log, re.MULTILINE)
+        assert life == ["started", "first step", "ended"]
+        assert [line for who, line in told if who == rank] == log.splitlines()
+    assert capfd.readouterr() == ("", "")
+
+
+SCENARIO = """
+name: talking
+algorithms: ["{file}:Divides"]
+workload: {{model: quadratic, learning: quadratic, batch_per_worker: 4}}
+cluster:
+  nodes: [{{device: {{name: fast, overhead: 3 ms, per_sample: 0.1 ms}}, count: 2}}]
+  network: {{link: eth-10g}}
+stop: {{updates: 5}}
+"""
+DIVIDES = '''
+from dataclasses import dataclass
+
+from paceline.algorithms.baseline import SyncSgd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divides(SyncSgd):
+    """Fails at once on rank 1."""
+
+    name = "divides"
+    source = "the tests"
+
+    def begin(self, me, weights):
+        print("hello from", me.rank)
+        if me.rank == 1:
+            raise ZeroDivisionError("by the user's own code")
+        return super().begin(me, weights)
+'''
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_error_names_the_log_in_which_the_traceback_stands(tmp_path: Path, verbose: bool) -> None:
+    (tmp_path / "mine.py").write_text(DIVIDES)
+    (tmp_path / "talking.yaml").write_text(SCENARIO.format(file=tmp_path / "mine.py"))
+    arguments = ["train", str(tmp_path / "talking.yaml"), "--out", str(tmp_path / "runs"), *["--verbose"] * verbose]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "rank 1 (worker) failed: ZeroDivisionError: by the user's own code" in result.stderr
+    log, *_ = re.findall(r"its log, with what the rank said last: (.*)$", result.stderr, re.MULTILINE)
+    text = Path(log).read_text()
+    assert re.search(r'^  File ".*mine\.py", line \d+, in begin$', text, re.MULTILINE)
+    assert "hello from 1" in text
+    assert ("Traceback" in result.stderr) == verbose
+    assert ("rank 0: hello from 0" in result.stderr) == verbose

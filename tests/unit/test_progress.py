@@ -1,0 +1,49 @@
+"""Progress: on a terminal bars, elsewhere a line now and then, with --quiet nothing."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from paceline.backend.tally import Totals, Window
+from paceline.cli.output import Output
+
+
+def said(*, quiet: bool = False, terminal: bool = False) -> str:
+    """What standard error shows of a stage with three reports, of which the last comes later."""
+    stream = io.StringIO()
+    told = Output(quiet=quiet, err=Console(file=stream, force_terminal=terminal, width=100))
+    with told.progress() as stage:
+        report = stage("training")
+        if report is not None:
+            report("sync-sgd, step 10", 0.25)
+            report("sync-sgd, step 20", 0.5)
+    return stream.getvalue()
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said() == ""
+    times = iter([0.0, 9.9, 10.0, 10.0])
+    monkeypatch.setattr("paceline.cli.output.time.monotonic", lambda: next(times))
+    assert said() == "training: sync-sgd, step 20, 50%\n"
+
+
+def test_bars_on_a_terminal_and_nothing_if_quiet() -> None:
+    assert "sync-sgd, step 20" in said(terminal=True)
+    assert said(quiet=True) == said(quiet=True, terminal=True) == ""
+
+
+def test_a_window_tells_of_the_last_while_alone() -> None:
+    """Ten steps a second for 4 s, then nothing for 3 s."""
+    window = Window(workers=2, window_s=2.0)
+    rates, steps_s = [], []
+    for tenth in range(1, 71):
+        step = min(tenth, 40)
+        recent = window.look(Totals(0.1 * tenth, step, 2 * step, 1.0 * step, 2 * step, 2 * step, 64 * step))
+        rates.append(recent.samples_per_s)
+        steps_s.append(recent.step_s)
+    assert rates[39] == pytest.approx(640.0) and steps_s[39] == pytest.approx(0.1)
+    assert rates[49] == pytest.approx(320.0, rel=0.1)
+    assert rates[69] == 0.0 and steps_s[69] is None
