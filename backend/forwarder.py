@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -120,15 +121,14 @@ def forwarded(lines: Lines) -> Iterator[Forwarder]:
             process = _fork(names, lines, packet, counters)
         try:
             yield Forwarder(hosts, packet, process, counters)
-            if os.waitpid(process, os.WNOHANG) != (0, 0):
-                process = 0
-                raise NoHosts("the process that joins the hosts has ended before the run; see the kernel's log")
         finally:
-            if process:
-                with uninterrupted():
+            with uninterrupted():
+                alive = os.waitpid(process, os.WNOHANG) == (0, 0)
+                if alive:
                     os.kill(process, signal.SIGKILL)
-                    with suppress(ChildProcessError):
-                        os.waitpid(process, 0)
+                    os.waitpid(process, 0)
+        if not alive:
+            raise NoHosts("the process that joins the hosts has ended before its time")
 
 
 def _device(name: str, index: int, packet: int) -> None:
@@ -198,8 +198,7 @@ def _open(name: str) -> int:
 def _quicken(name: str) -> None:
     """The host's TCP keeps a connection's window while that is idle, as between two steps of training."""
     enter(name)
-    with open("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "w", encoding="ascii") as setting:
-        setting.write("0")
+    Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0", encoding="ascii")
 
 
 def _hurry() -> None:

@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from paceline.algorithms.method import Me
@@ -178,6 +179,7 @@ def shaped(namespace: str, device: str, bytes_per_s: float, delay_s: float = 0.0
     return [(*add, "root", "handle", "1:", *delay), (*add, "parent", "1:1", *law)]
 
 
+@cache
 def has_netem() -> bool:
     """Whether this kernel can delay packets by itself."""
     with namespaces(["trial"]) as (name,):

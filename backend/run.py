@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import PacelineError
+from paceline.backend.emulation import emulated, refuse_emulation, said
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import placement
 from paceline.records import Run, RunsFailed
@@ -31,7 +33,8 @@ def train(
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
     With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
-    modelled time; the runs are labelled as paced.
+    modelled time; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's
+    hosts cross a network of its links, and the runs are labelled so.
 
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
@@ -44,7 +47,7 @@ def train(
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are.
+            there are, or for an emulated network that cannot be had here.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -55,10 +58,12 @@ def train(
     plans = scenario.plans(paced=paced)
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+        if plan.scenario.train.network == "emulated":
+            refuse_emulation(plan)
     for number, plan in enumerate(plans):
         try:
             with OtherLoad() as other:
-                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+                trace = _perform(plan, _launch(plan, paced, _told(progress, plan, number, len(plans))))
             trace.notes["other_load"] = other.share
         except PacelineError as failure:
             if failure.trace is not None:
@@ -66,6 +71,21 @@ def train(
             raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
         runs.append(keep(_run(plan, trace, paced)))
     return runs
+
+
+def _perform(plan: Plan, launch: Launch) -> Trace:
+    """Runs it, on an emulated network where one is asked for."""
+    if plan.scenario.train.network == "local":
+        return run_job(launch)
+    with emulated(plan) as network:
+        try:
+            trace = run_job(replace(launch, hosts=network.hosts))
+        except PacelineError as failure:
+            if failure.trace is not None:
+                failure.trace.notes["network"] = network.record()
+            raise
+        trace.notes["network"] = network.record()
+        return trace
 
 
 def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:
@@ -95,7 +115,7 @@ def _told(progress: Progress | None, plan: Plan, number: int, of: int) -> Callab
 
 
 def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
-    trace.notes["warnings"] = outside(plan, timed=paced)
+    trace.notes["warnings"] = outside(plan, timed=paced) + said(trace.notes.get("network"))
     return Run.of(
         trace,
         job=plan.job,
@@ -106,5 +126,6 @@ def _run(plan: Plan, trace: Trace, paced: bool) -> Run:
         target=plan.target,
         target_loss=plan.target_loss,
         paced=paced,
+        emulated_network="network" in trace.notes,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
     )

@@ -41,9 +41,7 @@ class Ask:
         return scenario
 
     def all_changes(self) -> list[str]:
-        """The changes, and those that options stand for; raises `InputError` for an option that is not there yet."""
-        if self.network == "emulated":
-            raise InputError("--network: found 'emulated', which is not there yet; expected local")
+        """The changes, and those that options stand for."""
         changes = list(self.changes)
         if self.seed is not None:
             changes.append(f"seed={self.seed}")

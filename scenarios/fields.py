@@ -94,7 +94,7 @@ Accuracy = Annotated[
 ]
 Name = Annotated[str, *_text("a name of letters, digits, '.', '-' and '_'", r"[A-Za-z0-9_][A-Za-z0-9_.-]*")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
-RealNetwork = Annotated[Literal["local"], *choices("local")]
+RealNetwork = Annotated[Literal["local", "emulated"], *choices("local", "emulated")]
 Topology = Annotated[str, *choices(*NETWORKS)]
 System = Annotated[str, *choices(*SYSTEMS)]
 NodeName = Annotated[str, *choices(*NODES)]

@@ -24,7 +24,8 @@ from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Layout, Rank, Step
 from paceline.backend import hosts as module
-from paceline.backend.hosts import NoHosts, hosts, sweep
+from paceline.backend import namespaces
+from paceline.backend.hosts import hosts
 from paceline.backend.launch import Launch, RankFailed, run_job
 from paceline.records.trace import Schedule, Trace
 from tests.contract.cases import Case, vector
