@@ -45,6 +45,8 @@ SLOTS = 32_768
 """packets that may be under way"""
 DEVICE_PACKETS = 10_000
 """that a host's device keeps until they are read"""
+PRIORITY = 10
+"""among real-time processes: above ranks that somebody has given the least one, so that they are not emulated late"""
 LOOK_S = 0.1
 """how often it looks for its launcher"""
 READY_S = 120.0
@@ -204,7 +206,7 @@ def _quicken(name: str) -> None:
 def _hurry() -> None:
     """Real-time priority where it is granted; else as nice as this user may be."""
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     except OSError:
         with suppress(OSError):
             os.nice(-10)

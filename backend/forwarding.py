@@ -35,7 +35,7 @@ BUCKETS = 40
 """of lateness: the k-th counts what is below 2^k µs and not below the half of it"""
 HOSTS = HISTOGRAM + BUCKETS
 """from there on, bytes from each host, and then bytes to each"""
-_TYPES = numba.types
+_TYPES: Any = numba.types
 _read = _TYPES.ExternalFunction("read", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
 _write = _TYPES.ExternalFunction("write", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
 _ppoll = _TYPES.ExternalFunction("ppoll", _TYPES.intc(_TYPES.uintp, _TYPES.uintp, _TYPES.uintp, _TYPES.uintp))

@@ -3,7 +3,8 @@
 Rules of this file:
 
 * The prediction is made before the measurement and knows nothing of it but the machine: where the real messages cross
-  this machine, the simulated network is this machine's, from a probe at the start.
+  this machine, the simulated network is this machine's, from a probe at the start; where they cross an emulated
+  network, it is that network, with what this machine adds to it.
 * Beside our prediction stand two that leave something out, messages or spread. A prediction that is no nearer than they
   are proves nothing.
 """
@@ -144,6 +145,8 @@ def compare(
         RunsFailed: a measured run failed.
     """
     from paceline.backend.calibrate import probe
+    from paceline.backend.calibrate_emulation import probe_emulated
+    from paceline.backend.emulation import refuse_emulation
     from paceline.backend.run import train
     from paceline.simulator.rehearsal import rehearse
     from paceline.simulator.run import simulate
@@ -155,7 +158,12 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     refuse_simulated_only(scenario)
-    network = probe(scenario, rehearse(scenario.plans(paced=True)), progress=stage("probing this machine"))
+    emulated = scenario.train.network == "emulated"
+    plans = scenario.plans(paced=True)
+    for plan in plans if emulated else ():
+        refuse_emulation(plan)
+    probing = probe_emulated if emulated else probe
+    network = probing(scenario, rehearse(plans), progress=stage("probing this machine"))
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=told)
@@ -185,7 +193,9 @@ def assemble(
         )
         for name in names
     )
-    return Comparison(scenario=scenario, predicts="this machine", lines=lines, other_load=other_load)
+    emulated = all(line.measured["emulated_network"] for line in lines)
+    predicts: Literal["this machine", "emulated network"] = "emulated network" if emulated else "this machine"
+    return Comparison(scenario=scenario, predicts=predicts, lines=lines, other_load=other_load)
 
 
 def _of(name: str, runs: Sequence[Run]) -> list[Run]:
