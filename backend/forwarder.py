@@ -106,14 +106,18 @@ def quantile(histogram: Any, share: float) -> float:
 
 
 @contextmanager
-def forwarded(lines: Lines) -> Iterator[Forwarder]:
+def forwarded(lines: Lines, packet: int | None = None) -> Iterator[Forwarder]:
     """The hosts that these lines join, for the block.
+
+    Args:
+        lines: between hosts, and how fast they are.
+        packet: bytes of the largest packet; else as fits the slowest line.
 
     Raises:
         NoHosts: without the rights, the programs or the TUN devices that this needs, or where the process ends early.
     """
     with namespaces([str(index) for index in range(len(lines.hosts))]) as names:
-        packet = packet_bytes(lines)
+        packet = packet or packet_bytes(lines)
         with uninterrupted():
             for index, name in enumerate(names):
                 _device(name, index, packet)
