@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from paceline.backend import forwarding
-from paceline.backend.hosts import INTERFACE, Crossed, Hosts, address
+from paceline.backend.hosts import INTERFACE, NETWORK, Crossed, Hosts, address
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.namespaces import NoHosts, enter, namespaces, run_ip
 from paceline.topologies.lines import Lines
@@ -41,6 +41,9 @@ PACKET_S = 2e-4
 the forwarder less, and wait longer for each other"""
 QUEUE_BYTES = 4 << 20
 """ours: before each line, as before a token bucket; what exceeds it is lost and sent again by TCP"""
+WINDOW_BYTES = 1 << 20
+"""ours: what a connection may have under way from its first message on; training's connections are old ones, which have
+found their window long ago, and a run of some seconds would be the search for it"""
 SLOTS = 32_768
 """packets that may be under way"""
 DEVICE_PACKETS = 10_000
@@ -138,11 +141,13 @@ def forwarded(lines: Lines, packet: int | None = None) -> Iterator[Forwarder]:
 
 
 def _device(name: str, index: int, packet: int) -> None:
-    """A host's device, whose connections keep their speed while nobody has anything to say."""
+    """A host's device."""
     run_ip("ip", "-n", name, "tuntap", "add", "dev", INTERFACE, "mode", "tun")
     run_ip("ip", "-n", name, "address", "add", address(index), "dev", INTERFACE)
     run_ip("ip", "-n", name, "link", "set", INTERFACE, "mtu", str(packet), "txqueuelen", str(DEVICE_PACKETS))
     run_ip("ip", "-n", name, "link", "set", INTERFACE, "addrgenmode", "none", "up")
+    window = str(-(-WINDOW_BYTES // packet))
+    run_ip("ip", "-n", name, "route", "replace", NETWORK, "dev", INTERFACE, "initcwnd", window, "initrwnd", window)
 
 
 def _shared(count: int) -> Any:
@@ -202,9 +207,12 @@ def _open(name: str) -> int:
 
 
 def _quicken(name: str) -> None:
-    """The host's TCP keeps a connection's window while that is idle, as between two steps of training."""
+    """The host's TCP has room for a whole window at once, and keeps it while a connection is idle between two steps."""
     enter(name)
-    Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0", encoding="ascii")
+    settings = Path("/proc/sys/net/ipv4")
+    (settings / "tcp_slow_start_after_idle").write_text("0", encoding="ascii")
+    for sizes in ("tcp_rmem", "tcp_wmem"):
+        (settings / sizes).write_text(f"4096 {4 * WINDOW_BYTES} {16 * WINDOW_BYTES}", encoding="ascii")
 
 
 def _hurry() -> None:

@@ -33,6 +33,7 @@ LEAST_BURST_BYTES = 4096
 """ours: two packets and something"""
 QUEUE_BYTES = 4 << 20
 """ours: before a token bucket; what exceeds it is lost and sent again by TCP"""
+NETWORK = "10.77.0.0/16"
 MOST = 250
 NETEM_PACKETS = 100_000
 """that may be under way at once; netem's own 1000 are less than 10 ms of 1 Gbit/s"""

@@ -5,9 +5,10 @@ Rules of this file:
 * Rates and latencies are those that the lines were given, stretched as they were. Nothing is fitted to a run that is
   predicted: what this machine adds comes from messages and all-reduces of a few numbers, and from runs without a
   network.
-* Between hosts, a collective's step takes its way's latency and what gloo adds to each step. A message is a rendezvous
-  of gloo's: its way is gone three times, and a rank takes one message at a time. A line passes a packet on when it has
-  all of it.
+* Between hosts, a collective's step takes its way's latency and what gloo adds to each step. A receiver announces that
+  it waits, and a sender waits for that: so a ring goes at the pace of its slowest hop, inside hosts too.
+* A message is a rendezvous of gloo's: its way is gone three times, and a rank takes one message at a time.
+* A line passes a packet on when it has all of it.
 * Inside a host, everything costs what it costs on this machine without a network.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import simpy
 
@@ -48,6 +50,9 @@ class Packets(GraphFabric):
     def __init__(self, cluster: Cluster, routing: Rule, packet_bytes: float, step_s: float) -> None:
         super().__init__(cluster, routing)
         self._cluster_of, self._packet_bytes, self._step_s = cluster, packet_bytes, step_s
+        ranks = [Rank(rank) for rank in range(cluster.workers)]
+        paths = [super(Packets, self).path(one, other, 0) for one, other in pairwise(ranks) if self.apart(one, other)]
+        self._longest_s = max((path.latency_s for path in paths), default=0.0)
 
     def apart(self, source: Rank, to: Rank) -> bool:
         """Whether two ranks are on different hosts."""
@@ -55,8 +60,8 @@ class Packets(GraphFabric):
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         path = super().path(source, to, nbytes, flow)
-        if not self.apart(source, to):
-            return path
+        if not self.apart(source, to):  # a hop of a collective that has others between hosts, which set its pace
+            return replace(path, latency_s=max(path.latency_s, self._longest_s + self._step_s))
         passing = sorted(min(nbytes, self._packet_bytes) / self.capacity[port] for port in path.ports)
         return replace(path, latency_s=path.latency_s + self._step_s + sum(passing[:-1]))
 
