@@ -30,6 +30,10 @@ from paceline.topologies.lines import Lines, Spokes, lines_of
 
 Way = Literal["tc", "forwarder"]
 CEILING_BYTES_PER_S = 125e6
+"""one line, measured on two cores: 97 to 100 % of it reached beside two busy processes; several at once share 2 to 6
+Gbit/s, by the size of packets"""
+TC_BYTES_PER_S = 125e6
+"""what token buckets were measured to hold here"""
 OWN_LATENCY_S = 1e-4
 """ours: what a small message of gloo takes on this machine at best; latencies up to this one are left to it by tc"""
 FRAME = 1514 / 1448
@@ -52,6 +56,17 @@ class Emulation:
         """Of the largest packet."""
         return 1500 if self.forwarder is None else self.forwarder.packet_bytes
 
+    @property
+    def words(self) -> str:
+        """In one line."""
+        slowest, fastest = self.lines.slowest, self.lines.fastest
+        if slowest is None or fastest is None:
+            return "one host, and nothing to emulate"
+        rates = " to ".join(dict.fromkeys(_rate(line.bytes_per_s) for line in (slowest, fastest)))
+        longest = f"up to {1e3 * self.lines.longest_s:g} ms one way"
+        how = "token buckets of the kernel" if self.way == "tc" else "a forwarder in user space"
+        return f"emulated network: {len(self.lines.hosts)} hosts, lines of {rates}, {longest}, by {how}"
+
     def record(self) -> dict[str, Any]:
         """As it stands in a run's record, at its end."""
         found: dict[str, Any] = {
@@ -59,6 +74,7 @@ class Emulation:
             "hosts": list(self.lines.hosts),
             "lines": [[line.name, line.bytes_per_s, line.latency_s] for line in self.lines.lines],
             "packet_bytes": self.packet_bytes,
+            "words": self.words,
         }
         if self.forwarder is None:
             return found | {"dropped": self.hosts.dropped()}
@@ -68,7 +84,7 @@ class Emulation:
 def said(record: dict[str, Any] | None) -> list[str]:
     """What a reader of the run has to know of its network; nothing where none was emulated.
 
-    >>> said({"way": "forwarder", "dropped": 2, "packets": 900, "late_p99_s": 0.0002, "late_max_s": 0.03})
+    >>> said({"way": "forwarder", "lines": [], "dropped": 2, "late_p99_s": 0.0002, "late_max_s": 0.03})
     ['the emulated network dropped 2 packets at full queues, which TCP has sent again']
     """
     if record is None:
@@ -79,6 +95,12 @@ def said(record: dict[str, Any] | None) -> list[str]:
         words.append(
             f"the emulated network was late by {late:.1f} ms or more for 1 % of its packets, by {most:.1f} ms at most: "
             "the machine was busy"
+        )
+    fastest = max((rate for _, rate, _ in record["lines"]), default=0.0)
+    if record["way"] == "tc" and fastest > TC_BYTES_PER_S:
+        words.append(
+            f"the emulated network has links of {_rate(fastest)}; token buckets were measured up to "
+            f"{_rate(TC_BYTES_PER_S)}, so nothing says whether they hold these"
         )
     if record["dropped"]:
         words.append(

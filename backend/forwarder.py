@@ -4,8 +4,8 @@ Rules of this file:
 
 * It needs neither bridges nor queueing disciplines of the kernel, and knows any topology and any latency. What it can
   carry is bound by this machine: every packet is read, kept and written by one process.
-* It runs at real-time priority where that is granted, so that busy ranks do not keep packets waiting, on a core of its
-  own where one is left. It sleeps until a packet comes or is due.
+* It runs at real-time priority where that is granted, so that busy ranks do not keep packets waiting, and is pinned to
+  no core. It sleeps until a packet comes or is due.
 * It counts what it dropped and how late it was, in memory that it shares with the launcher, and ends with it.
 """
 

@@ -89,16 +89,9 @@ def tables(
     queue: float,
     slots: int,
 ) -> Tables:
-    """Tables for lines without a packet.
+    """Tables for lines without a packet: at most so many `slots` under way, of at most `packet` bytes.
 
-    Args:
-        lines: of which each carries packets at its rate and what headers come on top of it.
-        routes: from host to host.
-        hosts: how many there are.
-        packet: bytes of the largest packet.
-        headers: bytes of it that are no message's.
-        queue: bytes that may wait at a line.
-        slots: packets that may be under way.
+    Of these, `headers` are no message's and come on top of a line's rate; `queue` bytes may wait at each line.
     """
     first, after, hops = np.full(hosts * hosts, -1), np.zeros(hosts * hosts, np.int64), list[int]()
     for (source, to), route in routes.items():
@@ -277,15 +270,10 @@ def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, sta
 
 @compiled
 def forward(t: Tables, files: Any, counters: Any, polled: Any, seen_s: Any, until_s: float) -> float:
-    """Moves packets between the hosts' files until some time, and answers the time.
+    """Moves packets between the hosts' devices until some time, and answers the time.
 
-    Args:
-        t: lines and packets.
-        files: descriptors of the hosts' devices, which never block.
-        counters: what is written down.
-        polled: the same descriptors as `poll` takes them.
-        seen_s: of each host, when nothing was left to read.
-        until_s: on the clock that does not jump.
+    `files` are their descriptors, which never block, and `polled` the same as `poll` takes them; `seen_s` says of each
+    host when nothing was left to read.
     """
     stamp = np.zeros(2, np.int64)
     wait = np.zeros(2, np.int64)

@@ -161,10 +161,12 @@ def test_packets_fit_the_slowest_line() -> None:
 
 
 def test_lateness_is_said_and_only_where_there_was_some() -> None:
-    record = {"way": "forwarder", "dropped": 0, "late_p99_s": 1e-4, "late_max_s": 0.5}
-    assert said(None) == said(record) == said({"way": "tc", "dropped": 0}) == []
+    record = {"way": "forwarder", "lines": [["a>b", 2e8, 0.0]], "dropped": 0, "late_p99_s": 1e-4, "late_max_s": 0.5}
+    assert said(None) == said(record) == said({"way": "tc", "lines": [["a>b", 1e8, 0.0]], "dropped": 0}) == []
     (late,) = said(record | {"late_p99_s": 0.004, "late_max_s": 0.02})
     assert late.startswith("the emulated network was late by 4.0 ms or more for 1 % of its packets, by 20.0 ms at most")
+    (fast,) = said({"way": "tc", "lines": record["lines"], "dropped": 0})
+    assert "has links of 1600 Mbit/s; token buckets were measured up to 1000 Mbit/s" in fast
 
 
 def test_the_quantile_is_a_buckets_upper_end() -> None:
