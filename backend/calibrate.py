@@ -67,11 +67,11 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
         for method, steps in probes:
             if progress is not None:
                 progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
-            job = _job(plan.job, plan.cluster.placement, method, steps)
+            job = job_of(plan.job, plan.cluster.placement, method, steps)
             inside = method.inside if isinstance(method, ProbeCollectives) else scenario.train.shared_memory
             launch = Launch(
                 job=job,
-                schedule=_never,
+                schedule=never,
                 pace=later,
                 prefetch=scenario.prefetch,
                 threads=scenario.train.threads,
@@ -88,12 +88,14 @@ def everyones(job: Job) -> Asked:
     return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
 
 
-def _job(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
+def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
+    """A probe's job for the same ranks and learner."""
     job = replace(like, method=method, team=crew(method, nodes, like.learner.layout))
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 
-def _never() -> Schedule:
+def never() -> Schedule:
+    """No snapshots."""
     return Schedule(every=float("inf"))
 
 

@@ -1,4 +1,4 @@
-"""Removes a run's folder where the launcher, whose business that is, has been killed."""
+"""Cleans up where the launcher, whose business that is, has been killed: a run's folder, its hosts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 LOOK_S = 0.1
@@ -13,7 +14,7 @@ LOOK_S = 0.1
 
 
 def guard(folder: Path) -> int:
-    """Forks a process that outlives this one, if it has to, by as long as it takes to remove the folder.
+    """Forks a process that removes the folder if this one is killed.
 
     The folder lies in the host's memory, which nobody else would give back. The caller ends the guard when it has
     removed the folder itself.
@@ -21,6 +22,11 @@ def guard(folder: Path) -> int:
     Returns:
         the guard's process id.
     """
+    return survivor(lambda: _remove(folder))
+
+
+def survivor(clean_up: Callable[[], None]) -> int:
+    """Forks a process that outlives this one, if it has to, by as long as it takes to clean up; answers its id."""
     launcher = os.getpid()
     if (pid := os.fork()) != 0:
         return pid
@@ -29,8 +35,12 @@ def guard(folder: Path) -> int:
             signal.signal(number, signal.SIG_IGN)
         while os.getppid() == launcher:
             time.sleep(LOOK_S)
-        while folder.exists():  # a rank that has not noticed yet may still make a file
-            shutil.rmtree(folder, ignore_errors=True)
-            time.sleep(LOOK_S)
+        clean_up()
     finally:
         os._exit(0)
+
+
+def _remove(folder: Path) -> None:
+    while folder.exists():  # a rank that has not noticed yet may still make a file
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(LOOK_S)

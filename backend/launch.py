@@ -28,8 +28,7 @@ import torch
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job
-from paceline.algorithms.method import on_host
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Group, Rank
 from paceline.backend import mailbox
 from paceline.backend.board import Board
 from paceline.backend.checkpoint import Checkpoint, Saving
@@ -132,7 +131,7 @@ def run_job(launch: Launch) -> Trace:
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent, spare=spare)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
-    hosts = dict.fromkeys(on_host(team, me.host) for me in team) if launch.shared_memory else {}
+    hosts = hosts_of(launch) if launch.shared_memory else ()
     mailboxes = {host: mailbox.anonymous(len(host)) for host in hosts if len(host) > 1}
     place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places)
     children: dict[int, Rank] = {}
@@ -177,6 +176,14 @@ def run_job(launch: Launch) -> Trace:
         failure = RankFailed.of(failure)
     failure.trace = trace
     raise failure
+
+
+def hosts_of(launch: Launch) -> list[Group]:
+    """The ranks of each host."""
+    found: dict[int, list[Rank]] = {}
+    for me in launch.job.team:
+        found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
+    return [Group(tuple(ranks)) for ranks in found.values()]
 
 
 def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:

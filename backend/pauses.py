@@ -7,8 +7,8 @@ Rules of this file:
 * When a rank's part is on the disk it sends everybody a mark. Marks travel behind all that was sent before: who has
   everybody's has nothing more to come of the time before, and drops what nobody has asked for, as a stop does. All
   parts are on the disk then, and the first rank gives the checkpoint its name while the others go on.
-* After a death that a method survives there are no more checkpoints, since a whole one has everybody's part; one that is
-  being made then is given up, unless the first rank has everybody's mark. The last whole one stays.
+* After a death that a method survives there are no more checkpoints, since a whole one has everybody's part; one that
+  is being made then is given up, unless the first rank has everybody's mark. The last whole one stays.
 """
 
 from __future__ import annotations

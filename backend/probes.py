@@ -45,7 +45,7 @@ class ProbeCollectives(Method):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             one = self.asked[step.number % len(self.asked)]
-            part = gradient.vector[: elements(one, gradient.vector)]
+            part = gradient.vector[: elements(one, gradient.vector.nbytes // me.layout.size)]
             mine = [ranks for ranks in workers_of(one, me) if me.rank in ranks]
             for group in mine:
                 yield from self.collective(one.operation, part, group, f"{one.operation} {one.nbytes} {step.number}")
@@ -72,10 +72,10 @@ class ProbeCollectives(Method):
                 yield from Barrier(group=group, key=key)
 
 
-def elements(one: Asked, like: Any) -> int:
-    """Numbers of a member's value; no more than there are in a gradient."""
+def elements(one: Asked, item_bytes: int) -> int:
+    """Numbers of a member's value."""
     own = one.nbytes // one.members if one.operation == "AllGather" else one.nbytes
-    return own * len(like) // int(like.nbytes)
+    return own // item_bytes
 
 
 def workers_of(one: Asked, me: Me) -> list[Group]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from paceline.algorithms.errors import InputError, PacelineError
 from paceline.algorithms.values import Rank
 from paceline.backend import interfaces
 from paceline.backend.checkpoint import Checkpoint, Saving, find_last
+from paceline.backend.emulation import emulated, refuse_emulation, said
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
@@ -44,7 +46,8 @@ def train(
     """Runs every algorithm and seed of a scenario on this machine, one process per rank.
 
     With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
-    modelled time; the runs are labelled as paced.
+    modelled time; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's
+    hosts cross a network of its links, and the runs are labelled so.
 
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
@@ -62,8 +65,8 @@ def train(
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are, or names network interfaces that this machine does not have; or there is no checkpoint to go on
-            from, or it is of another run.
+            there are, or names network interfaces that this machine does not have, or for an emulated network that
+            cannot be had here; or there is no checkpoint to go on from, or it is of another run.
         RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
             recorded until then.
     """
@@ -78,12 +81,14 @@ def train(
     interfaces.check(scenario.train.interfaces)
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+        if plan.scenario.train.network == "emulated":
+            refuse_emulation(plan)
     for number, plan in enumerate(plans):
         with unfinished(plan, out) as saving:
             launch = _launch(plan, paced, _observer(plan, number, len(plans), progress, watch), echo, saving, start)
             try:
                 with OtherLoad() as other:
-                    trace = run_job(launch)
+                    trace = _perform(plan, launch)
                 trace.notes["other_load"] = other.share
             except PacelineError as failure:
                 if failure.trace is None and isinstance(failure, InputError):
@@ -100,6 +105,21 @@ def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
     if failure.trace is None or failure.rank is None or runs[-1].path is None:
         return ""
     return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
+
+
+def _perform(plan: Plan, launch: Launch) -> Trace:
+    """Runs it, on an emulated network where one is asked for."""
+    if plan.scenario.train.network == "local":
+        return run_job(launch)
+    with emulated(plan) as network:
+        try:
+            trace = run_job(replace(launch, hosts=network.hosts))
+        except PacelineError as failure:
+            if failure.trace is not None:
+                failure.trace.notes["network"] = network.record()
+            raise
+        trace.notes["network"] = network.record()
+        return trace
 
 
 def _launch(
@@ -149,7 +169,7 @@ def _observer(
 
 
 def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
-    warnings = trace.notes["warnings"] = outside(plan, timed=paced)
+    warnings = trace.notes["warnings"] = outside(plan, timed=paced) + said(trace.notes.get("network"))
     start, saving = launch.start, launch.saving
     last = None if saving is None else saving.last()
     if saving is not None:
@@ -167,6 +187,7 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
         target_loss=plan.target_loss,
         paced=paced,
         asked=plan.asked_s if paced else None,
+        emulated_network="network" in trace.notes,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
         checkpoints=None if last is None else last.path.parent,
     )

@@ -46,7 +46,8 @@ from two_level_runs import (
 )
 
 from paceline.algorithms.errors import PacelineError
-from paceline.backend.hosts import Hosts, NoHosts, hosts
+from paceline.backend.hosts import Hosts, hosts
+from paceline.backend.namespaces import NoHosts
 from paceline.records.machine import OtherLoad
 from paceline.records.metrics import CONFIDENCE
 from paceline.scenarios.units import RATE

@@ -46,9 +46,7 @@ class Ask:
         return scenario
 
     def all_changes(self) -> list[str]:
-        """The changes, and those that options stand for; raises `InputError` for an option that is not there yet."""
-        if self.network == "emulated":
-            raise InputError("--network: found 'emulated', which is not there yet; expected local")
+        """The changes, and those that options stand for."""
         changes = list(self.changes)
         if self.seed is not None:
             changes.append(f"seed={self.seed}")
@@ -198,6 +196,8 @@ def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
             output.note(str(run.path))
             if (placed := run.machine.get("placement")) is not None:
                 output.note(f"  {placed['words']}")
+            if (network := run.machine.get("network")) is not None:
+                output.note(f"  {network['words']}")
             for one in run.machine.get("collectives", ()):
                 output.note(_say_collective(one))
     else:

@@ -77,7 +77,9 @@ Pace = Annotated[
 Network = Annotated[
     NetworkName | None,
     typer.Option(
-        help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
+        help="What the real messages cross: this machine alone, or a network of the scenario's links, emulated between "
+        "network namespaces (needs root; see docs/emulation.md).",
+        show_default=False,
     ),
 ]
 Replay = Annotated[

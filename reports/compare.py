@@ -3,7 +3,8 @@
 Rules of this file:
 
 * The prediction is made before the measurement and knows nothing of it but the machine: where the real messages cross
-  this machine, the simulated network is this machine's, from a probe at the start.
+  this machine, the simulated network is this machine's, from a probe at the start; where they cross an emulated
+  network, it is that network, with what this machine adds to it.
 * Beside our prediction stand two that leave something out, messages or spread. A prediction that is no nearer than they
   are proves nothing.
 """
@@ -23,6 +24,7 @@ from paceline.reports.errors import Tree, error, together
 from paceline.reports.words import kind_of
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.real import refuse_simulated_only
+from paceline.topologies.profile import EmulatedProfile, Profile
 
 WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
 """predictions that leave something out, to show what it is worth"""
@@ -139,13 +141,11 @@ def compare(
         keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
 
     Raises:
-        InputError: with every mistake of the scenario, that its runs are not paced, or that it has what only a
-            simulation has.
+        InputError: with every mistake of the scenario, that its runs are not paced, that it has what only a simulation
+            has, or that its network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
-    from paceline.backend.calibrate import probe
     from paceline.backend.run import train
-    from paceline.simulator.rehearsal import rehearse
     from paceline.simulator.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -155,7 +155,7 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     refuse_simulated_only(scenario)
-    network = probe(scenario, rehearse(scenario.plans(paced=True)), progress=stage("probing this machine"))
+    network = _probed(scenario, stage)
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=told)
@@ -164,6 +164,23 @@ def compare(
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
     return assemble(scenario.name, simulated=simulated, measured=measured, wrong=wrong, other_load=other.share)
+
+
+def _probed(scenario: Scenario, stage: Stage) -> Profile | EmulatedProfile:
+    """This machine, and what it adds to a network that it emulates where the scenario asks for one."""
+    from paceline.simulator.rehearsal import rehearse
+
+    plans = scenario.plans(paced=True)
+    if scenario.train.network == "local":
+        from paceline.backend.calibrate import probe
+
+        return probe(scenario, rehearse(plans), progress=stage("probing this machine"))
+    from paceline.backend.calibrate_emulation import probe_emulated
+    from paceline.backend.emulation import refuse_emulation
+
+    for plan in plans:
+        refuse_emulation(plan)
+    return probe_emulated(scenario, rehearse(plans), progress=stage("probing the emulated network"))
 
 
 def assemble(
@@ -185,7 +202,9 @@ def assemble(
         )
         for name in names
     )
-    return Comparison(scenario=scenario, predicts="this machine", lines=lines, other_load=other_load)
+    emulated = all(line.measured["emulated_network"] for line in lines)
+    predicts: Literal["this machine", "emulated network"] = "emulated network" if emulated else "this machine"
+    return Comparison(scenario=scenario, predicts=predicts, lines=lines, other_load=other_load)
 
 
 def _of(name: str, runs: Sequence[Run]) -> list[Run]:

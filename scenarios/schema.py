@@ -106,9 +106,14 @@ def _unreadable(workload: WorkloadPart) -> list[Fault]:
 
 class TrainPart(Part):
     pace: fields.Pace = Field(default="device", description="device: hold steps to device times; none: run freely")
-    network: fields.RealNetwork = Field(default="local", description="local: messages cross this machine only")
+    network: fields.RealNetwork = Field(
+        default="local",
+        description="local: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
+    )
     threads: fields.Count = Field(default=1, description="threads of each worker")
-    stretch: fields.Factor = Field(default=1.0, description="multiplies device times in a paced run")
+    stretch: fields.Factor = Field(
+        default=1.0, description="multiplies device times in a paced run, and the times of an emulated network"
+    )
     pin: fields.Pin = Field(
         default="auto",
         description="each rank to cores of its own, each node to a numa node, none, or auto: cores if one is left",

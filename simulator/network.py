@@ -150,12 +150,18 @@ class ClusterNetwork:
         collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
         routing: which way messages go; "auto" as networks of such a kind do.
         library: whose protocols collectives go by.
+        fabric: what messages cross, where that is more than the graph.
     """
 
     def __init__(
-        self, cluster: Cluster, collective: str = "auto", routing: Rule = "auto", library: str = "plain"
+        self,
+        cluster: Cluster,
+        collective: str = "auto",
+        routing: Rule = "auto",
+        library: str = "plain",
+        fabric: GraphFabric | None = None,
     ) -> None:
-        self.fabric = GraphFabric(cluster, routing)
+        self.fabric = fabric or GraphFabric(cluster, routing)
         self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
         self._changes = changes(cluster.graph, cluster.link_faults)
 

@@ -23,6 +23,7 @@ from paceline.scenarios import Scenario, load
 from paceline.scenarios.plan import Plan
 from paceline.scenarios.ranges import outside
 from paceline.simulator.cells import PASSES
+from paceline.simulator.emulated import EmulatedNetwork
 from paceline.simulator.extrapolation import Extrapolation
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
@@ -32,7 +33,7 @@ from paceline.simulator.loading import Supply
 from paceline.simulator.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
-from paceline.topologies.profile import Consulted, Profile
+from paceline.topologies.profile import Consulted, EmulatedProfile, Profile
 from paceline.workloads.threads import torch_threads
 
 Report = Callable[[str, float], None]
@@ -81,7 +82,7 @@ class PlanTiming:
 def simulate(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
-    network: Network | Profile | None = None,
+    network: Network | Profile | EmulatedProfile | None = None,
     spread: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
@@ -91,7 +92,8 @@ def simulate(
 
     Args:
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine.
+        network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine,
+            with its messages there or on the network that it emulates.
         spread: whether steps vary as the scenario says; without, each takes its device's mean. What is slow stays so.
         message_cost: whether messages and collectives take time.
         progress: told the algorithm and the share of all runs that is done.
@@ -106,13 +108,14 @@ def simulate(
     ('simulated', 0.04)
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    machine = network if isinstance(network, Profile) else None
+    machine = network.machine if isinstance(network, EmulatedProfile) else network
+    machine = machine if isinstance(machine, Profile) else None
     plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
     plans = plans if spread else [replace(plan, cluster=plan.cluster.without_spread()) for plan in plans]
 
     def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
         asked = None if machine is None else Consulted(machine)
-        wires = _network(plan, asked or network) if message_cost else NoCost()
+        wires = _network(plan, network, asked) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
         supply = None if machine is not None else supply_of(plan)
         trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply)
@@ -162,15 +165,17 @@ def supply_of(plan: Plan) -> Supply | None:
     )
 
 
-def _network(plan: Plan, network: Network | Profile | Consulted | None) -> Network:
-    if isinstance(network, Profile | Consulted):
+def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, asked: Consulted | None) -> Network:
+    if asked is not None:
         memory = InMemory(
-            collective_s=partial(network.collective_s, inside=True),
+            collective_s=partial(asked.collective_s, inside=True),
             holds=plan.inside,
-            message_s=partial(network.message_s, inside=True),
+            message_s=partial(asked.message_s, inside=True),
             joins=plan.same_host,
         )
-        return MeasuredNetwork(network.collective_s, network.message_s, memory)
+        here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
+        return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
+    assert not isinstance(network, Profile | EmulatedProfile), "which are consulted"
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
 

@@ -104,6 +104,31 @@ class Profile:
         return self.inside_messages if inside else self.messages
 
 
+MESSAGE_LEGS = 3
+"""how often a message's way is gone, which is a rendezvous of gloo's: asked whether it may come, answered, sent"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedProfile:
+    """What this machine adds to a network that it emulates, whose rates and latencies are known.
+
+    Args:
+        machine: this machine alone: ranks' own work, and messages and collectives inside a host.
+        message_s: of a message between hosts without a vector, beside `MESSAGE_LEGS` latencies of its way.
+        all_reduce_s: an all-reduce of `few_bytes` by all workers, its way included.
+        local_all_reduce_s: the same on this machine alone.
+        few_bytes: what was reduced for that.
+        packet_bytes: of the largest packet, which a line passes on when it is whole.
+    """
+
+    machine: Profile
+    message_s: float
+    all_reduce_s: float
+    local_all_reduce_s: float
+    few_bytes: int
+    packet_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Consulted:
     """A profile, and what has been asked of it."""

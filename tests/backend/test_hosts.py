@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,10 @@ from paceline.algorithms.operations import AllReduce
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Layout, Rank, Step
 from paceline.backend import hosts as module
-from paceline.backend.hosts import NoHosts, hosts, sweep
+from paceline.backend import namespaces
+from paceline.backend.hosts import hosts
 from paceline.backend.launch import Launch, RankFailed, run_job
+from paceline.backend.namespaces import NoHosts
 from paceline.records.trace import Schedule, Trace
 from tests.contract.cases import Case, vector
 from tests.support import TWO_BY_TWO, Bowl, job_of
@@ -162,6 +165,7 @@ ENDLESS = """
 import signal
 from paceline.algorithms import find
 from paceline.backend.hosts import hosts
+from paceline.backend.namespaces import NoHosts
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule
 from tests.support import job_of
@@ -194,6 +198,14 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=30)
 
 
+def gone(prefix: str) -> None:
+    """Waits until no namespace is called so."""
+    until = time.monotonic() + 10.0
+    while any(path.name.startswith(prefix) for path in namespaces.NAMESPACES.iterdir()):
+        assert time.monotonic() < until, f"namespaces {prefix}… are left"
+        time.sleep(0.05)
+
+
 @needs_hosts
 def test_an_interrupt_leaves_no_hosts(left_alone: None) -> None:
     """As a terminal does it: the whole group of processes hears of it."""
@@ -204,29 +216,29 @@ def test_an_interrupt_leaves_no_hosts(left_alone: None) -> None:
 
 
 @needs_hosts
-def test_those_of_a_killed_launcher_go_when_the_next_are_made(left_alone: None) -> None:
+def test_a_killed_launcher_leaves_no_hosts(left_alone: None) -> None:
+    """Its guard outlives it, by as long as it takes to delete them."""
     process = endless()
+    prefix = f"paceline-{process.pid}-"
+    assert sum(path.name.startswith(prefix) for path in namespaces.NAMESPACES.iterdir()) == 3
     process.kill()
     end(process)
-    prefix = f"paceline-{process.pid}-"
-    assert sum(name.startswith(prefix) for name in network()[0]) == 3
-    with hosts(1, bytes_per_s=RATE):
-        assert not any(name.startswith(prefix) for name in network()[0])
+    gone(prefix)
 
 
 @needs_hosts
 def test_those_of_a_process_that_lives_are_left_alone(left_alone: None) -> None:
     with hosts(2, bytes_per_s=RATE) as made:
-        sweep()
-        assert all((module.NAMESPACES / name).exists() for name in (*made.names, made.switch))
+        namespaces.sweep()
+        assert all((namespaces.NAMESPACES / name).exists() for name in (*made.names, made.switch))
 
 
 @needs_hosts
 def test_those_of_a_process_whose_id_is_used_again_go(left_alone: None) -> None:
     name = f"paceline-{os.getpid()}-1-0-switch"
     subprocess.run(["ip", "netns", "add", name], check=True)
-    sweep()
-    assert not (module.NAMESPACES / name).exists()
+    namespaces.sweep()
+    assert not (namespaces.NAMESPACES / name).exists()
 
 
 @needs_hosts

@@ -213,7 +213,7 @@ def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
         pytest.param(["simulate", "quickstart", "--set", "stop.epochs=x"], "stop.epochs", id="wrong value"),
         pytest.param(["compare", "quickstart", "--algorithms", "sync-sdg"], "did you mean sync-sgd", id="near miss"),
         pytest.param(["compare", "quickstart", "--algorithms", ","], "--algorithms", id="no algorithm"),
-        pytest.param(["train", "quickstart", "--network", "emulated"], "expected local", id="emulated network"),
+        pytest.param(["train", "quickstart", "--network", "imagined"], "'local', 'emulated'", id="no such network"),
         pytest.param(["compare", "quickstart", "--no-pace"], "train.pace", id="comparison without pace"),
         pytest.param(["simulate", "quickstart", "--seeds", "0"], "--seeds", id="no seed"),
         pytest.param(["list", "fruits"], "algorithms", id="nothing to list"),

@@ -1,0 +1,109 @@
+"""Measures what this machine adds to a network that it emulates, by messages of a few numbers.
+
+Rules of this file: what is measured between hosts is as good as without bytes, so that it says what handling a message
+costs and nothing of the lines' rates; whole vectors are measured on this machine alone. All probes are paced as the run
+to be predicted is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+from scipy.stats import trim_mean
+
+from paceline.algorithms.job import Job
+from paceline.algorithms.values import Layer, Layout
+from paceline.backend.calibrate import TRIM, Cost, Later, Progress, costs, everyones, job_of, never, probe
+from paceline.backend.emulation import Emulation, emulated
+from paceline.backend.launch import Launch, run_job
+from paceline.backend.probes import ProbeCollectives, ProbeMessages
+from paceline.records.trace import Trace
+from paceline.scenarios.plan import Plan
+from paceline.scenarios.schema import Scenario
+from paceline.topologies.profile import MESSAGE_LEGS, Asked, EmulatedProfile
+from paceline.workloads.timing import TimingOnly
+
+LAUNCHES = 3
+STEPS = 40
+FEW = 16
+"""numbers in a message that is as good as without bytes"""
+
+
+def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> EmulatedProfile:
+    """A profile of this machine and of the network that it emulates for a scenario.
+
+    Args:
+        scenario: gives the hosts, the workers, their device times, and the vectors that are sent.
+        asked: the collectives that its runs will ask for.
+        progress: told what is measured, and how much of it is done, 0 … 1.
+
+    Raises:
+        InputError: where its network cannot be emulated here.
+    """
+    told = progress or (lambda *_: None)
+    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
+    here = [one for one in asked if one.inside]
+    machine = probe(scenario, [*here, everyones(plan.job)], progress=lambda what, done: told(what, done / 2))
+    found = []
+    for turn in range(LAUNCHES):
+        told("the emulated network", (1 + turn / LAUNCHES) / 2)
+        found.append(_probed(plan, turn + 1))
+    message_s, all_reduce_s, local_s, packets = zip(*found, strict=True)
+    return EmulatedProfile(
+        machine=machine,
+        message_s=max(0.0, median(message_s)),
+        all_reduce_s=median(all_reduce_s),
+        local_all_reduce_s=median(local_s),
+        few_bytes=_few_bytes(plan.job),
+        packet_bytes=packets[0],
+    )
+
+
+def _few_bytes(job: Job) -> int:
+    """Of a few numbers of the job's kind."""
+    initial = job.learner.initial()
+    return FEW * int(initial.nbytes) // job.learner.layout.size
+
+
+def _probed(plan: Plan, turn: int) -> tuple[float, float, float, int]:
+    """Messages, all-reduces, the same without a network, and the size of a packet."""
+    pace = Later(plan, 20_000 * turn)
+    few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.population)
+    placement, workers = plan.cluster.placement, plan.job.workers
+    asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
+    all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
+    reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
+    with emulated(replace(plan, job=asking)) as network:
+        messages = run_job(_launch(asking, plan, pace, network))
+        message_s = _beside_the_way(asking, messages, network)
+        reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
+    alone = run_job(_launch(reducing, plan, pace, None)) if workers > 1 else None
+    seconds = [
+        float(np.mean(costs(reducing, trace, pace)[Cost("AllReduce", workers, all_reduce.nbytes)])) if trace else 0.0
+        for trace in (reduced, alone)
+    ]
+    return message_s, seconds[0], seconds[1], network.packet_bytes
+
+
+def _launch(job: Job, plan: Plan, pace: Later, network: Emulation | None) -> Launch:
+    train = plan.scenario.train
+    hosts = None if network is None else network.hosts
+    return Launch(
+        job=job, schedule=never, pace=pace, threads=train.threads, pin=train.pin, shared_memory=False, hosts=hosts
+    )
+
+
+def _beside_the_way(job: Job, trace: Trace, network: Emulation) -> float:
+    """What a message from the server took at workers that waited for it on other hosts, less its way's latencies."""
+    places, server = network.lines.places, job.team[0].server
+    assert server is not None, "the probe has one"
+    beside = [
+        span.end_s - span.ready_s - MESSAGE_LEGS * network.lines.latency_s(places[server], places[span.rank])
+        for span in trace.spans
+        if span.activity == "receive" and span.ready_s is not None and span.start_s <= span.ready_s
+        if places[span.rank] != places[server]
+    ]
+    return float(trim_mean(beside, TRIM)) if beside else 0.0

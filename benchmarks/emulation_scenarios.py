@@ -1,0 +1,59 @@
+"""The scenarios that `emulation.py --compare` runs: unlike topologies, rates, latencies and placements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+METHODS = [
+    "sync-sgd",
+    {"name": "async-sgd", "rate": 0.02},
+    {"name": "hbs-sgd", "k1": 2, "k2": 4, "group": "node"},
+    "easgd",
+]
+
+
+def _scenario(name: str, *, nodes: list[dict[str, Any]], network: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "name": f"emulated-{name}",
+        "algorithms": METHODS,
+        "hyperparameters": {"rate": 0.05},
+        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32},
+        "cluster": {"nodes": nodes, "network": network},
+        "train": {"pace": "device", "network": "emulated"},
+        "evaluate": {"every": "5 epochs"},
+        "stop": {"epochs": 5},
+        **more,
+    }
+
+
+def _device(step_ms: float) -> dict[str, Any]:
+    return {"name": f"of {step_ms:g} ms".replace(" ", "-"), "overhead": f"{step_ms:g} ms", "per_sample": "0 s"}
+
+
+LARGE = {"model": "cifar10-full", "batch_per_worker": 32, "learning": "none"}
+"""358 kB of weights without numbers: what crosses the network is as long as with them"""
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "ring": _scenario(
+        "ring",
+        nodes=[{"device": _device(30), "count": 4}],
+        network={"topology": "ring", "link": {"latency": "2 ms", "bandwidth": "20 Mbit/s"}},
+    ),
+    "fat-tree": _scenario(
+        "fat-tree",
+        nodes=[{"device": _device(30), "count": 2}, {"device": _device(50), "count": 2}],
+        network={"topology": "fat-tree", "link": {"latency": "1 ms", "bandwidth": "100 Mbit/s"}},
+        workload=LARGE,
+        stop={"samples": 5120},
+        evaluate={"every": "1 epoch"},
+    ),
+    "pairs": _scenario(
+        "pairs",
+        nodes=[{"device": _device(30), "count": 2, "per_node": 2}],
+        network={"topology": "star", "link": {"latency": "5 ms", "bandwidth": "200 Mbit/s"}},
+        workload=LARGE,
+        stop={"samples": 5120},
+        evaluate={"every": "1 epoch"},
+    ),
+}
+"""by name; `pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower"""
