@@ -19,7 +19,7 @@ POLL_S = 0.0002
 
 @dataclass(eq=False)
 class Pending:
-    """Something started: how to see whether it is done, and how to have its answer. `finish` may be called again."""
+    """Something started: how to see whether it is done, and how to have its answer, once: see `answer`."""
 
     done: Callable[[], bool]
     finish: Callable[[], Any]
@@ -27,6 +27,13 @@ class Pending:
     give_up: Callable[[], object] | None = None
     """ends it early, for those that can be ended; False if it was done already"""
     cancelled: bool = False
+    _answer: tuple[Any] | None = None
+
+    def answer(self) -> Any:
+        """Waits, and answers; may be asked again, as a handle may be waited for again."""
+        if self._answer is None:
+            self._answer = (self.finish(),)
+        return self._answer[0]
 
 
 class Started:
@@ -73,7 +80,7 @@ class Started:
             raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
         self._station.waiting(thread, f"for {pending.what}")
         self._unheard.pop(pending, None)
-        answer = pending.finish()
+        answer = pending.answer()
         self._station.moving(thread)
         return answer
 
@@ -101,5 +108,5 @@ class Started:
         """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait."""
         while unheard := list(self._unheard):
             self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
-            unheard[0].finish()
+            unheard[0].answer()
             self._unheard.pop(unheard[0], None)

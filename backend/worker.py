@@ -26,6 +26,7 @@ from paceline.backend.gather import Failure, stream_of
 from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.mail import Mail
+from paceline.backend.memory import keep_freed
 from paceline.backend.pace import Clock
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
@@ -72,6 +73,7 @@ def work(place: Place, me: Me) -> NoReturn:
     status = EXIT_FAILED
     try:
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
+        keep_freed()
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
         recorder.flush()

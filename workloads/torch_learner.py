@@ -96,6 +96,7 @@ class TorchLearner:
         self._start = start.to(dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
+        self._sizes, self._shapes = [p.numel() for p in self._parameters], [p.shape for p in self._parameters]
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
@@ -216,9 +217,8 @@ class TorchLearner:
 
     def _hold(self, vector: Tensor) -> None:
         """Makes the module's parameters views of `vector`."""
-        vector = vector.detach()
-        for parameter, piece in zip(self._parameters, self._pieces, strict=True):
-            parameter.data = vector[piece.part].view(piece.shape)
+        for parameter, part, shape in zip(self._parameters, vector.detach().split(self._sizes), self._shapes, strict=True):
+            parameter.data = part.view(shape)
 
 
 def together_of(module: nn.Module, dtype: torch.dtype) -> int:

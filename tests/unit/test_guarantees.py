@@ -53,7 +53,7 @@ def row(**changes: Any) -> Callable[[Trace], None]:
 
 
 def only_rank_0(trace: Trace) -> None:
-    trace.updates[:] = [replace(update, rank=Rank(0)) for update in trace.updates]
+    trace.updates[:] = [update._replace(rank=Rank(0)) for update in trace.updates]
 
 
 def lose_a_push(trace: Trace) -> None:
