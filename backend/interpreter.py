@@ -23,7 +23,7 @@ from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.operations import Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import GradientResult, Weights, join, may_diverge, nbytes
+from paceline.algorithms.values import GradientResult, Weights, may_diverge, nbytes, together
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.communication import Communication
@@ -112,7 +112,7 @@ class Interpreter:
             ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
             ops.Gradient: lambda thread, op: self.device.gradient(thread, op.weights, op.batch),
             ops.LayerGradients: self._layers,
-            ops.Work: lambda thread, op: None,
+            ops.Work: lambda *_: None,
             **dict.fromkeys(COLLECTIVES, self.communication.perform),
             ops.Send: self.communication.send,
             ops.Receive: self.communication.receive,
@@ -124,7 +124,7 @@ class Interpreter:
             ops.Access: self._access,
             ops.Lock: self._lock,
             ops.Unlock: self._unlock,
-            ops.Applied: lambda thread, op: self.keeper.applied(op),
+            ops.Applied: lambda _, op: self.keeper.applied(op),
         }
 
     def _now(self, thread: Thread, op: ops.Now) -> float:
@@ -198,8 +198,7 @@ class Interpreter:
             if isinstance(weights, Weights):
                 return weights
             # torch's graph needs every layer before it begins, so the forward pass waits for all of them
-            parts = [part for _, part in self.started.wait(child, weights, len(weights))]
-            return Weights(join([part.vector for part in parts]), min(part.version for part in parts))
+            return together([part for _, part in self.started.wait(child, weights, len(weights))])
 
         self._backward.put(partial(self.device.layers, child, whole, op.batch, ready))
         return tuple(

@@ -171,6 +171,6 @@ def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
 
 
 def counting(learner: Learner) -> Counting | None:
-    """What counts a learner's requests to a file; None where its batches come from elsewhere. Asked once: it is slow."""
+    """What counts a learner's requests to a file; None where its batches come from elsewhere. To ask is slow."""
     draw = getattr(learner, "draw", None)
     return draw if isinstance(draw, Counting) else None

@@ -78,8 +78,10 @@ class Started:
         if pending.cancelled:
             wrong = f"{pending.what} was cancelled; there is no answer to wait for"
             raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
-        self._station.waiting(thread, f"for {pending.what}")
         self._unheard.pop(pending, None)
+        if pending.done():
+            return pending.answer()
+        self._station.waiting(thread, f"for {pending.what}")
         answer = pending.answer()
         self._station.moving(thread)
         return answer

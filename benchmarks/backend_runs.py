@@ -44,6 +44,8 @@ WORKERS = 2
 BATCH = 32
 RATE = 0.01
 PERIOD = 8
+BUCKET = 25 * 2**20 // 4
+"""numbers in a message of layerwise-sgd: as many bytes as DistributedDataParallel waits for"""
 WARM_UP = 2 * PERIOD
 INTERFACE = "lo"
 
@@ -74,7 +76,7 @@ class Rounds:
         return WARM_UP + self.steps
 
 
-# --- by torch ----------------------------------------------------------------------------------------------------------
+# --- by torch ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -208,11 +210,11 @@ def _rank(name: str, rank: int, rounds: Rounds, store: Path, answer: Connection)
     answer.send((seconds, parameters_to_vector(module.parameters()).detach().numpy()))
 
 
-# --- by Paceline -------------------------------------------------------------------------------------------------------
+# --- by Paceline ------------------------------------------------------------------------------------------------------
 
 OURS: Mapping[str, Mapping[str, Any]] = {
     "sync-sgd": {},
-    "layerwise-sgd": {},
+    "layerwise-sgd": {"bucket": BUCKET},
     "post-local-sgd": {"switch": 0, "period": PERIOD},
 }
 """methods, and their hyper-parameters beside the rate"""

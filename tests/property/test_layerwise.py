@@ -59,7 +59,10 @@ def check_the_numbers(method: Callable[..., Method]) -> None:
     same()
 
 
-@pytest.mark.parametrize("method", [*LAYERWISE, partial(LayerwiseAgd, delay=0)])
+IN_BUCKETS = [partial(method, bucket=2) for method in (*LAYERWISE, partial(LayerwiseAgd, delay=0))]
+
+
+@pytest.mark.parametrize("method", [*LAYERWISE, partial(LayerwiseAgd, delay=0), *IN_BUCKETS])
 def test_layer_by_layer_is_the_same_in_value(method: Callable[..., Method]) -> None:
     check_the_numbers(method)
 

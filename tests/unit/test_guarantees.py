@@ -47,7 +47,7 @@ def row(**changes: Any) -> Callable[[Trace], None]:
     """Changes the last update."""
 
     def change(trace: Trace) -> None:
-        trace.updates[-1] = replace(trace.updates[-1], **changes)
+        trace.updates[-1] = trace.updates[-1]._replace(**changes)
 
     return change
 
