@@ -5,10 +5,11 @@
     python benchmarks/backend.py --models mlp --rounds 3 --steps 32     # a short look
 
 Two processes of one torch thread, 32 samples each, train three models in every way there is, all on the same batches
-from the same weights; the layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order that is turned from round to round, so every ratio
-is of launches that were made next to each other. A launch's figure is the mean seconds of a step in its steady state by
-the ranks' own clocks (`backend_runs`). Printed are medians over the rounds, with the interval that holds the median
-with 95 % (of fewer than six rounds, their range). A ratio is of samples per second: 2 means twice as fast.
+from the same weights; layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order
+that is turned from round to round, so every ratio is of launches that were made next to each other. A launch's figure
+is the mean seconds of a step in its steady state by the ranks' own clocks (`backend_runs`). Printed are medians over
+the rounds, with the interval that holds the median with 95 % (of fewer than six rounds, their range). A ratio is of
+samples per second: 2 means twice as fast.
 
 Weights are compared in every launch: among the ranks and, over shared memory, with gloo's, to the bit, since a sum of
 two does not depend on the order; with torch's own to a rounding a step: DDP divides gradients by their number and then
