@@ -1,4 +1,4 @@
-"""What compression needs of vectors beyond arithmetic: order, indices and matrices, for NumPy and torch.
+"""What rules and compression need of vectors beyond arithmetic: order, indices and matrices, for NumPy and torch.
 
 Rules of this file: NumPy and torch name nearly everything alike, so a function is written once for both, with
 `library`. A `Null` is no business of these functions; whoever calls them has asked before.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.values import Null, join
+from paceline.algorithms.values import Null, Special, join
 
 
 def library(vector: Any) -> Any:
@@ -34,6 +34,21 @@ def zeros(count: int, like: Any) -> Any:
     if like.dtype == object:
         return np.full(count, Fraction(0))
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
+
+
+def less(vector: Any, factor: float, change: Any) -> Any:
+    """vector − factor · change: of torch's tensors in one pass, with one rounding, as its optimizers do it.
+
+    >>> less(np.array([1.0]), 0.5, np.array([4.0]))
+    array([-1.])
+    """
+    if isinstance(vector, np.ndarray | Special):
+        return vector - factor * change
+    import torch
+
+    if isinstance(vector, torch.Tensor) and isinstance(change, torch.Tensor):
+        return torch.sub(vector, change, alpha=factor)
+    return vector - factor * change
 
 
 def normal(count: int, like: Any, seed: int) -> Any:

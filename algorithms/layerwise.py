@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* What is listed by layer stands last layer first, the order of the backward pass, of the exchanges and of updates.
+* What is listed by bucket stands last layers first, the order of the backward pass, of the exchanges and of updates. A
+  bucket is what one message holds: a layer, or consecutive layers where `bucket` asks for more numbers than one has.
 * These methods, and `layerwise-agd`, differ in nothing but where they wait for a layer's mean: after the backward pass,
   in order (`layerwise-sgd`) or as they come (`layerwise-sgd-lazy`); before the layer's next forward pass
   (`layerwise-sgd-next-forward`); before its exchange a step or more later (`layerwise-agd`).
@@ -10,10 +11,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
@@ -29,30 +29,74 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
+from paceline.algorithms.options import COUNT, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Contribution, Layer, Rank, Step, Weights, join
+from paceline.algorithms.values import Contribution, GradientResult, Layer, Rank, Step, Weights, join
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Consecutive layers that are exchanged and applied together, first layer first."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def part(self) -> slice:
+        """Where they lie in the whole vector."""
+        return slice(self.layers[0].start, self.layers[-1].stop)
+
+    @property
+    def name(self) -> str:
+        """That of its first layer, whose gradient completes it."""
+        return self.layers[0].name
+
+    def alone(self) -> list[Layer]:
+        """The layers as they lie in the bucket's own vector."""
+        start = self.layers[0].start
+        return [Layer(layer.name, layer.start - start, layer.stop - start) for layer in self.layers]
+
+
+def buckets(layers: Sequence[Layer], least: int | None) -> list[Bucket]:
+    """Layers, given first layer first, in buckets, last layers first.
+
+    Args:
+        layers: of the model.
+        least: numbers at which a bucket is full; the last one takes what is left. None: each layer for itself.
+
+    >>> layers = [Layer("a", 0, 5), Layer("b", 5, 7), Layer("c", 7, 8)]
+    >>> [bucket.part for bucket in buckets(layers, 3)], [bucket.name for bucket in buckets(layers, None)]
+    ([slice(5, 8, None), slice(0, 5, None)], ['c', 'b', 'a'])
+    """
+    found: list[Bucket] = []
+    held: tuple[Layer, ...] = ()
+    for layer in layers[::-1]:
+        held = (layer, *held)
+        if least is None or held[-1].stop - layer.start >= least:
+            found.append(Bucket(held))
+            held = ()
+    return [*found, Bucket(held)] if held else found
 
 
 @dataclass(frozen=True, slots=True)
 class Piece(Weights):
-    """One layer's weights, and what its rule remembers."""
+    """One bucket's weights, and what its rule remembers."""
 
     memory: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """The reductions of a step that are under way, one or one for each layer, and the own gradient in them."""
+    """The reductions of a step that are under way, one or one for each bucket, and the own gradient in them."""
 
     means: tuple[Handle[Any], ...]
     origin: Contribution
 
 
 class Landing(NamedTuple):
-    """What it takes to apply one layer's mean gradient, once that has come."""
+    """What it takes to apply one bucket's mean gradient, once that has come."""
 
-    layer: str
+    bucket: Bucket
     origin: Contribution
     """the own gradient in the mean"""
     mean: Handle[Any]
@@ -62,23 +106,33 @@ class Landing(NamedTuple):
 
 @program
 def land(landing: Landing) -> Program[Piece]:
-    """Waits for a layer's mean gradient and applies it."""
+    """Waits for a bucket's mean gradient and applies it."""
     reduced = yield from Wait(landing.mean)
     yield from Work("update", reduced.nbytes)
     vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory)
-    yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=landing.layer)
+    for layer in reversed(landing.bucket.layers):
+        yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=layer.name)
     return Piece(vector, landing.piece.version + 1, memory)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layerwise(Descent):
-    """What all layer-wise methods do: each layer is exchanged, and updated by a rule, for itself."""
+    """What all layer-wise methods do: each bucket of layers is exchanged, and updated by a rule, for itself."""
 
     notion = Notion.STEPS
+    ranges: ClassVar[Mapping[str, Range]] = {"bucket": COUNT}
+
+    bucket: int | None = None
+    """numbers from which on a message is sent, made of as many consecutive layers as that takes; None: each layer for
+    itself; provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
+
+    def buckets(self, me: Me) -> list[Bucket]:
+        """What is exchanged together, last layers first."""
+        return buckets(me.layout.layers, self.bucket)
 
     def rules(self, me: Me) -> list[Chain]:
-        """Each layer's own rule, last layer first: it sees that layer's slice alone."""
-        return [self.rule([Layer(layer.name, 0, layer.stop - layer.start)]) for layer in me.layout.layers[::-1]]
+        """Each bucket's own rule, last layers first: it sees that bucket's slice alone."""
+        return [self.rule(bucket.alone()) for bucket in self.buckets(me)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -89,36 +143,39 @@ class Layerwise(Descent):
         return found
 
     def begin(self, me: Me, vector: Any) -> Any:
-        layers = zip(self.rules(me), me.layout.layers[::-1], strict=True)
-        return Replica(0, Weights(vector, 0), tuple(rule.init(vector[layer.part]) for rule, layer in layers))
+        parts = zip(self.rules(me), self.buckets(me), strict=True)
+        return Replica(0, Weights(vector, 0), tuple(rule.init(vector[bucket.part]) for rule, bucket in parts))
 
     def landings(self, me: Me, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
         """How the means of a flight are applied to a replica."""
-        layers = zip(me.layout.layers[::-1], flight.means, memory, self.rules(me), strict=True)
+        parts = zip(self.buckets(me), flight.means, memory, self.rules(me), strict=True)
         return [
-            Landing(layer.name, flight.origin, mean, Piece(weights.vector[layer.part], weights.version, own), rule)
-            for layer, mean, own, rule in layers
+            Landing(bucket, flight.origin, mean, Piece(weights.vector[bucket.part], weights.version, own), rule)
+            for bucket, mean, own, rule in parts
         ]
 
     @program
     def exchange(
         self, me: Me, step: Step, weights: Weights | tuple[Handle[Piece], ...], due: Sequence[Landing] = ()
     ) -> Program[tuple[Flight, list[Piece]]]:
-        """Starts the reduction of each layer's gradient as it is ready; before that, what is due there lands."""
+        """Starts the reduction of each bucket's gradient as it is ready; before that, what is due there lands."""
         batch = yield from Load(step.samples)
-        parts = yield from LayerGradients(weights, batch)
-        means, landed = [], []
-        for layer, part, landing in zip_longest(me.layout.layers[::-1], parts, due):
-            if landing is not None:
+        parts = iter((yield from LayerGradients(weights, batch)))
+        means, landed, landings = [], [], iter(due)
+        for bucket in self.buckets(me):
+            if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
-            gradient = yield from Wait(part)
-            key = f"gradient {step.number} {layer.name}"
-            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key))))
-        return Flight(tuple(means), gradient.contribution()), landed
+            ready: list[GradientResult] = []
+            for _ in bucket.layers:
+                ready.append((yield from Wait(next(parts))))
+            vector = join([gradient.vector for gradient in reversed(ready)])
+            key = f"gradient {step.number} {bucket.name}"
+            means.append((yield from Start(AllReduce(value=vector, group=me.workers, key=key))))
+        return Flight(tuple(means), ready[-1].contribution()), landed
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
-        """Lands all layers, in the order of their exchanges."""
+        """Lands all buckets, in the order of their exchanges."""
         pieces = []
         for landing in landings:
             pieces.append((yield from land(landing)))
@@ -127,7 +184,7 @@ class Layerwise(Descent):
 
 @program
 def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contribution) -> Program[Replica]:
-    """The replica after a step, whose layers are these."""
+    """The replica after a step, whose buckets are these."""
     vector = join([piece.vector for piece in reversed(pieces)])
     version = yield from Applied(Weights(vector, held.version), [origin])
     return Replica(step, Weights(vector, version), tuple(piece.memory for piece in pieces))
@@ -167,7 +224,7 @@ class LayerwiseSgdLazy(LayerwiseSgd):
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
-        """Lands all layers, in the order in which their means come."""
+        """Lands all buckets, in the order in which their means come."""
         pieces: dict[int, Piece] = {}
         while missing := [place for place in range(len(landings)) if place not in pieces]:
             for found, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
@@ -186,9 +243,9 @@ class Ahead:
 
 
 @program
-def landed(step: int, layers: Sequence[Handle[Piece]], held: Weights, origin: Contribution) -> Program[Replica]:
-    """The replica after the step, once every layer has landed."""
-    pieces = [piece for _, piece in (yield from WaitFor(layers))]
+def landed(step: int, parts: Sequence[Handle[Piece]], held: Weights, origin: Contribution) -> Program[Replica]:
+    """The replica after the step, once every bucket has landed."""
+    pieces = [piece for _, piece in (yield from WaitFor(parts))]
     return (yield from assembled(step, pieces, held, origin))
 
 
@@ -208,10 +265,11 @@ class LayerwiseSgdNextForward(Layerwise):
         while step := (yield from Next(state)):
             flight, _ = yield from self.exchange(me, step, state.layers if isinstance(state, Ahead) else state.weights)
             before = yield from whole(state)  # is there: the forward pass has had every layer
-            layers = []
+            parts, layers = [], list[Handle[Piece]]()
             for landing in self.landings(me, flight, before.weights, before.memory):
-                layers.append((yield from Start(land(landing))))
-            rest = yield from Start(landed(step.number + 1, layers, before.weights, flight.origin))
+                parts.append((yield from Start(land(landing))))
+                layers += [parts[-1]] * len(landing.bucket.layers)
+            rest = yield from Start(landed(step.number + 1, parts, before.weights, flight.origin))
             state = Ahead(step.number + 1, tuple(reversed(layers)), rest)
         return (yield from whole(state))
 

@@ -3,20 +3,20 @@
 Rules of this file:
 
 * An update and the landing of a layer within it are booked apart, so that no gradient is counted twice.
+* Rows are tuples, as there are many: these are made, and written to disk, most quickly.
 * How long ago in seconds a gradient was begun is not booked: `records.tables` reads it off the spans, once for all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline.algorithms.method import Notion
 from paceline.algorithms.operations import Applied
 from paceline.algorithms.values import Rank
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """One input of one update: a row of ``updates.parquet``. `rank` and `step` are those of who computed the input."""
 
     time_s: float
@@ -28,8 +28,7 @@ class Update:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class LayerUpdate:
+class LayerUpdate(NamedTuple):
     """One input of one layer's own step, in a method that applies layers one by one: a row of ``layers.parquet``."""
 
     time_s: float

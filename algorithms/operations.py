@@ -99,7 +99,8 @@ class Gradient(Op[GradientResult]):
 class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
     """As `Gradient`, answered at once with one handle per layer, last layer first: the order in which backward ends.
 
-    `weights` may hold one handle per layer (first layer first): the forward pass of a layer then waits for its own.
+    `weights` may hold one handle per layer (first layer first): the forward pass of a layer then waits for its own. One
+    that stands for several layers is given once for each of them.
     """
 
     weights: Weights | tuple[Handle[Weights], ...]

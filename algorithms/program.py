@@ -117,14 +117,14 @@ class Lane:
         frame = innermost(self.steps)
         if frame is None:
             return f"{self.name} (ended)"
-        return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        return place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 @functools.cache  # every collective asks for its line, and resolving a path takes longer than all the rest of it
-def shown(filename: str) -> Path:
-    """A source file as messages show it: from the root of the repository, where it lies there."""
+def place(filename: str, line: int, function: str) -> str:
+    """A line of a source file as messages show it: from the root of the repository, where it lies there."""
     path = Path(filename).resolve()
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{line} in {function}"
 
 
 def innermost(steps: Any) -> FrameType | None:

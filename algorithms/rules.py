@@ -7,6 +7,7 @@ Rules of this file:
 * A rule works on a flat vector and knows where its layers lie; one that acts on each layer for itself (LARS) or on the
   whole (clipping) says so.
 * Nothing here knows whose gradient it is or how old: programs scale stale gradients before they come here.
+* Where the rate comes last, it is applied together with the subtraction: as torch.optim.SGD does it, to the bit.
 * The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, rate, velocity.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paceline.algorithms import arrays
 from paceline.algorithms.schedules import RateSchedule
 from paceline.algorithms.values import Layer, norm
 
@@ -75,13 +77,22 @@ class Chain:
 
     def update(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
         """The new vector and the new memory."""
-        change, memory = self.step(vector, gradient, memory)
-        return vector - change, memory
+        last = self.links[-1] if self.links else None
+        if not isinstance(last, Scale):
+            change, memory = self.step(vector, gradient, memory)
+            return vector - change, memory
+        change, kept = self._through(self.links[:-1], vector, gradient, memory)
+        kept = Memory(kept.number, (*kept.links, None))
+        return arrays.less(vector, last.at(memory.number), change), kept
 
     def step(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
         """What is to be subtracted from the vector, and the new memory."""
-        at, change, kept = At(vector, memory.number, self.layers), gradient, []
-        for link, own in zip(self.links, memory.links, strict=True):
+        return self._through(self.links, vector, gradient, memory)
+
+    def _through(self, links: Sequence[Transform], vector: Any, change: Any, memory: Memory) -> tuple[Any, Memory]:
+        """What these links, the first of all, make of a change."""
+        at, kept = At(vector, memory.number, self.layers), []
+        for link, own in zip(links, memory.links, strict=False):
             change, own = link.update(change, own, at)
             kept.append(own)
         return change, Memory(memory.number + 1, tuple(kept))

@@ -90,6 +90,11 @@ class Board:
         self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
         self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
         self.rows["collectives"]["position"] = -1
+        # columns, looked up once: a step says some twenty things here
+        self._doing, self._moves, self._texts = self.rows["doing"], self.rows["moves"], self.rows["text"]
+        self._busy, self._grants, self._entries = self.rows["busy"], self.rows["granted"], self.rows["collectives"]
+        self._turns, self._streams = self._entries["turn"], self._entries["stream"]
+        self._positions, self._entered = self._entries["position"], self._entries["text"]
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together = NEVER if limit is None else limit, together
         self._lock = FileLock()
@@ -107,7 +112,7 @@ class Board:
             pause = until if until <= self.common["lost_at"][0] else NEVER
             if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0], pause):
                 return False
-            self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
+            self._grants[rank] = max(self._grants[rank], step + 1)
             return True
 
     def stop(self, why: Reason) -> None:
@@ -131,7 +136,7 @@ class Board:
     @property
     def _granted(self) -> int:
         """Steps that keepers have begun: the furthest one's, or all of theirs where they count together."""
-        granted = self.rows["granted"][self._keepers]
+        granted = self._grants[self._keepers]
         return int(granted.sum() if self._together else granted.max())
 
     @property
@@ -154,15 +159,14 @@ class Board:
 
     def say(self, rank: Rank, doing: Doing, text: str = "") -> None:
         """Notes what a rank is doing, in words when it waits for others."""
-        row = self.rows[rank]
-        row["moves"] += 1
+        self._moves[rank] += 1
         if text:
-            row["text"] = text.encode()[:TEXT]
-        row["doing"] = doing
+            self._texts[rank] = text.encode()[:TEXT]
+        self._doing[rank] = doing
 
     def move(self, rank: Rank) -> None:
         """Notes that something the rank's program has started goes on."""
-        self.rows["moves"][rank] += 1
+        self._moves[rank] += 1
 
     def doing(self, rank: int) -> Doing:
         return Doing(int(self.rows["doing"][rank]))
@@ -181,7 +185,7 @@ class Board:
 
     def busy(self, rank: Rank, by: int) -> None:
         """Notes that the rank begins (+1) or ends (−1) to do what needs nobody else, whatever its program waits for."""
-        self.rows["busy"][rank] += by
+        self._busy[rank] += by
 
     @property
     def all_ready(self) -> bool:
@@ -254,19 +258,18 @@ class Board:
         gloo matches collectives by their order alone: a swapped pair of equal size is silently added up, one of unequal
         size aborts the process. Whoever comes second sees the difference here and does not issue.
         """
-        bucket, slot = zlib.crc32(stream.encode()) % BUCKETS, position % SLOTS
-        name = zlib.crc32(stream.encode()) | len(stream) << 32
-        mine = self.rows["collectives"][rank, bucket, slot : slot + 1]
-        said = what.encode()
+        check = zlib.crc32(stream.encode())
+        bucket, slot, name = check % BUCKETS, position % SLOTS, check | len(stream) << 32
+        mine, said = (rank, bucket, slot), what.encode()
         with self._writing:
-            mine["turn"] += 1  # odd while it is being written: streams may share a bucket, and so an entry
-            mine["stream"], mine["position"], mine["text"] = name, position, b"\1".join((said, place.encode()))[:TEXT]
-            mine["turn"] += 1
+            self._turns[mine] += 1  # odd while it is being written: streams may share a bucket, and so an entry
+            self._streams[mine], self._positions[mine] = name, position
+            self._entered[mine] = b"\1".join((said, place.encode()))[:TEXT]
+            self._turns[mine] += 1
         for other in members:
-            theirs = None if other == rank else _read(self.rows["collectives"][other, bucket, slot : slot + 1])
-            if theirs is None or theirs["stream"] != name or theirs["position"] != position:
+            if other == rank or (theirs := self._read((other, bucket, slot), name, position)) is None:
                 continue
-            theirs_said, _, their_place = bytes(theirs["text"]).partition(b"\1")
+            theirs_said, _, their_place = theirs.partition(b"\1")
             if theirs_said != said[:TEXT]:
                 raise ProgramError(
                     f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
@@ -274,9 +277,13 @@ class Board:
                     "all members must issue the same collectives in the same order"
                 )
 
+    def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
+        """What somebody entered there; None if it is of another collective.
 
-def _read(entry: Any) -> Any | None:
-    """A copy of somebody's entry; None if it was being written meanwhile: whoever writes looks at the others after."""
-    turn = int(entry["turn"][0])
-    copy = entry.copy()[0]
-    return copy if turn % 2 == 0 and turn == int(entry["turn"][0]) else None
+        Also if it was being written meanwhile: whoever writes looks at the others after.
+        """
+        turn = self._turns[at]
+        if turn % 2 or self._positions[at] != position or self._streams[at] != name:
+            return None
+        text = bytes(self._entered[at])
+        return text if turn == self._turns[at] else None

@@ -15,7 +15,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-import os
+import ctypes
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,11 +34,15 @@ from paceline.backend.segment import BUFFERS, LINE_BYTES, Segment
 
 SPINS = 30
 """looks at a counter before anything else: some microseconds"""
+IN_ORDER = platform.machine() in ("x86_64", "AMD64")
+"""whether others see a processor's stores in their order"""
 YIELD_S = 2e-4
 """for so long after that, a wait gives its core to whoever wants it, and looks again"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
 """after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 WORD_BYTES = 8
+give_way = getattr(ctypes.CDLL(None), "sched_yield", lambda: time.sleep(0))
+"""gives the core to whoever wants it, and, unlike `os.sched_yield`, the interpreter to other threads of this process"""
 FORMS = {
     dtype: code
     for code, dtype in enumerate(
@@ -77,8 +82,13 @@ class Channel:
     def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
         self._group, self._me, self._lost = group, group.ranks.index(rank), lost
         self._memory, self._begins, self._piece_bytes = segment.memory, segment.begins(number), segment.piece_bytes
-        counters = memoryview(segment.memory)[self._begins : self._begins + len(group) * LINE_BYTES]
-        self._counters = counters.cast("q")
+        self._words = memoryview(segment.memory).cast("q")
+        self._counters = [(self._begins + member * LINE_BYTES) // WORD_BYTES for member in range(len(group))]
+        """where each member's counter stands among the words"""
+        self._headers = [
+            [self._at(buffer, member) // WORD_BYTES for member in range(len(group))] for buffer in range(BUFFERS)
+        ]
+        """where each member says, in front of its slot, of what form its value is"""
         self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
         self._everyone = range(len(group))
         self._turn = 0
@@ -125,9 +135,10 @@ class Channel:
             case Reduce(root=root) if self._group.ranks[self._me] != root:
                 return self._bring(mine)
             case AllReduce() | Reduce():
-                total = torch.empty_like(mine)
-                self._bring(mine, self._everyone, lambda part, pieces: _add(total[part], pieces))
-                return mean(total, len(self._group), like) if op.op == "mean" else like(total)
+                total, share = torch.empty_like(mine), len(self._group) if op.op == "mean" else 1
+                whole = 1 if total.is_floating_point() else share  # whole numbers are divided into others
+                self._bring(mine, self._everyone, lambda part, pieces: _add(total[part], pieces, share // whole))
+                return like(total) if whole == 1 else like(total) / share
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +159,7 @@ class Channel:
             part = slice(start, min(start + per, len(mine)))
             size, buffer = part.stop - part.start, self._turn % BUFFERS
             self._await(self._everyone)  # all have done with what was in this buffer
-            if writes:
+            if writes and size:
                 slots[buffer][self._me][:size].copy_(mine[part])
             self._count(buffer, form)
             if sources:
@@ -178,28 +189,33 @@ class Channel:
 
     def _count(self, buffer: int, form: int) -> None:
         """Says of what form the value is, and that the piece is there."""
-        at = self._at(buffer, self._me)
-        self._memory[at : at + WORD_BYTES] = form.to_bytes(WORD_BYTES, "little")
-        self._in_order()
+        self._words[self._headers[buffer][self._me]] = form
+        if not IN_ORDER:
+            self._in_order()
         self._turn += 1
-        self._counters[self._me * LINE_BYTES // WORD_BYTES] = self._turn
+        self._words[self._counters[self._me]] = self._turn
 
     def _await(self, members: Sequence[int]) -> None:
         """Waits until these have counted as many turns as this member."""
+        words, turn = self._words, self._turn
         for member in members:
-            place = member * LINE_BYTES // WORD_BYTES
-            if not any(self._counters[place] >= self._turn for _ in range(SPINS)):
-                self._await_long(place)
-        self._in_order()
+            if words[self._counters[member]] < turn:
+                self._await_long(self._counters[member])
+        if not IN_ORDER:
+            self._in_order()
 
     def _await_long(self, place: int) -> None:
         """Waits for a member that is not there yet, without keeping others from their work."""
+        words, turn = self._words, self._turn
+        for _ in range(SPINS):
+            if words[place] >= turn:
+                return
         yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
-        while self._counters[place] < self._turn:
+        while words[place] < turn:
             if time.monotonic() < yields_until:
-                os.sched_yield()
+                give_way()
                 continue
-            if (dead := self._lost(self._group)) is not None and self._counters[place] < self._turn:
+            if (dead := self._lost(self._group)) is not None and words[place] < turn:
                 raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(pause_s)
             pause_s = min(pause_s * LONGER, LONGEST_S)
@@ -212,9 +228,7 @@ class Channel:
 
     def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
         for source in sources:
-            at = self._at(buffer, source)
-            theirs = int.from_bytes(self._memory[at : at + WORD_BYTES], "little")
-            if theirs != mine:
+            if (theirs := self._words[self._headers[buffer][source]]) != mine:
                 ranks = self._group.ranks
                 raise ProgramError(
                     f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
@@ -236,18 +250,16 @@ def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
     return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value
 
 
-def mean(total: torch.Tensor, members: int, like: Callable[[torch.Tensor], Any]) -> Any:
-    """A sum divided by its members: in place where its numbers can hold that, as a page that is new takes time."""
-    return like(total.div_(members)) if total.is_floating_point() else like(total) / members
-
-
-def _add(into: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
+def _add(into: torch.Tensor, pieces: Sequence[torch.Tensor], share: int) -> None:
+    """The sum of the pieces in their order, divided; all while they are in the processor's cache."""
     if len(pieces) == 1:
         into.copy_(pieces[0])
-        return
-    torch.add(pieces[0], pieces[1], out=into)
-    for piece in pieces[2:]:
-        into.add_(piece)
+    else:
+        torch.add(pieces[0], pieces[1], out=into)
+        for piece in pieces[2:]:
+            into.add_(piece)
+    if share > 1:
+        into.div_(share)
 
 
 def _copy(into: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import cache
 from typing import Any
 
 from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.values import Message, nbytes
+from paceline.algorithms.values import Group, Message, nbytes
 from paceline.backend.agreement import Agreement
 from paceline.backend.collectives import Collectives
 from paceline.backend.inbox import Claim, Envelope
@@ -26,38 +25,51 @@ class Communication:
     def __init__(self, station: Station, mail: Mail, collectives: Collectives, memory: SharedMemory | None) -> None:
         self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
         self._agreement = Agreement(station.board, station.me.rank)
+        self._named: dict[tuple[Group, str], tuple[str, str]] = {}
+
+    def perform(self, thread: Thread, op: Collective) -> Any:
+        """A collective's answer, once it is there."""
+        return self.issue(thread, op).finish()
 
     def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
         """Begins a collective, after checking on the board that the others have begun the same one there.
 
-        Inside a node it goes through the memory that its ranks share, otherwise by gloo.
+        Inside a node it goes through the memory that its ranks share, otherwise by gloo. The board is told of a wait
+        once: for the one that is called here, since a group's first collective connects its members; for one that is
+        started by whoever waits for it.
         """
         station, place, step = self.station, thread.place, thread.step
         if station.me.rank not in op.group:
             raise ProgramError(f"{station.standing(thread)}: enters {describe(op)}, but is no member of {op.group}")
-        start, what = station.clock.now(), f"in {describe(op)}"
+        start, words = station.clock.now(), signature(op)
         position = self._collectives.position(op.group, thread.stream)
-        order = f"{op.group}{thread.stream}"
-        station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
-        station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
+        order, members = self._words(op.group, thread.stream)
+        what = f"in {words} over {members}"
+        station.board.enter(station.me.rank, op.group.ranks, order, position, words, place)
+        station.waiting(thread, what, place)
         with self._agreement.failing(op.group, order, position):
             line = None if self._memory is None else self._memory.line(op.group, thread.stream)
             flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
-        station.moving(thread)
+        if started:
+            station.moving(thread)
 
-        @cache  # a handle may be waited for again
         def finish() -> Any:
-            station.waiting(thread, what)
             with self._agreement.failing(op.group, order, position):
                 answer = flying.finish()
             self._agreement.reach(op.group, order, position)
-            station.moving(thread)
-            sent = sent_bytes(op, station.me.rank)
-            key = f"{order}/{position} {op.key}"
+            if not started:
+                station.moving(thread)
+            sent, key = sent_bytes(op, station.me.rank), f"{order}/{position} {op.key}"
             station.span(thread, "collective", start, step=step, bytes=sent, key=key)
             return answer
 
         return Pending(flying.done, finish, what)
+
+    def _words(self, group: Group, stream: str) -> tuple[str, str]:
+        """A name for the group's and stream's order of collectives, and the group in words."""
+        if (found := self._named.get((group, stream))) is None:
+            found = self._named[group, stream] = f"{group}{stream}", str(group)
+        return found
 
     def leave(self, stream: str) -> None:
         """The lane of this stream has ended: there will be no more collectives of its."""

@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* `perform` has one case per operation; what an operation means is in the module that its case calls.
-* A collective is issued at its `Start`, in program order, since gloo matches by order; everything else that is started
-  runs in a thread of its own.
+* A table has what performs each operation; what it means is in the module that is called.
+* A collective is issued at its `Start`, in program order, since gloo matches by order; gradients by layer are computed
+  by one standing thread, one after the other; everything else that is started runs in a thread of its own.
 * Before a rank waits for others it says so on the board.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,9 @@ from paceline.algorithms import operations as ops
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
-from paceline.algorithms.operations import Cell, Handle, Op
+from paceline.algorithms.operations import Handle, Op
 from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import Batch, GradientResult, Weights, join, may_diverge, nbytes
+from paceline.algorithms.values import GradientResult, Weights, may_diverge, nbytes, together
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.checkpoint import Part
 from paceline.backend.collectives import Collectives
@@ -34,6 +35,7 @@ from paceline.backend.keeper import Keeper
 from paceline.backend.loading import Loader
 from paceline.backend.mail import Mail
 from paceline.backend.shared import SharedMemory
+from paceline.backend.standing import Standing
 from paceline.backend.started import Pending, Started
 from paceline.backend.station import Station, Thread
 from paceline.records.trace import Schedule
@@ -71,6 +73,8 @@ class Interpreter:
         """what the program is entered with; None: its beginning"""
         self._lanes = count(1)
         self._branches = Branches()
+        self._backward = Standing("backward")
+        self._meanings = self._table()
 
     def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
         """Goes on from a checkpoint: the rank's part, and what the handles in it were answered."""
@@ -128,47 +132,36 @@ class Interpreter:
 
     def perform(self, thread: Thread, op: Op[Any]) -> Any:
         """Answers one operation."""
-        match op:
-            case ops.Next(state):
-                return self.keeper.next(thread, state)
-            case ops.Load(samples):
-                return self.loader.load(thread, samples)
-            case ops.Gradient(weights, batch):
-                return self.device.gradient(thread, weights, batch)
-            case ops.LayerGradients(weights, batch):
-                return self._layers(thread, weights, batch)
-            case ops.Work():
-                return None
-            case ops.AllReduce() | ops.Reduce() | ops.Broadcast() | ops.AllGather() | ops.Barrier():
-                return self.communication.issue(thread, op).finish()
-            case ops.Send():
-                return self.communication.send(thread, op)
-            case ops.Receive():
-                return self.communication.receive(thread, op)
-            case ops.Start(what):
-                return self._start(thread, what)
-            case ops.Wait(handle):
-                return self.started.wait(thread, [handle], 1)[0][1]
-            case ops.WaitFor(handles):
-                return self.started.wait(thread, handles, op.least)
-            case ops.Cancel(handle):
-                return self.started.cancel(thread, handle)
-            case ops.Now():
-                self.station.recorder.add("now", now := self.station.clock.now())
-                return now
-            case ops.Access():
-                return self._access(thread, op)
-            case ops.Lock(cell):
-                self.station.waiting(thread, f"for the lock of {cell.name!r}")
-                self.cells.lock(cell)
-                return self.station.moving(thread)
-            case ops.Unlock(cell):
-                return self._unlock(thread, cell)
-            case ops.Applied():
-                return self.keeper.applied(op)
-            case _:
-                unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
-                raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
+        if (meaning := self._meanings.get(type(op))) is None:
+            unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
+            raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
+        return meaning(thread, op)
+
+    def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
+        """What each operation does: looked up, since asking for one after the other takes longer than most do."""
+        return {
+            ops.Next: lambda thread, op: self.keeper.next(thread, op.state),
+            ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
+            ops.Gradient: lambda thread, op: self.device.gradient(thread, op.weights, op.batch),
+            ops.LayerGradients: self._layers,
+            ops.Work: lambda *_: None,
+            **dict.fromkeys(COLLECTIVES, self.communication.perform),
+            ops.Send: self.communication.send,
+            ops.Receive: self.communication.receive,
+            ops.Start: lambda thread, op: self._start(thread, op.what),
+            ops.Wait: lambda thread, op: self.started.wait(thread, [op.handle], 1)[0][1],
+            ops.WaitFor: lambda thread, op: self.started.wait(thread, op.handles, op.least),
+            ops.Cancel: lambda thread, op: self.started.cancel(thread, op.handle),
+            ops.Now: self._now,
+            ops.Access: self._access,
+            ops.Lock: self._lock,
+            ops.Unlock: self._unlock,
+            ops.Applied: lambda _, op: self.keeper.applied(op),
+        }
+
+    def _now(self, thread: Thread, op: ops.Now) -> float:
+        self.station.recorder.add("now", now := self.station.clock.now())
+        return now
 
     def _access(self, thread: Thread, op: ops.Access) -> Any:
         began = self.station.clock.now()
@@ -177,9 +170,14 @@ class Interpreter:
             self.station.span(thread, "update", began)
         return before
 
-    def _unlock(self, thread: Thread, cell: Cell) -> None:
-        if not self.cells.unlock(cell):
-            wrong = f"unlocks cell {cell.name!r}, which nobody here holds; Lock it first"
+    def _lock(self, thread: Thread, op: ops.Lock) -> None:
+        self.station.waiting(thread, f"for the lock of {op.cell.name!r}")
+        self.cells.lock(op.cell)
+        self.station.moving(thread)
+
+    def _unlock(self, thread: Thread, op: ops.Unlock) -> None:
+        if not self.cells.unlock(op.cell):
+            wrong = f"unlocks cell {op.cell.name!r}, which nobody here holds; Lock it first"
             raise ProgramError(f"{self.station.standing(thread)}: {wrong}")
 
     # --- what is started ------------------------------------------------------------------------------------------
@@ -221,10 +219,9 @@ class Interpreter:
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 
-    def _layers(
-        self, thread: Thread, weights: Weights | tuple[Handle[Weights], ...], batch: Batch
-    ) -> tuple[Handle[GradientResult], ...]:
+    def _layers(self, thread: Thread, op: ops.LayerGradients) -> tuple[Handle[GradientResult], ...]:
         """Starts a gradient that comes layer by layer."""
+        weights = op.weights
         child = Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step)
         layers = self.station.me.layout.layers[::-1]
         ready: list[Future[GradientResult]] = [Future() for _ in layers]
@@ -233,10 +230,9 @@ class Interpreter:
             if isinstance(weights, Weights):
                 return weights
             # torch's graph needs every layer before it begins, so the forward pass waits for all of them
-            parts = [part for _, part in self.started.wait(child, weights, len(weights))]
-            return Weights(join([part.vector for part in parts]), min(part.version for part in parts))
+            return together([part for _, part in self.started.wait(child, weights, len(weights))])
 
-        threading.Thread(target=self.device.layers, args=(child, whole, batch, ready), daemon=True).start()
+        self._backward.put(partial(self.device.layers, child, whole, op.batch, ready))
         return tuple(
             self.started.keep(Pending(future.done, future.result, f"the gradient of {layer.name}"))
             for future, layer in zip(ready, layers, strict=True)

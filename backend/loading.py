@@ -58,6 +58,7 @@ class Loader:
         """lanes that load at the same time do so one after the other"""
         self.before: Reads | None = None
         """what was asked of a file before the checkpoint that the run goes on from"""
+        self._counts = counting(learner)
         self._ahead = None if not depth else Ahead(station, learner, depth)
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
@@ -65,7 +66,7 @@ class Loader:
         start = self.station.clock.now()
         # a lane that waits for the disk waits for nobody, even while the program waits for the lane
         with nullcontext() if self.depth is None else self.station.busy(), self._asking:
-            loaded = read(self.learner, samples) if self._ahead is None else self._ahead.take(samples)
+            loaded = read(self.learner, samples, self._counts) if self._ahead is None else self._ahead.take(samples)
             if loaded.failure is not None:
                 raise loaded.failure
             self._reads = loaded.reads
@@ -93,6 +94,7 @@ class Ahead:
 
     def __init__(self, station: Station, learner: Learner, depth: int) -> None:
         self.station, self.learner, self.depth = station, learner, depth
+        self._counts = counting(learner)
         self._queue: deque[Loaded] = deque()
         self._changed = threading.Condition()
         self._due: Samples | None = None
@@ -128,7 +130,7 @@ class Ahead:
         while (job := self._job()) is not None:
             samples, turn = job
             start = self.station.clock.now()
-            loaded = read(self.learner, samples)
+            loaded = read(self.learner, samples, self._counts)
             self.station.span(Thread(READER), "read", start, step=samples.index)
             self._put(loaded, turn)
 
@@ -161,8 +163,8 @@ class Ahead:
             self._thread.join(LEAVE_S)
 
 
-def read(learner: Learner, samples: Samples) -> Loaded:
-    """A batch, read now by whoever calls."""
+def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
+    """A batch, read now by whoever calls; `counts` says what was asked of the file."""
     data: Any = None
     failure: Exception | None = None
     try:
@@ -171,10 +173,10 @@ def read(learner: Learner, samples: Samples) -> Loaded:
         failure = RunFailed(f"worker {samples.worker} could not load the batch of step {samples.index}: {error}")
     except Exception as error:
         failure = error
-    return Loaded(samples, data, failure, reads_of(learner, samples.worker))
+    return Loaded(samples, data, failure, None if counts is None else Reads(*counts.reads(samples.worker)))
 
 
-def reads_of(learner: Learner, worker: int) -> Reads | None:
-    """What a worker has asked of a file so far; None where its batches come from elsewhere."""
+def counting(learner: Learner) -> Counting | None:
+    """What counts a learner's requests to a file; None where its batches come from elsewhere. To ask is slow."""
     draw = getattr(learner, "draw", None)
-    return Reads(*draw.reads(worker)) if isinstance(draw, Counting) else None
+    return draw if isinstance(draw, Counting) else None

@@ -10,11 +10,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any
 
 from paceline.algorithms.meeting import Collective
@@ -22,6 +20,7 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Lost
 from paceline.backend.channel import Channel
 from paceline.backend.segment import Segment
+from paceline.backend.standing import Standing
 
 
 class SharedMemory:
@@ -58,8 +57,8 @@ class Line:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._jobs: SimpleQueue[Callable[[], object] | None] | None = None
-        """of the thread; there is none before something is started"""
+        self._thread: Standing | None = None
+        """there is none before something is started"""
         self._last: Future[Any] | None = None
 
     @property
@@ -79,27 +78,18 @@ class Line:
                 future.set_exception(error)
 
         self._last = future
-        self._hand_over(job)
+        if self._thread is None:
+            self._thread = Standing("collectives")
+        self._thread.put(job)
         return InMemory(future.done, future.result)
-
-    def _hand_over(self, job: Callable[[], object]) -> None:
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            threading.Thread(target=_work, args=(self._jobs,), daemon=True, name="collectives").start()
-        self._jobs.put(job)
 
     def close(self, then: Callable[[], None]) -> None:
         """Calls `then` when all is done; nothing is issued any more."""
-        if self._jobs is None:
+        if self._thread is None:
             then()
         else:
-            self._jobs.put(then)
-            self._jobs.put(None)
-
-
-def _work(jobs: SimpleQueue[Callable[[], object] | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()
+            self._thread.put(then)
+            self._thread.close()
 
 
 @dataclass(frozen=True, slots=True)

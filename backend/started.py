@@ -20,7 +20,7 @@ POLL_S = 0.0002
 
 @dataclass(eq=False)
 class Pending:
-    """Something started: how to see whether it is done, and how to have its answer. `finish` may be called again."""
+    """Something started: how to see whether it is done, and how to have its answer, once: see `answer`."""
 
     done: Callable[[], bool]
     finish: Callable[[], Any]
@@ -28,6 +28,13 @@ class Pending:
     give_up: Callable[[], object] | None = None
     """ends it early, for those that can be ended; False if it was done already"""
     cancelled: bool = False
+    _answer: tuple[Any] | None = None
+
+    def answer(self) -> Any:
+        """Waits, and answers; may be asked again, as a handle may be waited for again."""
+        if self._answer is None:
+            self._answer = (self.finish(),)
+        return self._answer[0]
 
 
 class Started:
@@ -72,9 +79,11 @@ class Started:
         if pending.cancelled:
             wrong = f"{pending.what} was cancelled; there is no answer to wait for"
             raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
-        self._station.waiting(thread, f"for {pending.what}")
         self._unheard.pop(pending, None)
-        answer = pending.finish()
+        if pending.done():
+            return pending.answer()
+        self._station.waiting(thread, f"for {pending.what}")
+        answer = pending.answer()
         self._station.moving(thread)
         return answer
 
@@ -106,7 +115,7 @@ class Started:
         while unheard := list(self._unheard):
             self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
             try:
-                unheard[0].finish()
+                unheard[0].answer()
             except PeerFailed:
                 if self._station.board.lost() is not None:
                     raise
@@ -114,7 +123,7 @@ class Started:
 
     def answer(self, handle: Handle[Any]) -> Any:
         """What something was answered that is complete: what a checkpoint keeps of it."""
-        return self._known(handle).finish()
+        return self._known(handle).answer()
 
     def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
         """Goes on from a checkpoint: its handles are answered, and new ones are numbered after them."""

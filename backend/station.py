@@ -61,10 +61,17 @@ class Station:
         """Who stands where, for messages."""
         return f"rank {self.me.rank} ({self.me.role}) at {thread.place}, step {thread.step}"
 
-    def waiting(self, thread: Thread, what: str) -> None:
-        """Says on the board that the rank's program waits for others: what a deadlock report is made of."""
+    def waiting(self, thread: Thread, what: str, place: str = "") -> None:
+        """Says on the board that the rank's program waits for others: what a deadlock report is made of.
+
+        Args:
+            thread: the lane that waits.
+            what: for what.
+            place: where it stands, for those who know it already.
+        """
         if thread.name == "main":
-            self.board.say(self.me.rank, Doing.BLOCKED, f"{self.standing(thread)}: waits {what}")
+            who = f"rank {self.me.rank} ({self.me.role}) at {place or thread.place}, step {thread.step}"
+            self.board.say(self.me.rank, Doing.BLOCKED, f"{who}: waits {what}")
 
     def moving(self, thread: Thread) -> None:
         """Says that it goes on."""

@@ -31,6 +31,7 @@ from paceline.backend.interpreter import Interpreter
 from paceline.backend.logs import life, log_of, take_over, warned
 from paceline.backend.mail import GlooMail, Mail
 from paceline.backend.mailbox import Mailbox
+from paceline.backend.memory import keep_freed
 from paceline.backend.pace import Clock, wake_on_time
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
@@ -78,6 +79,7 @@ def work(place: Place, me: Me) -> NoReturn:
         begin_log(place, me, recorder)
         wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
+        keep_freed()
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
         recorder.flush()

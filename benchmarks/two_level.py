@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from paired import between
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import binom
 from two_level_runs import (
     HOSTS,
     ITEM_BYTES,
@@ -49,7 +49,6 @@ from paceline.algorithms.errors import PacelineError
 from paceline.backend.hosts import Hosts, hosts
 from paceline.backend.namespaces import NoHosts
 from paceline.records.machine import OtherLoad
-from paceline.records.metrics import CONFIDENCE
 from paceline.scenarios.units import RATE
 
 MOST_TRIES = 10
@@ -58,20 +57,6 @@ MOST_TRIES = 10
 
 class Busy(PacelineError):
     """No round was as quiet as was asked for."""
-
-
-def between(values: Sequence[float]) -> tuple[float, float]:
-    """An interval for the median: of the pairs of order statistics that hold it with 95 %, the innermost.
-
-    The range of all values where they are too few for that.
-
-    >>> between([5.0, 1.0, 2.0]), between(list(map(float, range(9))))
-    ((1.0, 5.0), (1.0, 7.0))
-    """
-    ordered, count = sorted(values), len(values)
-    inner = [k for k in range((count + 1) // 2) if 1 - 2 * binom.cdf(k, count, 0.5) >= CONFIDENCE]
-    cut = max(inner, default=0)
-    return ordered[cut], ordered[count - 1 - cut]
 
 
 @dataclass(slots=True)

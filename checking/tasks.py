@@ -15,7 +15,7 @@ from paceline.algorithms.operations import (
     WaitFor,
 )
 from paceline.algorithms.program import Lane, Program, program
-from paceline.algorithms.values import GradientResult, Layer, Weights, join
+from paceline.algorithms.values import GradientResult, Layer, Weights, together
 
 
 @dataclass(slots=True)
@@ -90,8 +90,7 @@ def backward(op: LayerGradients, layers: tuple[Layer, ...], promises: list[Promi
     if isinstance(op.weights, Weights):
         weights = op.weights
     else:
-        parts = [part for _, part in (yield from WaitFor(op.weights))]
-        weights = Weights(join([part.vector for part in parts]), min(part.version for part in parts))
+        weights = together([part for _, part in (yield from WaitFor(op.weights))])
     whole = yield from Gradient(weights, op.batch)
     for layer, promise in zip(reversed(layers), promises, strict=True):
         vector = whole.vector[layer.part]

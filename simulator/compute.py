@@ -11,7 +11,7 @@ import simpy
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
-from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Samples, Weights, join
+from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Samples, Weights, together
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.faults import State, Stretch, Timeline
 from paceline.simulator.flight import Flight, Pending
@@ -117,7 +117,7 @@ class Compute:
             stretches, spent = yield from self._lives(strand, seconds, step)
             busy += spent
             self._note_life(strand, stretches, step=step, layer=layer.name)
-        return Weights(join([weights.vector for weights in held]), min(weights.version for weights in held)), busy
+        return together(held), busy
 
     def _weights_of(self, strand: Strand, layer: Layer, task: Task) -> Steps:
         """Waits until the layer's weights have come."""

@@ -15,9 +15,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Score
 from paceline.algorithms.values import Layout, Samples
+from paceline.workloads.by_layer import ByLayer, Piece, Ready
 from paceline.workloads.drawing import Draw, InMemory
 from paceline.workloads.examples import Batch, Examples
 from paceline.workloads.joint import Joint, block_size
@@ -51,16 +51,6 @@ FEWEST = 5
 """gradients that are computed together at least"""
 AT_ONCE = 1024
 """examples that are evaluated at once"""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One parameter's place in the flat vector."""
-
-    name: str
-    layer: str
-    part: slice
-    shape: torch.Size
 
 
 class TorchLearner:
@@ -96,6 +86,7 @@ class TorchLearner:
         self._start = start.to(dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
+        self._sizes, self._shapes = [p.numel() for p in self._parameters], [p.shape for p in self._parameters]
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
@@ -180,25 +171,19 @@ class TorchLearner:
         named = {piece.name: parameter for piece, parameter in zip(self._pieces, parameters, strict=True)}
         return self.loss(functional_call(self.module, named, (inputs,)), labels)
 
-    def layer_gradients(self, vector: Tensor, data: Batch, ready: Callable[[str, Tensor], None]) -> float:
+    def layer_gradients(self, vector: Tensor, data: Batch, ready: Ready) -> float:
         """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.
 
         Returns the mean loss. The parts are bit for bit those of `gradient`.
         """
         self._hold(vector)
-        layers: dict[str, list[nn.Parameter]] = defaultdict(list)
-        for piece, parameter in zip(self._pieces, self._parameters, strict=True):
-            layers[piece.layer].append(parameter)
-        hooks = [hook for name, parameters in layers.items() for hook in _hooks(name, parameters, ready)]
-        try:
-            loss = self.loss(self.module(data.inputs), data.labels)
-            loss.backward()
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for parameter in self._parameters:
-                parameter.grad = None
+        loss = self.loss(self.module(data.inputs), data.labels)
+        self._by_layer.run(loss, ready)
         return loss.item()
+
+    @cached_property
+    def _by_layer(self) -> ByLayer:
+        return ByLayer(self._parameters, self._pieces)
 
     def evaluate(self, vector: Tensor) -> Score:
         """Mean loss on the examples held out, and accuracy where labels are classes."""
@@ -216,9 +201,9 @@ class TorchLearner:
 
     def _hold(self, vector: Tensor) -> None:
         """Makes the module's parameters views of `vector`."""
-        vector = vector.detach()
-        for parameter, piece in zip(self._parameters, self._pieces, strict=True):
-            parameter.data = vector[piece.part].view(piece.shape)
+        parts = vector.detach().split(self._sizes)
+        for parameter, part, shape in zip(self._parameters, parts, self._shapes, strict=True):
+            parameter.data = part.view(shape)
 
 
 def together_of(module: nn.Module, dtype: torch.dtype) -> int:
@@ -251,21 +236,3 @@ def _pieces(module: nn.Module) -> list[Piece]:
         pieces.append(Piece(name, name.rpartition(".")[0], part, parameter.shape))
         start = part.stop
     return pieces
-
-
-def _hooks(name: str, parameters: Sequence[nn.Parameter], ready: Callable[[str, Tensor], None]) -> list[Any]:
-    """Hooks that call `ready` once all of a layer's gradients are there, whichever comes last."""
-    missing = len(parameters)
-
-    def arrived(_: Tensor) -> None:
-        nonlocal missing
-        missing -= 1
-        if missing == 0:
-            ready(name, torch.cat([_gradient(parameter) for parameter in parameters]))
-
-    return [parameter.register_post_accumulate_grad_hook(arrived) for parameter in parameters]
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad.reshape(-1)

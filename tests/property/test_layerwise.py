@@ -59,7 +59,11 @@ def check_the_numbers(method: Callable[..., Method]) -> None:
     same()
 
 
-@pytest.mark.parametrize("method", [*LAYERWISE, partial(LayerwiseAgd, delay=0)])
+WITHOUT_DELAY: list[Callable[..., Method]] = [*LAYERWISE, partial(LayerwiseAgd, delay=0)]
+IN_BUCKETS: list[Callable[..., Method]] = [partial(method, bucket=2) for method in WITHOUT_DELAY]
+
+
+@pytest.mark.parametrize("method", [*WITHOUT_DELAY, *IN_BUCKETS])
 def test_layer_by_layer_is_the_same_in_value(method: Callable[..., Method]) -> None:
     check_the_numbers(method)
 

@@ -47,13 +47,13 @@ def row(**changes: Any) -> Callable[[Trace], None]:
     """Changes the last update."""
 
     def change(trace: Trace) -> None:
-        trace.updates[-1] = replace(trace.updates[-1], **changes)
+        trace.updates[-1] = trace.updates[-1]._replace(**changes)
 
     return change
 
 
 def only_rank_0(trace: Trace) -> None:
-    trace.updates[:] = [replace(update, rank=Rank(0)) for update in trace.updates]
+    trace.updates[:] = [update._replace(rank=Rank(0)) for update in trace.updates]
 
 
 def lose_a_push(trace: Trace) -> None:

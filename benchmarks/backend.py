@@ -1,0 +1,279 @@
+"""Real runs beside torch's own: synchronous SGD and local SGD over gloo and in shared memory, against DDP and others.
+
+    python benchmarks/backend.py
+    python benchmarks/backend.py --json --rounds 15
+    python benchmarks/backend.py --models mlp --rounds 3 --steps 32     # a short look
+
+Two processes of one torch thread, 32 samples each, train three models in every way there is, all on the same batches
+from the same weights; layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order
+that is turned from round to round, so every ratio is of launches that were made next to each other. A launch's figure
+is the mean seconds of a step in its steady state by the ranks' own clocks (`backend_runs`). Printed are medians over
+the rounds, with the interval that holds the median with 95 % (of fewer than six rounds, their range). A ratio is of
+samples per second: 2 means twice as fast.
+
+Weights are compared in every launch: among the ranks and, over shared memory, with gloo's, to the bit, since a sum of
+two does not depend on the order; with torch's own to a rounding a step: DDP divides gradients by their number and then
+adds them up, where Paceline adds them up first. For two that is the same but for the smallest of numbers, so the
+difference that is printed is mostly 0. A launch with other weights ends the command with 1.
+
+What the run itself costs is measured by itself: one rank, a learner without arithmetic, vectors of four numbers. All of
+such a step counts: the program, its operations, the board, the record and its way to the file, loading, and what the
+calls of torch cost with nothing to compute. It stands beside 2 % of a step of 5 ms, which is 100 µs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import torch
+from backend_models import MODELS, Nothing, learner_of
+from backend_runs import BATCH, OURS, TORCH, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch, run, step_s
+from paired import between
+from rich.console import Console
+from rich.table import Table
+
+from paceline.records.machine import OtherLoad
+
+TRANSPORTS = {"gloo": False, "shared memory": True}
+PAIRS: Sequence[tuple[str, str]] = (
+    ("sync-sgd", "DDP"),
+    ("layerwise-sgd", "DDP"),
+    ("sync-sgd", "flat gloo loop"),
+    ("post-local-sgd", "torch's PostLocalSGD"),
+    ("post-local-sgd", "torch's PeriodicModelAverager"),
+    ("post-local-sgd", "no communication"),
+)
+"""ours, and what it is held against"""
+SAME: Mapping[str, str] = {
+    "sync-sgd": "DDP",
+    "layerwise-sgd": "DDP",
+    "post-local-sgd": "torch's PostLocalSGD",
+}
+"""whose weights a method's must be"""
+OVERHEAD_STEPS = 2000
+ALLOWED_S = 0.02 * 0.005
+"""2 % of a step of 5 ms"""
+
+Way = tuple[str, str]
+"""what is run, and over what; the torch programs are over gloo"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A ratio of samples per second."""
+
+    pair: str
+    model: str
+    transport: str
+    ratio: float
+    low: float
+    high: float
+    step_s: float
+    """of the first of the pair"""
+    of_step_s: float
+    """of the second"""
+    rounds: int
+    weights_differ: float | None
+    """‖x − x'‖ / ‖x'‖ at the end, at most; None where they are not meant to be the same"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step of a method costs where there is nothing to compute and nobody to wait for."""
+
+    pair: str
+    transport: str
+    step_s: float
+    low: float
+    high: float
+    share_of_5ms: float
+
+
+class OtherWeights(Exception):
+    """A launch ended with other weights than it should."""
+
+
+# --- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def ways() -> Iterator[tuple[Way, Callable[[Rounds], Timed]]]:
+    """Every way to train."""
+    for name in TORCH:
+        yield (name, "gloo"), lambda rounds, name=name: by_torch(name, rounds)  # type: ignore[misc]
+    for name in OURS:
+        for transport, shared in TRANSPORTS.items():
+            yield (
+                (name, transport),
+                lambda rounds, name=name, shared=shared: by_paceline(name, rounds, shared_memory=shared),  # type: ignore[misc]
+            )
+
+
+def measured(rounds: Rounds, times: int) -> list[dict[Way, Timed]]:
+    """Round after round; each begins with another way."""
+    every = list(ways())
+    found = []
+    for number in range(times):
+        first = number * 3 % len(every)  # no divisor of their number, so all come first in time
+        launches = {way: launch(rounds) for way, launch in every[first:] + every[:first]}
+        check(launches, rounds)
+        found.append(launches)
+    return found
+
+
+def differ(one: torch.Tensor, other: torch.Tensor) -> float:
+    """‖x − x'‖ / ‖x'‖."""
+    return float(torch.linalg.vector_norm(one - other) / torch.linalg.vector_norm(other))
+
+
+def check(launches: Mapping[Way, Timed], rounds: Rounds) -> None:
+    """Whether all weights are as they are meant to be; raises `OtherWeights` with what is not."""
+    for (name, transport), timed in launches.items():
+        # also of local SGD, whose launches end with an average
+        if name != "no communication" and (away := differ(*timed.weights)):
+            raise OtherWeights(f"{name} over {transport}: the two ranks differ by {away:.2g}, expected 0")
+    allowed = rounds.all_steps * torch.finfo(torch.float32).eps
+    for name, theirs in SAME.items():
+        over_gloo, shared = (launches[name, transport].weights[0] for transport in TRANSPORTS)
+        if not torch.equal(over_gloo, shared):
+            raise OtherWeights(f"{name}: gloo and shared memory differ by {differ(shared, over_gloo):.2g}, expected 0")
+        if (away := differ(shared, launches[theirs, "gloo"].weights[0])) > allowed:
+            raise OtherWeights(f"{name} and {theirs}: weights differ by {away:.2g}, expected {allowed:.2g} at most")
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(model: str, found: Sequence[Mapping[Way, Timed]]) -> Iterator[Row]:
+    """The pairs of a model, over both transports, and torch's own among themselves."""
+    for ours, theirs in PAIRS:
+        for transport in TRANSPORTS:
+            yield row(model, found, (ours, transport), (theirs, "gloo"), same=SAME[ours] == theirs)
+    for name in TORCH:
+        if name != "DDP":
+            yield row(model, found, (name, "gloo"), ("DDP", "gloo"), same=False)
+
+
+def row(model: str, found: Sequence[Mapping[Way, Timed]], ours: Way, theirs: Way, *, same: bool) -> Row:
+    """One pair: the ratio of every round."""
+    ratios = [launches[theirs].step_s / launches[ours].step_s for launches in found]
+    low, high = between(ratios)
+    away = max(differ(launches[ours].weights[0], launches[theirs].weights[0]) for launches in found) if same else None
+    return Row(
+        pair=f"{ours[0]} / {theirs[0]}",
+        model=model,
+        transport=ours[1],
+        ratio=median(ratios),
+        low=low,
+        high=high,
+        step_s=median(launches[ours].step_s for launches in found),
+        of_step_s=median(launches[theirs].step_s for launches in found),
+        rounds=len(found),
+        weights_differ=away,
+    )
+
+
+def costs(times: int, steps: int) -> Iterator[Cost]:
+    """What the run itself costs, by method and transport."""
+    for name in OURS:
+        for transport, shared in TRANSPORTS.items():
+            each = []
+            for _ in range(times):
+                trace = run(name, Nothing(), workers=1, steps=2 * steps, shared_memory=shared)
+                each.append(step_s(trace, 1, steps))
+            low, high = between(each)
+            middle = median(each)
+            yield Cost(f"{name} / nothing", transport, middle, low, high, middle / 0.005)
+
+
+# --- for a person -----------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The ratios."""
+    shown = Table(title="Samples per second of the first / those of the second", title_justify="left", box=None)
+    for column in ("pair", "model", "transport"):
+        shown.add_column(column, no_wrap=True)
+    for column in ("ratio", "low", "high", "ms", "of ms", "differ"):
+        shown.add_column(column, justify="right")
+    for one in rows:
+        shown.add_row(
+            one.pair,
+            one.model,
+            one.transport,
+            *(f"{value:.2f}" for value in (one.ratio, one.low, one.high)),
+            *(f"{value * 1e3:.2f}" for value in (one.step_s, one.of_step_s)),
+            "" if one.weights_differ is None else f"{one.weights_differ:.1e}",
+        )
+    return shown
+
+
+def cost_table(found: Sequence[Cost]) -> Table:
+    """What the run itself costs."""
+    title = f"A step without arithmetic or company, µs; 2 % of a step of 5 ms is {ALLOWED_S * 1e6:.0f}"
+    shown = Table(title=title, title_justify="left", box=None)
+    shown.add_column("method")
+    shown.add_column("transport")
+    for column in ("µs", "low", "high"):
+        shown.add_column(column, justify="right")
+    for one in found:
+        shown.add_row(one.pair, one.transport, *(f"{value * 1e6:.0f}" for value in (one.step_s, one.low, one.high)))
+    return shown
+
+
+def parsed() -> argparse.Namespace:
+    """The options; exits with 2 where one makes no sense."""
+    parser = argparse.ArgumentParser(description="Real runs beside torch's own.")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--rounds", type=int, default=9, help="launches of each way (default: %(default)s)")
+    parser.add_argument("--models", default=",".join(MODELS), help="some of %(default)s")
+    parser.add_argument("--steps", type=int, help="timed steps of a launch; default: 320, 64 and 32 by model")
+    arguments = parser.parse_args()
+    arguments.models = arguments.models.split(",")
+    for model in arguments.models:
+        if model not in MODELS:
+            parser.error(f"--models: found {model!r}, expected some of {', '.join(MODELS)}")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: found {arguments.rounds}, expected 1 or more")
+    if arguments.steps is not None and (arguments.steps < 8 or arguments.steps % 8):
+        parser.error(f"--steps: found {arguments.steps}, expected whole periods of 8 steps")
+    return arguments
+
+
+def main() -> None:
+    arguments = parsed()
+    rows: list[Row] = []
+    try:
+        with OtherLoad() as other:
+            for model in arguments.models:
+                rounds = Rounds(learner_of(model), arguments.steps or MODELS[model].steps)
+                rows += rows_of(model, measured(rounds, arguments.rounds))
+            overhead = list(costs(arguments.rounds, arguments.steps or OVERHEAD_STEPS))
+    except OtherWeights as error:
+        sys.exit(f"error: {error}")
+    cores = len(os.sched_getaffinity(0))
+    if arguments.json:
+        answer = {
+            "rows": [asdict(row) for row in rows],
+            "overhead": [asdict(cost) for cost in overhead],
+            "workers": WORKERS,
+            "batch": BATCH,
+            "warm_up_steps": WARM_UP,
+            "cores": cores,
+            "other_load": other.share,
+        }
+        print(json.dumps(answer, indent=2))
+        return
+    console = Console()
+    console.print(table(rows))
+    console.print(cost_table(overhead))
+    console.print(f"{cores} cores; other programs took {other.share:.0%} of them.")
+
+
+if __name__ == "__main__":
+    main()

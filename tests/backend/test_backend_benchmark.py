@@ -1,0 +1,60 @@
+"""benchmarks/backend.py: every way is run, and weights that are not the same are told. No speed is asserted."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.backend,
+    pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository"),
+]
+
+
+def benchmark(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks/backend.py"), *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+
+
+def test_every_pair_has_a_row() -> None:
+    done = benchmark("--models", "mlp", "--rounds", "1", "--steps", "8", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    pairs = {(row["pair"], row["transport"]) for row in found["rows"]}
+    for ours in ("sync-sgd / DDP", "layerwise-sgd / DDP", "post-local-sgd / torch's PostLocalSGD"):
+        assert {(ours, "gloo"), (ours, "shared memory")} <= pairs
+    for row in found["rows"]:
+        assert row["ratio"] == row["low"] == row["high"] == pytest.approx(row["of_step_s"] / row["step_s"])
+        assert row["step_s"] > 0
+    assert all(0 < cost["step_s"] == pytest.approx(0.005 * cost["share_of_5ms"]) for cost in found["overhead"])
+
+
+@pytest.mark.parametrize(("way", "rank"), [(("sync-sgd", "gloo"), 1), (("post-local-sgd", "shared memory"), None)])
+def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    backend, runs = importlib.import_module("backend"), importlib.import_module("backend_runs")
+    same = torch.ones(3)
+    launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways()}
+    rounds = runs.Rounds(None, 8)
+    backend.check(launches, rounds)
+    launches[way] = runs.Timed(1.0, tuple(same * 1.001 if rank in (None, place) else same for place in (0, 1)))
+    with pytest.raises(backend.OtherWeights, match=way[0]):
+        backend.check(launches, rounds)
+
+
+@pytest.mark.parametrize("wrong", [("--models", "mpl"), ("--rounds", "0"), ("--steps", "9")])
+def test_an_option_that_makes_no_sense_is_refused(wrong: tuple[str, str]) -> None:
+    done = benchmark(*wrong)
+    assert done.returncode == 2 and f"found {wrong[1]!r}" in done.stderr.replace("found 0", "found '0'").replace(
+        "found 9", "found '9'"
+    )
