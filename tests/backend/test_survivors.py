@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.backend
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Any:
+def clean() -> Iterator[None]:
     yield
     assert no_children()
 
@@ -86,6 +86,9 @@ def test_where_the_run_ends_every_wait_does() -> None:
     board = Board(3, [Rank(2)])
     board.lose(Rank(1))
     assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(1)])] == [1, 1, 1]
+
+
+def test_where_it_goes_on_only_those_end_who_need_the_dead() -> None:
     board = Board(3, [Rank(2)], spare=2)
     board.lose(Rank(1), ends=False)
     assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(0), Rank(1)])] == [None, None, 1]
@@ -176,8 +179,8 @@ def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: s
 
 
 def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:
+    job = job_of(METHODS["sync-sgd"](), 3, steps=5000)
     with pytest.raises(RankFailed) as caught:
-        job = job_of(METHODS["sync-sgd"](), 3, steps=5000)
         run_for_real(job, progress=Killer(1, signal.SIGSTOP, after_s=0.3), timeout_s=0.5)
     first, *others = str(caught.value).splitlines()
     assert first.startswith("rank 1 (worker) was stopped (SIGSTOP) for 0.5 s at step ")
