@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -35,6 +37,7 @@ from tests.contract.cases import Case
 from tests.support import Bowl, built, job_of, nodes_for
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # a folder of scripts, no package
+fault_cases = importlib.import_module("fault_cases")
 
 pytestmark = pytest.mark.backend
 
@@ -143,10 +146,9 @@ def test_a_mark_of_the_dead_stays_and_the_others_wait_for_it() -> None:
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: True}) == ["rank 2 died", "rank 2 died"]
     board = Board(3, TRIO.ranks, spare=2)
-    done = threading.Event()
-    threading.Timer(0.2, lambda: (done.set(), board.lose(Rank(2), ends=False))).start()
+    threading.Timer(0.2, board.lose, [Rank(2)], {"ends": False}).start()
     assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
-    assert done.is_set()
+    assert board.dead(Rank(2)), "they have waited for that"
 
 
 # --- real runs --------------------------------------------------------------------------------------------------------
@@ -238,10 +240,8 @@ def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
 # --- the campaign, shortly --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [3, 27, 40])
+@pytest.mark.parametrize("number", [12, 27])
 def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
-    import fault_cases
-
     case = fault_cases.draw(number, 1)
     what = in_a_process(lambda: fault_cases.happened(case, tmp_path))
     assert [words for check in fault_cases.CHECKS for words in check(what)] == []
@@ -249,8 +249,6 @@ def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
 
 def in_a_process(do: Callable[[], Any]) -> Any:
     """What `do` answers in a process of its own: it becomes the parent of orphans for the rest of its life."""
-    import pickle
-
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         with os.fdopen(writing, "wb") as file:
