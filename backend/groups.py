@@ -65,7 +65,7 @@ class Groups:
         return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
 
     def wait(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
-        """Waits until a group's work of so many bytes is done; raises `PeerFailed` where one that it needs is gone."""
+        """Waits until work on so many bytes is done; raises `PeerFailed` where one that it needs is gone."""
         if nbytes >= LARGE_BYTES:
             self._unless_lost(work.wait, needed)
             return

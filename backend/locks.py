@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 import threading
+import weakref
 from types import TracebackType
 
 
@@ -17,7 +19,9 @@ class FileLock:
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it has no name, and lives as long as the lock
+        with tempfile.TemporaryFile() as file:  # it has no name
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
         self._lanes = threading.Lock()
         """file locks are of a process: its threads pass each other"""
 

@@ -3,8 +3,8 @@
 Rules of this file:
 
 * A case follows from the campaign's seed and its own number, so that one that failed can be run alone.
-* The run is a user's own: `train` on a scenario, stored and read back. The fault comes from another process, which knows
-  the ranks by the order in which they were started.
+* The run is a user's own: `train` on a scenario, stored and read back. The fault comes from another process, which
+  knows the ranks by the order in which they were started.
 * What is looked at afterwards is one function each in `CHECKS`: it is given what happened, and says what is wrong.
 """
 
@@ -42,8 +42,8 @@ WORKERS, RUN_S, TIMEOUT_S, PAUSE_S = 4, 1.0, 2.0, 0.5
 STARTING, STARTING_S, RUNNING_S = 0.2, 0.4, 1.1
 """the share of faults before the common start, and within what time from a rank's own, or the common one, they come"""
 LIMIT_S = TIMEOUT_S + GRACE_S + 20.0
-"""from a fault to the end of its run: what is promised, the rest of the run with its evaluation, and what other programs
-on the machine take; the figures say how long it really was"""
+"""from a fault to the end of its run: what is promised, the rest of the run with its evaluation, and what other
+programs on the machine take; the figures say how long it really was"""
 START_S = 60.0
 """for a run to start at all; only a machine that is far too busy needs it"""
 PR_SET_CHILD_SUBREAPER = 36

@@ -5,9 +5,9 @@
     python benchmarks/faults.py --case 31
     python benchmarks/faults.py --json
 
-The methods take turns; the fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank and
-the moment, from its process's first to after the run's end, follow from the seed and the number of the case. After each
-run these are checked: it ended within the stated time; a worker that its method promises to do without was done
+The methods take turns; the fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank
+and the moment, from its process's first to after the run's end, follow from the seed and the number of the case. After
+each run these are checked: it ended within the stated time; a worker that its method promises to do without was done
 without, and any other death was said with the rank's name; no process, no file in the host's memory and no namespace is
 left; the record can be read; everybody else reached the end. The exit status is 1 if anything was wrong anywhere, and
 each such case is told with the words that run it alone.

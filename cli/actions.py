@@ -176,6 +176,7 @@ def _answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> No
         shown += [extrapolation_table(lines), words(lines)]
     output.answer(answer, shown)
     say_warnings(chain.from_iterable(map(_warnings, runs)), output)
+    say_lost(runs, output)
     if not output.as_json:
         _say_where(runs, ask, output)
 
@@ -184,6 +185,16 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
     """Where runs lay outside what their models were fitted on; each once, whoever it is true of."""
     for text in dict.fromkeys(warnings):
         output.note(f"note: {text}")
+
+
+def say_lost(runs: Iterable[Run], output: Output) -> None:
+    """Who died in runs that went on."""
+    for run in runs:
+        for one in run.summary.get("lost_ranks", ()):
+            who, when = f"rank {one['rank']} ({one['role']})", f"{one['time_s']:.3g} s"
+            output.note(
+                f"note: {run.algorithm} with seed {run.seed} went on without {who}, which {one['how']}, at {when}"
+            )
 
 
 def _warnings(run: Run) -> list[str]:
@@ -247,6 +258,7 @@ def compare(ask: Ask, output: Output) -> None:
             save_figure(comparison, building / "accuracy.png")
     output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
     say_warnings(chain.from_iterable(map(_warnings, kept)), output)
+    say_lost(kept, output)
     if not output.as_json:
         output.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         _say_where(kept, ask, output)

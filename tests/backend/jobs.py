@@ -16,6 +16,7 @@ import psutil
 from paceline.algorithms.job import Budget, Job, Learner
 from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
+from paceline.backend.finite import Nonfinite
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
 from tests.support import nodes_for
@@ -52,6 +53,8 @@ def run_for_real(
     *,
     pace: Steps | None = UNLIKE,
     patience_s: float = 10.0,
+    timeout_s: float = 60.0,
+    nonfinite: Nonfinite = "ignore",
     progress: Callable[[int, float], None] | None = None,
     every: float = 1,
     prefetch: int | None = None,
@@ -64,6 +67,8 @@ def run_for_real(
         pace=pace,
         prefetch=prefetch,
         patience_s=patience_s,
+        timeout_s=timeout_s,
+        nonfinite=nonfinite,
         progress=progress,
     )
     return run_job(launch)

@@ -66,7 +66,7 @@ class Killer:
         ("sync-easgd3", 1, "worker", signal.SIGKILL),
         ("layerwise-sgd", 3, "worker", signal.SIGKILL),
         ("agd", 0, "worker", signal.SIGKILL),
-        ("async-sgd", 1, "worker", signal.SIGKILL),
+        ("easgd", 1, "worker", signal.SIGKILL),
         ("async-sgd", 4, "server", signal.SIGKILL),
         ("easgd", 4, "server", signal.SIGTERM),
     ],

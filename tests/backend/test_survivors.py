@@ -1,0 +1,261 @@
+"""Going on without the dead, naming the stopped, and numbers that are none."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.errors import PeerFailed
+from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Receive, Send
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Group, Rank, Step
+from paceline.backend.agreement import Agreement, name_of
+from paceline.backend.board import Board, Mark
+from paceline.backend.inbox import Claim, Envelope, Inbox
+from paceline.backend.launch import RankFailed
+from paceline.backend.watch import spare_of
+from tests.backend.jobs import no_children, run_for_real
+from tests.backend.test_failures import Killer
+from tests.contract.cases import Case
+from tests.support import Bowl, built, job_of, nodes_for
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # a folder of scripts, no package
+fault_cases = importlib.import_module("fault_cases")
+
+pytestmark = pytest.mark.backend
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    assert no_children()
+
+
+# --- what is promised -------------------------------------------------------------------------------------------------
+
+
+def test_how_many_each_method_can_lose() -> None:
+    spare = {name: spare_of(job_of(method(), 4, nodes=nodes_for(method()))) for name, method in METHODS.items()}
+    most = "async-sgd async-msgd downpour softsync ssp dbs-sgd async-easgd async-measgd eamsgd k-batch-async"
+    most += " dc-asgd gossip ad-psgd diloco"
+    some = {"k-sync": 2, "k-async": 2, "backup-workers": 1}
+    assert spare == {name: 3 if name in most.split() else some.get(name, 0) for name in METHODS}
+    for name, method in METHODS.items():
+        assert (spare[name] > 0) == (Guarantee.SURVIVES_WORKERS in method.guarantees)
+
+
+# --- who hears of a death ---------------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message() -> None:
+    board = Board(3, [Rank(2)], spare=2)
+    inbox = Inbox(board.lost, [Rank(rank) for rank in range(3)])
+
+    def get(source: Rank | None = None) -> Any:
+        return inbox.get(source, "", 0.0, Claim(inbox)).value
+
+    inbox.put(Envelope(Rank(1), "", "its last", 0.0))
+    board.lose(Rank(1), ends=False)
+    assert get() == "its last"
+    with pytest.raises(PeerFailed, match="rank 1 died") as caught:
+        get()
+    assert caught.value.rank == 1
+    inbox.put(Envelope(Rank(1), "", "too late", 0.0))
+    inbox.put(Envelope(Rank(0), "", "alive", 0.0))
+    assert get() == "alive"
+    for _ in range(2):
+        with pytest.raises(PeerFailed):
+            get(Rank(1))
+
+
+def test_where_the_run_ends_every_wait_does() -> None:
+    board = Board(3, [Rank(2)])
+    board.lose(Rank(1))
+    assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(1)])] == [1, 1, 1]
+
+
+def test_where_it_goes_on_only_those_end_who_need_the_dead() -> None:
+    board = Board(3, [Rank(2)], spare=2)
+    board.lose(Rank(1), ends=False)
+    assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(0), Rank(1)])] == [None, None, 1]
+
+
+def test_a_step_that_the_dead_had_begun_is_the_others_again() -> None:
+    ranks = [Rank(0), Rank(1)]
+    board = Board(2, ranks, limit=3, together=True, spare=1)
+    assert [board.grant(Rank(1), 0), board.grant(Rank(1), 1), board.grant(Rank(0), 0)] == [True] * 3
+    board.rows["step"][1] = 1  # one of its two is done
+    assert not board.grant(Rank(0), 1)
+    board.lose(Rank(1), ends=False)
+    assert board.grant(Rank(0), 1) and not board.grant(Rank(0), 2)
+    assert board.keeper == 0
+
+
+# --- one outcome ------------------------------------------------------------------------------------------------------
+
+TRIO = Group((Rank(0), Rank(1), Rank(2)))
+
+
+def outcomes(board: Board, has_it: dict[int, bool]) -> list[str]:
+    """What members find who have, or have not, an answer."""
+
+    def member(rank: int) -> str:
+        agreement = Agreement(board, Rank(rank))
+        try:
+            with agreement.failing(TRIO, "stream", 5):
+                if not has_it[rank]:
+                    raise PeerFailed("rank 2 died", 2)
+            agreement.reach(TRIO, "stream", 5)
+        except PeerFailed as failure:
+            return str(failure)
+        return "has it"
+
+    with ThreadPoolExecutor(len(has_it)) as pool:
+        return list(pool.map(member, has_it))
+
+
+def test_all_have_the_answer_or_nobody() -> None:
+    board = Board(3, TRIO.ranks, spare=2)
+    board.lose(Rank(2), ends=False)
+    assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
+    board = Board(3, TRIO.ranks, spare=2)
+    board.lose(Rank(2), ends=False)
+    assert outcomes(board, {0: True, 1: False}) == ["rank 2 died", "rank 2 died"]
+
+
+def test_a_mark_of_the_dead_stays_and_the_others_wait_for_it() -> None:
+    board = Board(3, TRIO.ranks, spare=2)
+    board.mark(Rank(2), name_of("stream"), 5, Mark.GIVEN_UP)
+    board.lose(Rank(2), ends=False)
+    assert outcomes(board, {0: True, 1: True}) == ["rank 2 died", "rank 2 died"]
+    board = Board(3, TRIO.ranks, spare=2)
+    threading.Timer(0.2, board.lose, [Rank(2)], {"ends": False}).start()
+    assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
+    assert board.dead(Rank(2)), "they have waited for that"
+
+
+# --- real runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "how"),
+    [
+        ("async-sgd", 1, signal.SIGKILL),
+        ("k-sync", 2, signal.SIGTERM),
+        ("diloco", 0, signal.SIGKILL),
+        ("ad-psgd", 0, signal.SIGKILL),
+    ],
+)
+def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
+    method = built(name)
+    job = job_of(method, 4, nodes=nodes_for(method), steps=None, seconds=1.0)
+    trace = run_for_real(job, progress=Killer(rank, how, after_s=0.3))
+    (lost,) = trace.lost_ranks
+    assert (lost["rank"], lost["role"], trace.ended) == (rank, "worker", "seconds")
+    assert lost["how"] == f"died at step {lost['step']}: killed by {how.name}" and lost["step"] > 0
+    assert set(trace.states) == {me.rank for me in job.team} - {rank}
+    assert trace.wall_s > 0.95
+    late = {update.rank for update in trace.updates if update.time_s > lost["time_s"] + 0.2}
+    assert late == {0, 1, 2, 3} - {rank}
+    assert max(shot.time_s for shot in trace.snapshots) > 0.8
+    if name == "diloco":
+        vectors = [state.start for state in trace.states.values()]
+        assert all(np.array_equal(vector, vectors[0]) for vector in vectors)
+
+
+def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:
+    job = job_of(METHODS["sync-sgd"](), 3, steps=5000)
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job, progress=Killer(1, signal.SIGSTOP, after_s=0.3), timeout_s=0.5)
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith("rank 1 (worker) was stopped (SIGSTOP) for 0.5 s at step ")
+    assert others and all("waits in AllReduce 'gradient" in line for line in others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hangs(Case):
+    """Rank 1 sleeps where it should answer."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 1:
+            threading.Event().wait(60.0)
+            yield from Send(Rank(0), None)
+        else:
+            yield from Receive(Rank(1))
+
+
+def test_a_rank_without_a_sign_of_life_is_named_when_others_wait_for_it() -> None:
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(Hangs(), 2, steps=1), timeout_s=1.0)
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith("rank 1 (worker) kept others waiting for 1 s without a sign of life at step 0, running")
+    assert len(others) == 1 and "waits to receive from rank 1" in others[0]
+
+
+@dataclass(frozen=True)
+class Explodes(Bowl):
+    """Its gradients are no numbers from some step on, in the second layer."""
+
+    def load(self, samples: Any) -> Any:
+        data = super().load(samples)
+        return data * math.nan if samples.index == 3 and samples.worker == 1 else data
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        gradient, loss = super().gradient(vector, data)
+        if math.isnan(loss):
+            gradient = np.where(np.arange(4) < 2, 0.0, math.nan)
+        return gradient, loss
+
+
+def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
+    said = "rank 1 (worker), step 3: the loss is nan; the gradient is not finite in 'second'"
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), nonfinite="stop")
+    assert str(caught.value) == said
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()))
+    assert trace.ended == "samples"
+    assert [one for one in heard if str(one.message).startswith(said)]
+
+
+# --- the campaign, shortly --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [12, 27])
+def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
+    case = fault_cases.draw(number, 1)
+    what = in_a_process(lambda: fault_cases.happened(case, tmp_path))
+    assert [words for check in fault_cases.CHECKS for words in check(what)] == []
+
+
+def in_a_process(do: Callable[[], Any]) -> Any:
+    """What `do` answers in a process of its own: it becomes the parent of orphans for the rest of its life."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        with os.fdopen(writing, "wb") as file:
+            pickle.dump(do(), file)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        answer = pickle.load(file)
+    os.waitpid(child, 0)
+    return answer
