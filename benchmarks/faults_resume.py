@@ -3,11 +3,11 @@
     python benchmarks/faults_resume.py
     python benchmarks/faults_resume.py --cases 100 --seed 7 --json
 
-Each case draws a deterministic method, how often it makes checkpoints, and who is killed, how and when: one of the ranks
-or the launcher itself. The killed run must be gone soon, with its ranks and its folder in shared memory. Then it is gone
-on with from its last whole checkpoint, or begun again where there was none yet, and compared with the same run that
-nobody killed: weights, every rank's state, every update. The moment is drawn: so many checkpoints have been made, and so
-long ago. So some cases are killed before there is one, some while one is being made, and some only after their end.
+Each case draws a deterministic method, how often it makes checkpoints, and who is killed, how and when: one of the
+ranks or the launcher itself. The killed run must be gone soon, with its ranks and its folder in shared memory. Then it
+is gone on with from its last whole checkpoint, or begun again where there was none yet, and compared with the same run
+that nobody killed: weights, every rank's state, every update. The moment is drawn: so many checkpoints have been made,
+and so long ago. So some cases are killed before there is one, some while one is being made, and some after their end.
 """
 
 from __future__ import annotations
@@ -171,11 +171,12 @@ def killed(launch: Launch, case: Case) -> tuple[Found | None, float]:
     while step and not list(launch.saving.folder.glob(f"step-{step}")) and time.monotonic() < until_s:
         time.sleep(0.001)
     time.sleep(case.late_s)
-    victim = launcher if case.victim is None else ranks.get(case.victim, psutil.Process(launcher)).pid
-    ended = os.waitpid(launcher, os.WNOHANG)[0] != 0 or (case.victim is not None and not ranks[case.victim].is_running())
+    rank = None if case.victim is None else ranks.get(case.victim)
+    gone = case.victim is not None and (rank is None or not rank.is_running())
+    ended = os.waitpid(launcher, os.WNOHANG)[0] != 0 or gone
     began = time.monotonic()
     if not ended:
-        os.kill(victim, signal.Signals[case.how])
+        os.kill(launcher if rank is None else rank.pid, signal.Signals[case.how])
     if not wait_for(launcher, began + WITHIN_S):
         os.kill(launcher, signal.SIGKILL)
         return "HANGS", time.monotonic() - began
