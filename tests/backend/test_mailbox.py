@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.algorithms.errors import InputError, PeerFailed, RunFailed
+from paceline.algorithms.errors import InputError, PeerFailed, RunFailed, TimedOut
 from paceline.algorithms.method import Me, Replica, on_host
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.program import Program, program
@@ -144,6 +145,23 @@ def test_of_lanes_that_wait_each_has_its_own(host: Host) -> None:
     assert found == ["b", "a", "c"]
 
 
+def test_a_lane_whose_time_is_up_leaves_the_fetching_to_another(host: Host) -> None:
+    (_, inbox), (other, _) = host.box(ZERO), host.box(ONE)
+
+    def gives_up() -> None:
+        with suppress(TimedOut):
+            inbox.get(ONE, "nobody sends", 0.3, Claim(inbox))
+
+    lane = threading.Thread(target=gives_up)
+    lane.start()
+    time.sleep(0.1)
+    threading.Timer(0.6, other.send, (ZERO, letter(ONE, "here"))).start()
+    began_s = time.monotonic()
+    assert get(inbox, ONE, 10.0).value == "here"
+    assert time.monotonic() - began_s < 8.0
+    lane.join()
+
+
 def test_the_oldest_is_heard_first_whichever_way_it_came(host: Host) -> None:
     _, inbox = host.box(ZERO)
     one, two = host.box(ONE)[0], host.box(TWO)[0]
@@ -202,7 +220,7 @@ def test_a_sender_killed_in_a_message_leaves_the_others_working(host: Host) -> N
     for number in range(3):
         np.testing.assert_array_equal(get(inbox, TWO, 10.0).value, LARGE + number)
     os.waitpid(working, 0)
-    with pytest.raises(Exception, match=r"no message within 0\.3 s"):
+    with pytest.raises(TimedOut, match=r"no message within 0\.3 s"):
         get(inbox, ONE, 0.3)
 
 
