@@ -30,8 +30,8 @@ from paceline.topologies.lines import Lines, Spokes, lines_of
 
 Way = Literal["tc", "forwarder"]
 CEILING_BYTES_PER_S = 125e6
-"""one line, measured on two cores: 97 to 100 % of it reached beside two busy processes; several at once share 2 to 6
-Gbit/s, by the size of packets"""
+"""of one line, measured on two cores of which other programs took 88 %: 83 to 100 % of it were reached; without any
+rate, 1.4 to 6 Gbit/s by the size of packets and the load, which all lines share"""
 TC_BYTES_PER_S = 125e6
 """what token buckets were measured to hold here"""
 OWN_LATENCY_S = 1e-4

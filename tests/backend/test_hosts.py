@@ -230,6 +230,7 @@ def test_a_killed_launcher_leaves_no_hosts(left_alone: None) -> None:
 def test_those_of_a_process_that_lives_are_left_alone(left_alone: None) -> None:
     with hosts(2, bytes_per_s=RATE) as made:
         namespaces.sweep()
+        assert made.switch is not None
         assert all((namespaces.NAMESPACES / name).exists() for name in (*made.names, made.switch))
 
 
