@@ -94,7 +94,7 @@ def run_job(launch: Launch) -> Trace:
     places = placement(launch.pin, team, launch.threads)
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
-    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
+    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent, folder=folder)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
     place = Place(os.getpid(), launch, board, folder, segments, places)

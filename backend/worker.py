@@ -1,4 +1,4 @@
-"""One rank's process, from the fork to its end."""
+"""One rank, from its beginning to its end: a process that was forked, or a thread of one that others have started."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me
@@ -46,16 +47,29 @@ ENVELOPE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a rank's process is given through the fork."""
+    """What a rank is given.
+
+    Args:
+        launcher: the process id of whoever forks it; its own where nobody does.
+        launch: what is to be run.
+        board: of its host.
+        folder: of the run on its host.
+        segments: the memory of each node whose ranks share some.
+        placement: where ranks run.
+        store: where ranks of several hosts find each other; None: a file of the folder.
+        interface: what messages cross; None: as `launch` says.
+        stays: whether the process goes on after this run.
+    """
 
     launcher: int
-    """its process id"""
     launch: Launch
     board: Board
     folder: Path
     segments: Mapping[Group, Segment]
-    """the memory of each node whose ranks share some"""
     placement: Placement
+    store: Store | None = None
+    interface: str | None = None
+    stays: bool = False
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -66,45 +80,49 @@ def work(place: Place, me: Me) -> NoReturn:
     if os.getppid() != place.launcher:  # which has died before the line above
         os._exit(EXIT_FAILED)
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    status = EXIT_FAILED
+    try:
+        if attempt(place, me, recorder) is None:
+            status = 0
+    finally:  # not even a record that cannot be written lets this process out into the launcher's code
+        os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+
+
+def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
+    """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
     warnings.showwarning = lambda message, category, file, line, *_: recorder.add(
         "warning", (str(message), category, file, line)
     )
-    status = EXIT_FAILED
+    failure: Failure | None = None
     try:
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
         recorder.flush()
-        status = 0
     except BaseException as error:
-        place.board.say(me.rank, Doing.FAILED)
-        recorder.add(
-            "error",
-            Failure(
-                me.rank,
-                me.role,
-                type(error),
-                str(error),
-                traceback.format_exc(),
-                time.monotonic(),
-                isinstance(error, PeerFailed),
-            ),
-        )
-    finally:
+        follows = isinstance(error, PeerFailed)
+        words = traceback.format_exc()
+        failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), follows)
+        recorder.add("error", failure)
         try:
             recorder.flush()
-        finally:  # not even a record that cannot be written lets this process out into the launcher's code
-            os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+        finally:
+            place.board.say(me.rank, Doing.FAILED)
+    return failure
 
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
     board, launch, job = place.board, place.launch, place.launch.job
-    store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
-        str(place.folder / "store"), len(job.team)
-    )
+    store = place.store
+    if store is None:
+        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+            str(place.folder / "store"), len(job.team)
+        )
     initial = job.learner.initial()
-    interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
+    interface = place.interface or LOOPBACK
+    if launch.hosts is not None:
+        interface = launch.hosts.enter(me)  # before any thread has started
     groups = Groups(me.rank, store, board.lost, interface)
     mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
@@ -114,7 +132,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
         if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
             collectives.group(group).barrier().wait()
-    station = Station(me, board, recorder, meet(board, me))
+    station = Station(me, board, recorder, meet(board, me, starts=place.store is None))
     interpreter = Interpreter(
         station,
         job,
@@ -132,29 +150,45 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.add("late", interpreter.device.late_s)
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
-    recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))
+    recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
     if me.rank == job.keeper:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)
     board.say(me.rank, Doing.ENDED)
     mail.flush()
+    recorder.flush()
     board.say(me.rank, Doing.DRAINED)
     while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)
+    if place.stays and board.lost() is None:
+        mail.close()
+        if memory is not None:
+            memory.close()
 
 
-def meet(board: Board, me: Me) -> Clock:
-    """Waits until every rank is ready; all clocks start at one moment."""
+def meet(board: Board, me: Me, *, starts: bool = True) -> Clock:
+    """Waits until every rank is ready; all clocks start at one moment.
+
+    Args:
+        board: of the rank's host.
+        me: the rank.
+        starts: whether rank 0 says when; between hosts somebody else does.
+    """
     board.say(me.rank, Doing.READY)
-    while not board.all_ready:
-        time.sleep(0.0005)
-    if me.rank == 0:
+    if starts and me.rank == 0:
+        _wait_until(board, lambda: board.all_ready)
         board.start(time.monotonic() + START_IN_S)
-    while not board.start_s:
-        time.sleep(0.0005)
+    _wait_until(board, lambda: board.start_s > 0)
     clock = Clock(board.start_s)
     board.say(me.rank, Doing.RUNNING)
     clock.wait_until(0.0)
     return clock
+
+
+def _wait_until(board: Board, there: Callable[[], bool]) -> None:
+    while not there():
+        if (dead := board.lost()) is not None:
+            raise PeerFailed(f"rank {dead} died before the start")
+        time.sleep(0.0005)
 
 
 def node_folder(folder: Path, node: Group) -> Path:
