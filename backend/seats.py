@@ -139,13 +139,10 @@ def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
             f"start {needed} or more (torchrun: --nnodes times --nproc-per-node; srun and mpirun: -n {needed})"
         )
     torn = [
-        f"{name}: its workers share memory, and their node of {len(node)} is on more than one host; give each host "
-        f"{len(node)} processes or more, or take a method with a server"
+        f"{name}: its {len(job.team[0].workers)} workers share memory, and are on more than one host; give one host "
+        f"{len(job.team[0].workers)} processes or more, or take a method with a server"
         for name, job in jobs.items()
-        if job.method.shared
-        for seats in [seat(hosts, job.team)]
-        for node in dict.fromkeys(me.node for me in job.team)
-        if not seats.whole(node)
+        if job.method.shared and not seat(hosts, job.team).whole(job.team[0].workers)
     ]
     if torn:
-        raise InputError("\n".join(dict.fromkeys(torn)))
+        raise InputError("\n".join(torn))
