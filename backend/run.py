@@ -72,7 +72,7 @@ def train(
             for line in (f"{plan.name}:", *said):
                 note(line)
         try:
-            with OtherLoad() as other:
+            with OtherLoad(() if world is None else world.others) as other:
                 trace = run_job(launch) if world is None else run_joint(launch, world)
             if trace is None:  # another process has it
                 continue

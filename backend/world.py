@@ -72,6 +72,8 @@ class World:
     store: Store
     crowded: bool = False
     """whether another host of these is the same machine"""
+    others: tuple[int, ...] = ()
+    """the process ids of the neighbours"""
     connections: list[socket.socket] = field(default_factory=list)
     runs: Iterator[int] = field(default_factory=count)
 
@@ -144,6 +146,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
         "machine": _machine(),
         "name": socket.gethostname(),
         "local": joined.local,
+        "id": os.getpid(),
         "folder": str(folder or ""),
     }
     store.set(f"process{joined.process}", json.dumps(mine))
@@ -160,6 +163,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else _interface(own))
     machines = [entries[host.processes[0]]["machine"] for host in hosts]
     world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
+    world.others = tuple(entries[one]["id"] for one in world.neighbours if one != joined.process)
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)
     return world
