@@ -318,7 +318,10 @@ class Joint:
         failure = self._reason() if failed else None
         trace = gather(self.job, self.folder, start_s=self.board.start_s, clocks=clocks)
         trace.ended = "failure" if failed else self.board.why or self.job.budget.usual_end
-        seats = [{**one, "cores": placed.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))} for one in self.seats.record()]
+        seats = [
+            {**one, "cores": placed.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))}
+            for one in self.seats.record()
+        ]
         words = "; ".join(f"host {host}: {one['words']}" for host, one in placed.items())
         trace.notes |= {**notes, "seats": seats, "placement": {**placed[0], "words": words}}
         for warning in trace.notes.pop("warnings", []):
