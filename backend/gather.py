@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from paceline.algorithms.method import Me
 from paceline.algorithms.values import Rank
 from paceline.backend.cells import landed
 from paceline.backend.clocks import Alignment
-from paceline.backend.recorder import Heard, Tail
+from paceline.backend.recorder import Heard, Kind, Tail
 from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
 
@@ -78,11 +78,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     for me in job.team:
         heard: list[Heard] = []
         clock = clocks.get(me.rank)
-        for kind, value in Tail(stream_of(folder, me.rank)).read():
-            if clock is not None:
-                own, value = value, on_first(clock, value)
-                if kind == "span" and own.activity == "send":
-                    sent_s[own.start_s] = value.start_s
+        for kind, value in _on_first(clock, Tail(stream_of(folder, me.rank)).read(), sent_s):
             match kind:
                 case "span":
                     trace.spans.append(value)
@@ -105,7 +101,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "weights":
                     trace.weights = value
                 case "end":
-                    ends.append(value if clock is None else clock.aligned(value))
+                    ends.append(value)
                 case "adds":
                     of_node, counted = value
                     adds.update({(folder / of_node, cell): times for cell, times in counted.items()})
@@ -115,11 +111,9 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                     late = max(late, value)  # and what is left is "error", which the launcher has read
         for _, source, lane in sorted(heard):
             trace.hear(me.rank, source, lane)
-    if sent_s:
-        trace.spans = [
-            span if span.ready_s is None else span._replace(ready_s=sent_s.get(span.ready_s, span.ready_s))
-            for span in trace.spans
-        ]
+    trace.spans = [
+        span._replace(ready_s=sent_s[span.ready_s]) if span.ready_s in sent_s else span for span in trace.spans
+    ]
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     # a gradient that was given up may leave its device after the program has ended
@@ -132,15 +126,25 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     return trace
 
 
-def on_first(clock: Alignment, value: Any) -> Any:
-    """An entry of another host's rank with its times on the first host's clock; whose it is not stays."""
-    match value:
-        case Span():
-            return value._replace(start_s=clock.aligned(value.start_s), end_s=clock.aligned(value.end_s))
-        case Update() | LayerUpdate() | Snapshot():
-            return replace(value, time_s=clock.aligned(value.time_s))
-        case _:
-            return value
+def _on_first(
+    clock: Alignment | None, entries: Iterable[tuple[Kind, Any]], sent_s: dict[float, float]
+) -> Iterator[tuple[Kind, Any]]:
+    """The entries of a rank with their times on the first host's clock; None: they are.
+
+    Notes in `sent_s` when messages were sent: on the rank's own clock, and on the first host's.
+    """
+    for kind, value in entries:
+        match value:
+            case Span() if clock is not None:
+                own_s, first_s = value.start_s, clock.aligned(value.start_s)
+                value = value._replace(start_s=first_s, end_s=clock.aligned(value.end_s))
+                if value.activity == "send":
+                    sent_s[own_s] = first_s
+            case Update() | LayerUpdate() | Snapshot() if clock is not None:
+                value = replace(value, time_s=clock.aligned(value.time_s))
+            case float() if clock is not None and kind == "end":
+                value = clock.aligned(value)
+        yield kind, value
 
 
 def lost_updates(adds: Mapping[tuple[Path, str], int]) -> LostUpdates | None:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 LOOK_S = 0.0002
 """how often somebody who will not wait for ever looks whether the lock is free"""
@@ -28,8 +28,8 @@ class HostLock:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("ab")
-        weakref.finalize(self, self._file.close)
+        self._file: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("ab")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)  # open as long as the lock is there
         self._threads = threading.Lock()
 
     def acquire(self, timeout: float) -> bool:
@@ -49,7 +49,7 @@ class HostLock:
         fcntl.lockf(self._file, fcntl.LOCK_UN)
         self._threads.release()
 
-    def __enter__(self) -> HostLock:
+    def __enter__(self) -> Self:
         self._threads.acquire()
         fcntl.lockf(self._file, fcntl.LOCK_EX)
         return self

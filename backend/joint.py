@@ -20,22 +20,21 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch.distributed.distributed_c10d import PrefixStore
 
-from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
+from paceline.algorithms.errors import DeadlockError, PacelineError
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Board, Doing, Over
-from paceline.backend.clocks import Alignment, Reading, answer, ask
-from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.clocks import Reading, answer, ask
+from paceline.backend.gather import Failure, stream_of
 from paceline.backend.joining import RANK_THREAD, FailedElsewhere
-from paceline.backend.launch import GRACE_S, STILL, WATCH_S, Launch, RankFailed
+from paceline.backend.joint_record import JointRecord
+from paceline.backend.launch import GRACE_S, STILL, WATCH_S, Launch
 from paceline.backend.leases import Across, Lease, Shares
-from paceline.backend.mirror import Mirror, lose, loss
-from paceline.backend.parcels import receive, send
+from paceline.backend.mirror import Mirror, lose
 from paceline.backend.recorder import Recorder, Tail
 from paceline.backend.seats import seat
 from paceline.backend.segment import Segment, fits
@@ -48,10 +47,6 @@ NEVER = 2**63 - 1
 NEIGHBOURS_S = 0.1
 """how often a process looks whether its neighbours live"""
 SETTLE_S = 1.0
-COLLECT_S = 10.0
-"""how long the record of another host is waited for after a failure"""
-PATIENT_S = 600.0
-"""and after a run that went well"""
 
 
 def run_joint(launch: Launch, world: World) -> Trace | None:
@@ -259,10 +254,13 @@ class Joint:
         """Brings the record together, at the process that leads."""
         failed = self.board.common["over"][0] == Over.FAILED
         end = None if failed else self._compare_clocks()
-        if self.world.leads:
-            return self._gathered(failed)
-        if self.several and self.world.first and self.world.here != 0:
-            self._send(end, COLLECT_S if failed else PATIENT_S)
+        if self.world.first:
+            self._wait_for_neighbours()
+            record = JointRecord(self.job, self.world, self.seats, self.folder, self.board, self.store)
+            placed = self.placement.record()
+            if self.world.here == 0:
+                return record.gathered(placed, failed=failed, known=self.failure)
+            record.send(placed, self.start, end, failed=failed)
         if failed:
             self._say_own()
             if signal.SIGINT in self.heard:
@@ -270,78 +268,12 @@ class Joint:
             raise FailedElsewhere(f"process {self.world.joined.process}: the run has failed")
         return None
 
-    def _send(self, end: Reading | None, within_s: float) -> None:
-        """Sends this host's part of the record to the first host."""
-        self._wait_for_neighbours()
-        names = [stream_of(self.folder, rank).name for rank in self.mine]
-        names = [name for name in names if (self.folder / name).exists()]
-        for kind in ("cell", "form"):
-            names += [str(path.relative_to(self.folder)) for path in self.folder.glob(f"node*/*.{kind}")]
-        more = {"start": self.start, "end": end}
-        clocks = {key: None if one is None else asdict(one) for key, one in more.items()}
-        said = {**clocks, "start_s": self.board.start_s, "placement": self.placement.record()}
-        store = PrefixStore(f"host{self.world.here}", self.store)
-        try:
-            send(store, self.folder, names, said, within_s=within_s)
-        except RuntimeError as error:
-            raise RunFailed(f"the store is gone: {error}") from error
-
     def _wait_for_neighbours(self) -> None:
         until = time.monotonic() + GRACE_S
         while not self._settled(self.mine) and time.monotonic() < until:
             self._looked_s = 0.0
             self._look_at_neighbours()
             time.sleep(WATCH_S)
-
-    def _gathered(self, failed: bool) -> Trace:
-        self._wait_for_neighbours()
-        clocks: dict[Rank, Alignment] = {}
-        notes: dict[str, Any] = {"clocks": [], "launched_by": self.world.joined.launcher}
-        placed = {0: self.placement.record()}
-        for host in range(1, len(self.seats.hosts)):
-            try:
-                within_s = COLLECT_S if failed else PATIENT_S
-                said = receive(PrefixStore(f"host{host}", self.store), self.folder, within_s=within_s)
-            except RunFailed as error:
-                if not failed:
-                    raise
-                notes.setdefault("missing", []).append(f"host {host}: {error}")
-                continue
-            placed[host] = said["placement"]
-            if said["start"] is None:
-                continue
-            start, end = (None if said[key] is None else Reading(**said[key]) for key in ("start", "end"))
-            assert start is not None
-            clock = Alignment(start, end, said["start_s"])
-            clocks |= dict.fromkeys(self.seats.on(host), clock)
-            notes["clocks"].append({"host": host, **clock.record()})
-        failure = self._reason() if failed else None
-        trace = gather(self.job, self.folder, start_s=self.board.start_s, clocks=clocks)
-        trace.ended = "failure" if failed else self.board.why or self.job.budget.usual_end
-        seats = [
-            {**one, "cores": placed.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))}
-            for one in self.seats.record()
-        ]
-        words = "; ".join(f"host {host}: {one['words']}" for host, one in placed.items())
-        trace.notes |= {**notes, "seats": seats, "placement": {**placed[0], "words": words}}
-        for warning in trace.notes.pop("warnings", []):
-            warnings.warn_explicit(*warning)
-        if failure is None:
-            return trace
-        failure.trace = trace
-        raise failure
-
-    def _reason(self) -> PacelineError:
-        """Why the run has failed: a rank's own last words, or what was seen of it."""
-        if self.failure is not None:
-            return self.failure
-        said = Failure.first(self.folder, self.job.team)
-        if said is not None and not said.follows:
-            failure = said.error()
-            return RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
-        rank = self.board.lost() or Rank(0)
-        me, words = self.job.team[rank], loss(self.board)
-        return RankFailed(f"rank {rank} ({me.role}) was lost at step {int(self.board.rows['step'][rank])}: {words}")
 
     def _say_own(self) -> None:
         """A rank's own error, where another process tells of the run's."""

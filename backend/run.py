@@ -35,7 +35,7 @@ def train(
     progress: Progress | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
     world: World | None = None,
-    note: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
     """Runs every algorithm and seed of a scenario for real, one process per rank.
 

@@ -1,4 +1,4 @@
-"""Ranks that others have started: they find each other, do what forked ranks do, and leave nothing when one is killed."""
+"""Ranks that others have started: they find each other, do what forked ranks do, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
     assert (second.out, second.err) == ("", "")
     run = read_run(next(out.iterdir()))
     assert run.summary["ended"] == "seconds"
-    steps = {rank: [] for rank in (0, 1)} | {0: [], 1: []}
+    steps: dict[int, list[int]] = {0: [], 1: []}
     for activity, rank, step in zip(*(run.tables.spans[name] for name in ("activity", "rank", "step")), strict=True):
         if activity == "compute":
             steps[rank].append(step)

@@ -46,10 +46,8 @@ def test_between_two_readings_an_even_drift_is_followed(
 ) -> None:
     """The leader's clock is own · (1 + drift) + offset; a time in between is aligned within the stated error."""
     start = read(rounds(before, offset_s, drift))
-    later = [
-        Round(one.asked_s + 100, one.said_s + 100 * (1 + drift), one.heard_s + 100)
-        for one in rounds(after, offset_s, drift)
-    ]
+    later = rounds(after, offset_s + 100 * drift, drift)  # 100 s later, on the clock that asks
+    later = [Round(one.asked_s + 100, one.said_s + 100, one.heard_s + 100) for one in later]
     end = read(later)
     clock = Alignment(start, end, start_s=start.at_s)
     own_s = start.at_s + share * (end.at_s - start.at_s)
