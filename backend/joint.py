@@ -18,8 +18,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Board, Doing, Over
 from paceline.backend.clocks import Reading, answer, ask
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.interrupts import noted
 from paceline.backend.joining import RANK_THREAD, FailedElsewhere
 from paceline.backend.joint_record import JointRecord
 from paceline.backend.launch import GRACE_S, STILL, WATCH_S, Launch
@@ -60,7 +59,7 @@ def run_joint(launch: Launch, world: World) -> Trace | None:
     number = next(world.runs)
     folder = world.folder / f"run{number}"
     joint = Joint(launch, world, number, _entered(world, launch, folder))
-    with _noted(joint.heard):
+    with noted(joint.heard):
         joint.supervise()
         trace = joint.conclude()
     if world.first:
@@ -296,25 +295,3 @@ def _entered(world: World, launch: Launch, folder: Path) -> frozenset[int]:
             raise FailedElsewhere(f"process {world.neighbours[0]} is gone")
         time.sleep(0.002)
     return frozenset(map(int, made.read_text().split()))
-
-
-@contextmanager
-def _noted(heard: list[int]) -> Iterator[None]:
-    """Requests to end are noted, for the block: the main thread has better things to do than to be interrupted.
-
-    After a failure they are not even that, as the process ends anyway: a launcher that sees one of its processes end
-    tells the others to, while the first one still writes the record.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: heard.append(number)) for number in numbers]
-    try:
-        yield
-    except BaseException:
-        before = [signal.SIG_IGN, signal.SIG_IGN]
-        raise
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
