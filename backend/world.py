@@ -227,6 +227,8 @@ def _leave(world: World) -> None:
     """Says so; who hosts the store waits for the others to have done the same."""
     for connection in world.connections:
         connection.close()
+    if world.here == 0 and not world.joined.hosted and not world.lives(0):
+        return  # who hosted the store was killed
     with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
         world.store.add("left", 1)
         if world.joined.process == 0 and not world.joined.hosted:

@@ -17,7 +17,7 @@ BOTH = [Rank(0), Rank(1)]
 NEVER = 2**63 - 1
 
 
-def boards(folder: Path, kind: type[Lease] | type[Shares], limit: int) -> list[Board]:
+def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[Board]:
     """Two hosts with one keeper each, and the store between them."""
     store = dist.HashStore()  # type: ignore[attr-defined]  # torch re-exports it without saying so
     made = []
@@ -54,7 +54,7 @@ def test_the_first_reason_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Lease, Shares])
-def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease] | type[Shares]) -> None:
+def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares]) -> None:
     """Two hosts ask at once; steps that all take end at the limit for each, others for both together."""
     made = boards(tmp_path, kind, 200)
     found = [0, 0]
