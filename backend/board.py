@@ -2,7 +2,10 @@
 
 Rules of this file:
 
-* The launcher makes the board before it forks; ranks write their own row only, except for the stop, which has a lock.
+* The board lies in a file of the run's folder in the host's memory: forked ranks inherit it, ranks that were started by
+  others map it. Ranks write their own row only, except for the stop, which has a lock that a killed rank cannot keep.
+* Where a run has several hosts, each has a board with a row for everybody; what the rows of other hosts' ranks say
+  comes from there now and then (`mirror`), and steps are granted by leases (`leases`).
 * Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to
   be reported in words, and for everybody to stop at the same step.
 """
@@ -10,17 +13,21 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
+import os
+import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
-from paceline.backend.locks import FileLock
+from paceline.backend.hostlock import HostLock
+from paceline.backend.leases import Across, Bound
 from paceline.backend.tally import FIELDS, Tally, Totals
 from paceline.records.trace import Reason
 
@@ -44,6 +51,12 @@ class Mark(IntEnum):
     HAS_IT, GIVEN_UP = 1, 2
 
 
+class Over(IntEnum):
+    """Whether a run of joined ranks goes on."""
+
+    NO, DONE, FAILED = range(3)
+
+
 class Board:
     """One row per rank.
 
@@ -53,6 +66,9 @@ class Board:
         limit: steps after which none is granted; None without such a limit.
         together: the keepers' steps count together, not each one's for itself.
         spare: how many ranks the run can lose and go on.
+        folder: of the run on this host, where whoever comes first makes the board; None: for this process and those
+            that it forks.
+        across: where keepers are on several hosts: what these agree on about steps.
     """
 
     def __init__(
@@ -63,6 +79,8 @@ class Board:
         limit: int | None = None,
         together: bool = False,
         spare: int = 0,
+        folder: Path | None = None,
+        across: Across | None = None,
     ) -> None:
         self.spare = spare
         mark = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")])
@@ -82,22 +100,38 @@ class Board:
                 ("collectives", entry, (BUCKETS, SLOTS)),
             ]
         )
-        self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
-        self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
         common = np.dtype(
-            [("stop_at", "i8"), ("lost", "i8"), ("lost_at", "i8"), ("losses", "i8"), ("start_s", "f8"), ("why", "S16")]
+            [
+                ("stop_at", "i8"),
+                ("leased", "i8"),
+                ("lost", "i8"),
+                ("lost_at", "i8"),
+                ("losses", "i8"),
+                ("start_s", "f8"),
+                ("why", "S16"),
+                ("over", "u1"),
+                ("text", f"S{TEXT}"),
+            ]
         )
-        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
-        self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
-        self.rows["collectives"]["position"] = -1
+        room = ranks * row.itemsize
+        with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
+            made = file.seek(0, os.SEEK_END) == 0
+            if made:
+                file.truncate(room + common.itemsize)
+            self._memory = mmap.mmap(file.fileno(), room + common.itemsize)
+        self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
+        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=room)
+        if made:
+            self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
+            self.rows["collectives"]["position"] = -1
         # columns, looked up once: a step says some twenty things here
         self._doing, self._moves, self._texts = self.rows["doing"], self.rows["moves"], self.rows["text"]
         self._busy, self._grants, self._entries = self.rows["busy"], self.rows["granted"], self.rows["collectives"]
         self._turns, self._streams = self._entries["turn"], self._entries["stream"]
         self._positions, self._entered = self._entries["position"], self._entries["text"]
         self._keepers = [int(rank) for rank in keepers]
-        self._limit, self._together = NEVER if limit is None else limit, together
-        self._lock = FileLock()
+        self._limit, self._together, self._across = NEVER if limit is None else limit, together, across
+        self._lock = HostLock(None if folder is None else folder / "board.lock")
         self._writing = threading.Lock()
         """of the lanes of one rank: each process has its own"""
 
@@ -109,16 +143,28 @@ class Board:
         Nobody may begin step `until`, before which everybody pauses, unless a rank was lost before anyone came there.
         """
         with self._lock:
-            pause = until if until <= self.common["lost_at"][0] else NEVER
-            if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0], pause):
+            reached = self._granted if self._together else step
+            end = min(self._end, until if until <= self.common["lost_at"][0] else NEVER)
+            if self._across is not None and end > reached >= self.common["leased"][0]:
+                self._agree(self._across.extend(reached))
+                if reached >= self.common["leased"][0]:
+                    return False
+                end = min(end, self._end)
+            if reached >= end:
                 return False
             self._grants[rank] = max(self._grants[rank], step + 1)
             return True
 
     def stop(self, why: Reason) -> None:
-        """Ends the run after the last step that any keeper has begun, if it does not end there anyway."""
+        """Ends the run after the last step that any keeper has begun, if it does not end there anyway.
+
+        Between hosts: after the last step that any keeper may begin without asking.
+        """
         with self._lock:
-            if self._granted < min(self._limit, self.common["stop_at"][0]):
+            if self._across is not None:
+                if (bound := self._across.close(why, self._granted)) is not None:
+                    self._agree(bound)
+            elif self._granted < self._end:
                 self.common["stop_at"], self.common["why"] = self._granted, why.encode()
 
     def over(self, until: int) -> bool:
@@ -132,6 +178,17 @@ class Board:
     def resume(self, granted: Sequence[int]) -> None:
         """Goes on from a checkpoint: every rank had been let into so many steps."""
         self.rows["granted"] = self.rows["step"] = granted
+
+    @property
+    def _end(self) -> int:
+        """The step that nobody begins."""
+        return min(self._limit, int(self.common["stop_at"][0]))
+
+    def _agree(self, bound: Bound) -> None:
+        """Notes what the hosts have agreed on."""
+        self.common["leased"] = bound.steps
+        if bound.closed is not None and not self.stopping:
+            self.common["stop_at"], self.common["why"] = bound.steps, bound.closed.encode()
 
     @property
     def _granted(self) -> int:

@@ -127,8 +127,8 @@ def run_job(launch: Launch) -> Trace:
         import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
-    spare = spare_of(launch.job)
-    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent, spare=spare)
+    spare, limit = spare_of(launch.job), launch.job.limit
+    board = Board(len(team), keepers, limit=limit, together=method.independent, spare=spare, folder=folder)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
     hosts = hosts_of(launch) if launch.shared_memory else ()

@@ -25,6 +25,9 @@ from paceline.backend.groups import Groups
 from paceline.backend.inbox import Envelope, Inbox
 from paceline.backend.mailbox import Mailbox
 
+END = "\0end"
+"""the tag of a rank's last message, which ends the thread of who receives it; no program has such a tag"""
+
 
 class Mail:
     """One rank's messages, to whomever.
@@ -59,6 +62,11 @@ class Mail:
         if self._gloo is not None:
             self._gloo.flush()
 
+    def close(self) -> None:
+        """Ends the threads that receive, where this process goes on; all have flushed."""
+        if self._gloo is not None:
+            self._gloo.close()
+
 
 class GlooMail:
     """One rank's messages on gloo.
@@ -77,7 +85,8 @@ class GlooMail:
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
         self._group = groups.make("mail", everyone)
-        threading.Thread(target=self._listen, daemon=True, name="inbox").start()
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="inbox")
+        self._listener.start()
 
     def send(self, to: Rank, envelope: Envelope) -> None:
         """Hands a message over, once the one before it to the same rank has gone."""
@@ -118,6 +127,16 @@ class GlooMail:
             for to in list(self._sending):
                 self._settle(to)
 
+    def close(self) -> None:
+        """Ends the thread that receives, where this process goes on.
+
+        Each rank tells the next one, as nobody can be told to stop receiving. All have flushed.
+        """
+        ranks, rank = self._everyone.ranks, self._groups.rank
+        self.send(ranks[(ranks.index(rank) + 1) % len(ranks)], Envelope(rank, END, None, 0.0))
+        self.flush()
+        self._listener.join()
+
     def _listen(self) -> None:
         """Takes in what comes from anyone, until a peer dies; then from each of the others, by a thread for each."""
         buffer = torch.empty(self._capacity, dtype=torch.uint8)
@@ -125,7 +144,8 @@ class GlooMail:
             while True:
                 work = self._group.recv_anysource([buffer], 0)
                 work.wait()
-                self._take(int(work._source_rank()), buffer)
+                if self._take(int(work._source_rank()), buffer):
+                    return
         except RuntimeError:  # which the launcher notices and says on the board
             for source in self._everyone:
                 if source != self._groups.rank:
@@ -141,10 +161,14 @@ class GlooMail:
         except RuntimeError:
             return
 
-    def _take(self, source: int, buffer: torch.Tensor) -> None:
-        """Takes in a piece; the message is delivered once it is whole."""
+    def _take(self, source: int, buffer: torch.Tensor) -> bool:
+        """Takes in a piece; the message is delivered once it is whole. True if it says that nothing comes any more."""
         assembly = self._coming.setdefault(source, wire.Assembly())
         assembly.take(buffer.numpy())
-        if assembly.whole:
-            del self._coming[source]
-            self._deliver(assembly.value)
+        if not assembly.whole:
+            return False
+        del self._coming[source]
+        if assembly.value.tag == END:
+            return True
+        self._deliver(assembly.value)
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ class Recorder:
         self._file = path.open("ab", buffering=0)
         self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
         self._flushed_s = 0.0
+        self._flushing = threading.Lock()
 
     def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
         self._entries.append((kind, value))
@@ -61,8 +63,14 @@ class Recorder:
 
     def flush(self) -> None:
         """Appends all entries as one piece."""
-        if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
-            self._file.write(pickle.dumps(entries, protocol=5))
+        with self._flushing:  # a joined rank that hangs is flushed by another thread of its process
+            if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
+                self._file.write(pickle.dumps(entries, protocol=5))
+
+    def close(self) -> None:
+        """Writes what there is, and nothing any more."""
+        self.flush()
+        self._file.close()
 
 
 class Tail:

@@ -1,4 +1,7 @@
-"""Training for real: every algorithm and seed of a scenario, one after the other."""
+"""Training for real: every algorithm and seed of a scenario, one after the other.
+
+Ranks are forked here, or are processes that a launcher has started (`joining`): then all of these call `train`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,15 @@ from paceline.algorithms.values import Rank
 from paceline.backend import interfaces
 from paceline.backend.checkpoint import Checkpoint, Saving, find_last
 from paceline.backend.emulation import emulated, refuse_emulation, said
+from paceline.backend.joining import RefusedElsewhere, SaidElsewhere
+from paceline.backend.joint import run_joint
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
 from paceline.backend.resume import plan_of, unfinished
+from paceline.backend.seats import refuse, seat
 from paceline.backend.tally import Totals, Window
+from paceline.backend.world import World
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.pace import say_pace
@@ -42,8 +49,10 @@ def train(
     keep: Callable[[Run], Run] = lambda run: run,
     out: Path = Path("runs"),
     resume: Path | str | None = None,
+    world: World | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Runs every algorithm and seed of a scenario on this machine, one process per rank.
+    """Runs every algorithm and seed of a scenario for real, one process per rank.
 
     With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
     modelled time; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's
@@ -58,10 +67,12 @@ def train(
         out: where checkpoints are kept until then, if the scenario asks for some.
         resume: go on from the last checkpoint in this run's folder, or from this checkpoint; of the scenario only that
             run is made.
+        world: the processes that are the ranks, where a launcher has started them; None: they are forked.
+        note: told, a line at a time, where each rank is, if a launcher has started them.
 
     Returns:
         One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
-        costs no measured time.
+        costs no measured time. Of the processes that a launcher has started, one has them; the others have none.
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
@@ -78,18 +89,22 @@ def train(
     start = None if resume is None else find_last(Path(resume))
     if start is not None:
         plans = [plan_of(start, plans)]
-    interfaces.check(scenario.train.interfaces)
-    for plan in plans:  # refused before anything has run
-        placement(scenario.train.pin, plan.job.team, scenario.train.threads)
-        if plan.scenario.train.network == "emulated":
-            refuse_emulation(plan)
+    _refuse(scenario, plans, world)
+    placed: list[str] = []
     for number, plan in enumerate(plans):
+        if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
+            for line in (f"{plan.name}:", *placed):
+                note(line)
         with unfinished(plan, out) as saving:
             launch = _launch(plan, paced, _observer(plan, number, len(plans), progress, watch), echo, saving, start)
             try:
-                with OtherLoad() as other:
-                    trace = _perform(plan, launch)
+                with OtherLoad(() if world is None else world.others) as other:
+                    trace = _perform(plan, launch, world)
+                if trace is None:  # another process has it
+                    continue
                 trace.notes["other_load"] = other.share
+            except SaidElsewhere:
+                raise
             except PacelineError as failure:
                 if failure.trace is None and isinstance(failure, InputError):
                     raise
@@ -100,15 +115,38 @@ def train(
     return runs
 
 
+def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> None:
+    """Refuses what cannot be had or placed, before anything has run."""
+    interfaces.check(scenario.train.interfaces)
+    if world is None:
+        for plan in plans:
+            placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+            if scenario.train.network == "emulated":
+                refuse_emulation(plan)
+        return
+    try:
+        refuse(world.hosts, {plan.name: plan.job for plan in plans})
+    except InputError as error:
+        if world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
+    for plan in plans:
+        mine = seat(world.hosts, plan.job.team).on(world.here)
+        world.placement(scenario.train.pin, [plan.job.team[rank] for rank in mine], scenario.train.threads)
+
+
 def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
     """Where the log of the rank that failed stands, if it is kept."""
     if failure.trace is None or failure.rank is None or runs[-1].path is None:
         return ""
-    return f"\nits log, with what the rank said last: {runs[-1].path / kept_as(Rank(failure.rank))}"
+    name = kept_as(Rank(failure.rank))
+    return f"\nits log, with what the rank said last: {runs[-1].path / name}" if name in failure.trace.files else ""
 
 
-def _perform(plan: Plan, launch: Launch) -> Trace:
-    """Runs it, on an emulated network where one is asked for."""
+def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
+    """Runs it, on an emulated network where one is asked for; None where another process has the record."""
+    if world is not None:
+        return run_joint(launch, world)
     if plan.scenario.train.network == "local":
         return run_job(launch)
     with emulated(plan) as network:

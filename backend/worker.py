@@ -1,4 +1,4 @@
-"""One rank's process, from the fork to its end."""
+"""One rank, from its beginning to its end: a process that was forked, or a thread of one that others have started."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me
@@ -24,7 +25,7 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.gather import Failure, stream_of
-from paceline.backend.groups import Groups
+from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.inbox import Inbox
 from paceline.backend.interfaces import interface_of
 from paceline.backend.interpreter import Interpreter
@@ -52,18 +53,31 @@ ENVELOPE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a rank's process is given through the fork."""
+    """What a rank is given.
+
+    Args:
+        launcher: the process id of whoever forks it; its own where nobody does.
+        launch: what is to be run.
+        board: of its host.
+        folder: of the run on its host.
+        segments: the memory of each node whose ranks share some.
+        mailboxes: the memory of each host whose ranks exchange messages in some.
+        placement: where ranks run.
+        store: where ranks of several hosts find each other; None: a file of the folder.
+        interface: what messages cross; None: as `launch` says.
+        stays: whether the process goes on after this run.
+    """
 
     launcher: int
-    """its process id"""
     launch: Launch
     board: Board
     folder: Path
     segments: Mapping[Group, Segment]
-    """the memory of each node whose ranks share some"""
     mailboxes: Mapping[Group, mmap.mmap]
-    """the memory of each host whose ranks exchange messages in some"""
     placement: Placement
+    store: Store | None = None
+    interface: str | None = None
+    stays: bool = False
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -77,33 +91,33 @@ def work(place: Place, me: Me) -> NoReturn:
     status = EXIT_FAILED
     try:
         begin_log(place, me, recorder)
+        if attempt(place, me, recorder) is None:
+            status = 0
+    finally:  # not even a record that cannot be written lets this process out into the launcher's code
+        os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+
+
+def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
+    """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
+    failure: Failure | None = None
+    try:
         wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         keep_freed()
         torch.set_num_threads(place.launch.threads)
         perform(place, me, recorder)
         recorder.flush()
-        status = 0
     except BaseException as error:
-        place.board.say(me.rank, Doing.FAILED)
+        follows = isinstance(error, PeerFailed)
+        words = traceback.format_exc()
+        failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), follows)
         life.info("failed", exc_info=True)
-        recorder.add(
-            "error",
-            Failure(
-                me.rank,
-                me.role,
-                type(error),
-                str(error),
-                traceback.format_exc(),
-                time.monotonic(),
-                isinstance(error, PeerFailed),
-            ),
-        )
-    finally:
+        recorder.add("error", failure)
         try:
             recorder.flush()
-        finally:  # not even a record that cannot be written lets this process out into the launcher's code
-            os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+        finally:
+            place.board.say(me.rank, Doing.FAILED)
+    return failure
 
 
 def begin_log(place: Place, me: Me, recorder: Recorder) -> None:
@@ -132,13 +146,13 @@ def begin_log(place: Place, me: Me, recorder: Recorder) -> None:
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
     board, launch, job = place.board, place.launch, place.launch.job
-    store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
-        str(place.folder / "store"), len(job.team)
-    )
+    store = place.store
+    if store is None:
+        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+            str(place.folder / "store"), len(job.team)
+        )
     initial = job.learner.initial()
-    # before any thread has started
-    interface = interface_of(me, job.team, launch.interfaces) if launch.hosts is None else launch.hosts.enter(me)
-    groups = Groups(me.rank, store, board.lost, interface, board.spare > 0)
+    groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0)
     mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
@@ -149,7 +163,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
             collectives.group(group).barrier().wait()
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
-    station = Station(me, board, recorder, meet(board, me, since_s))
+    station = Station(me, board, recorder, meet(board, me, since_s, starts=place.store is None))
     interpreter = Interpreter(
         station,
         job,
@@ -175,15 +189,20 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.add("late", interpreter.device.late_s)
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
-    recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))
+    recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
     if interpreter.keeper.follows:
         recorder.add("weights", interpreter.keeper.learned.latest.vector)
     recorder.flush()  # whatever happens to this rank from here on, its record is whole
     board.say(me.rank, Doing.ENDED)
     mail.flush()
+    recorder.flush()
     board.say(me.rank, Doing.DRAINED)
     while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)
+    if place.stays and board.lost() is None:
+        mail.close()
+        if memory is not None:
+            memory.close()
 
 
 def mail_of(place: Place, me: Me, groups: Groups, *, capacity: int) -> Mail:
@@ -197,11 +216,28 @@ def mail_of(place: Place, me: Me, groups: Groups, *, capacity: int) -> Mail:
     return Mail(inbox, memory, gloo, groups)
 
 
-def meet(board: Board, me: Me, since_s: float = 0.0) -> Clock:
-    """Waits until every rank is ready; all clocks start at one moment, which is `since_s` on them."""
+def interface_at(place: Place, me: Me) -> str:
+    """What the rank's messages cross; to be asked before any thread has started."""
+    launch = place.launch
+    if launch.hosts is not None:
+        return launch.hosts.enter(me)
+    if launch.interfaces:
+        return interface_of(me, launch.job.team, launch.interfaces)
+    return place.interface or LOOPBACK
+
+
+def meet(board: Board, me: Me, since_s: float = 0.0, *, starts: bool = True) -> Clock:
+    """Waits until every rank is ready; all clocks start at one moment.
+
+    Args:
+        board: of the rank's host.
+        me: the rank.
+        since_s: what that moment is on them.
+        starts: whether rank 0 says when; between hosts somebody else does.
+    """
     board.say(me.rank, Doing.READY)
-    until(board, lambda: board.all_ready)
-    if me.rank == 0:
+    if starts and me.rank == 0:
+        until(board, lambda: board.all_ready)
         board.start(time.monotonic() + START_IN_S - since_s)
     until(board, lambda: bool(board.start_s))
     clock = Clock(board.start_s)

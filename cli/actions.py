@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.errors import InputError
+from paceline.backend.joining import Joined, SaidElsewhere, joined
 from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
@@ -39,11 +42,15 @@ class Ask:
 
     def load(self) -> Any:
         """The scenario, changed and validated; raises `InputError` with every mistake at once."""
-        from paceline.scenarios import load
-
-        scenario = load(self.scenario, self.all_changes(), algorithms=self.names())
+        scenario = self.read()
         self.make_out()
         return scenario
+
+    def read(self) -> Any:
+        """The same, where nothing is to be stored."""
+        from paceline.scenarios import load
+
+        return load(self.scenario, self.all_changes(), algorithms=self.names())
 
     def all_changes(self) -> list[str]:
         """The changes, and those that options stand for."""
@@ -101,11 +108,21 @@ def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str,
 
 def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
     """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
+    if (started := joined(os.environ)) is not None:
+        _train_joined(ask, output, started, tensorboard=tensorboard)
+        return
     scenario = ask.load()
+    with OtherLoad() as other:
+        runs = _train(ask, scenario, output, tensorboard=tensorboard)
+    _answer_runs(scenario.name, runs, ask, output)
+    output.note(say_load(other.share))
+
+
+def _train(ask: Ask, scenario: Any, output: Output, world: Any = None, *, tensorboard: bool = False) -> list[Run]:
     from paceline.backend.run import train as run
 
     try:
-        with _board(tensorboard, ask, output) as board, output.progress() as stage, OtherLoad() as other:
+        with _board(tensorboard, ask, output) as board, output.progress() as stage:
 
             def keep(run: Run) -> Run:
                 if board is None:
@@ -115,16 +132,45 @@ def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
                 return kept
 
             with output.aside() as echo:
-                watch = None if board is None else board.watch
-                progress = stage("training")
-                runs = run(
-                    scenario, progress=progress, watch=watch, echo=echo, keep=keep, out=ask.out, resume=ask.resume
+                return run(
+                    scenario,
+                    progress=stage("training"),
+                    watch=None if board is None else board.watch,
+                    echo=echo,
+                    keep=keep,
+                    out=ask.out,
+                    resume=ask.resume,
+                    world=world,
+                    note=output.note,
                 )
     except RunsFailed as failure:
         _say_kept(failure, output)
         raise
-    _answer_runs(scenario.name, runs, ask, output)
-    output.note(say_load(other.share))
+
+
+def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
+    """The same as one process of several: the first one writes and speaks for all."""
+    try:
+        scenario = ask.load() if started.process == 0 else ask.read()
+        from paceline.backend.world import join
+
+        with join(started) as world:
+            speaking = output if world.leads else replace(output, quiet=True)
+            speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
+            runs = _train(ask, scenario, speaking, world, tensorboard=tensorboard and world.leads)
+    except SaidElsewhere:
+        raise
+    except InputError as error:
+        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
+    if runs:
+        _answer_runs(scenario.name, runs, ask, output)
+
+
+def slurm(ask: Ask, arguments: Sequence[str]) -> None:
+    """A Slurm script for the scenario, on standard output."""
+    from paceline.backend.slurm import script
+
+    sys.stdout.write(script(ask.read(), arguments))
 
 
 def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:

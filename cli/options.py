@@ -100,6 +100,9 @@ TensorBoard = Annotated[
         "Needs paceline\\[tensorboard].",
     ),
 ]
+Slurm = Annotated[
+    bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
+]
 RUNS = Path("runs")
 
 

@@ -1,0 +1,67 @@
+"""A lock among the processes of one host, and among the threads of each."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import IO, Self
+
+LOOK_S = 0.0002
+"""how often somebody who will not wait for ever looks whether the lock is free"""
+
+
+class HostLock:
+    """A lock that a killed process does not keep: the kernel holds it, on a file, and takes it back.
+
+    Such a lock belongs to a process, whose threads would all pass; so they have another one among themselves.
+
+    Args:
+        path: the file; None for one without a name, for this process and those that it forks.
+
+    >>> with HostLock():
+    ...     print("alone")
+    alone
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("ab")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)  # open as long as the lock is there
+        self._threads = threading.Lock()
+
+    def acquire(self, timeout: float) -> bool:
+        """Takes it, unless others have held it for so many seconds."""
+        until = time.monotonic() + timeout
+        if not self._threads.acquire(timeout=timeout):
+            return False
+        while not takes(self._file):
+            if time.monotonic() > until:
+                self._threads.release()
+                return False
+            time.sleep(LOOK_S)
+        return True
+
+    def release(self) -> None:
+        """Gives it back."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        self._threads.release()
+
+    def __enter__(self) -> Self:
+        self._threads.acquire()
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def takes(file: IO[bytes]) -> bool:
+    """Takes the lock on a file if no other process holds it; it is held until the file is closed."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""Every method on two hosts: started by torchrun's rendezvous in two network namespaces, joined by a shaped link.
+
+    python benchmarks/two_hosts.py                       # all methods, two workers a host: two minutes on two cores
+    python benchmarks/two_hosts.py --per-host 1 --samples 320 --json
+
+Needs root, as the hosts are network namespaces of this machine (`backend/hosts.py`). Each host runs one torchrun with
+a process for each of its ranks; all methods that suit two nodes are run by one start, one after the other. Methods
+whose workers share memory, or that are one chip's, need all workers on one node: a second start runs them, on the
+first host, while the processes of the second one sit them out.
+
+Shown for each method: steps of its keeper, the loss at the end, where its ranks were, by how much times of the two
+hosts may be apart, and of deterministic methods whether the weights are those of ranks forked on this machine, bit for
+bit. Collectives go by gloo everywhere (`train.shared_memory: false`), whose order of adding depends on the ranks alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from paceline.algorithms import METHODS, find
+from paceline.algorithms.errors import PacelineError, RunFailed
+from paceline.algorithms.values import Rank
+from paceline.backend.hosts import Hosts, NoHosts, hosts
+from paceline.backend.run import train
+from paceline.records import Run
+from paceline.records.store import as_array, read_run
+
+RATE = 125e6
+"""of each host's link, bytes/s"""
+PORT = 29_411
+"""of the rendezvous, inside the namespaces"""
+WITHIN_S = 900.0
+
+
+def scenario(methods: Sequence[str], nodes: int, per_node: int, samples: int) -> dict[str, Any]:
+    """A small network on so many nodes, trained by these methods as fast as the machine goes."""
+    device = {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}
+    return {
+        "name": "two-hosts",
+        "algorithms": list(methods),
+        "hyperparameters": {"rate": 0.05},
+        "workload": {"model": "digits-mlp", "batch_per_worker": 16},
+        "cluster": {
+            "nodes": [{"device": device, "count": nodes, "per_node": per_node}],
+            "network": {"topology": "star", "link": "eth-10g"},
+        },
+        "train": {"pace": "none", "shared_memory": False},
+        "stop": {"samples": samples},
+        "seed": 1,
+    }
+
+
+def suits(name: str, nodes: int, per_node: int) -> bool:
+    """Whether a method can be placed so."""
+    ranks = iter(range(nodes * per_node))
+    return not find(name)().problems([[Rank(next(ranks)) for _ in range(per_node)] for _ in range(nodes)])
+
+
+def starts(per_host: int, samples: int) -> Iterator[dict[str, Any]]:
+    """The scenarios that together hold every method."""
+    spread = [name for name in METHODS if suits(name, 2, per_host)]
+    yield scenario(spread, 2, per_host, samples)
+    if together := [name for name in METHODS if name not in spread]:
+        yield scenario(together, 1, per_host, samples)
+
+
+def torchrun(made: Hosts, what: Mapping[str, Any], processes: int, out: Path) -> list[Run]:
+    """Trains a scenario on two hosts; answers its runs as they are stored.
+
+    Raises:
+        RunFailed: a torchrun has failed; its words are the message.
+    """
+    path = out.parent / "two-hosts.json"  # which is YAML, too
+    path.write_text(json.dumps(what))
+    program = [sys.executable, "-c", "from paceline.cli import main; main()", "train", str(path), "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    agents = []
+    for index, name in enumerate(made.names):
+        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--rdzv-conf=is_host={1 - index}"]
+        command = ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
+        command += [f"--nproc-per-node={processes}", *rendezvous, f"--local-addr=10.77.0.{index + 1}", "--no-python"]
+        agents.append(
+            subprocess.Popen(
+                [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+    try:
+        said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait()
+    if any(agent.returncode for agent in agents):
+        raise RunFailed("\n".join(said))
+    return [read_run(folder) for folder in sorted(out.iterdir()) if (folder / "run.json").exists()]
+
+
+def row(run: Run, forked: Run | None) -> dict[str, Any]:
+    """What a method did."""
+    seats = run.machine["seats"]
+    clocks = run.machine["clocks"]
+    return {
+        "algorithm": run.algorithm,
+        "updates": run.summary["updates"],
+        "loss": run.summary["final_loss"],
+        "hosts": [[one["rank"] for one in seats if one["host"] == host] for host in (0, 1)],
+        "clock_error_s": max(one["error_s"] for one in clocks) if clocks else None,
+        "same_as_forked": None if forked is None else bool(np.array_equal(_weights(run), _weights(forked))),
+    }
+
+
+def _weights(run: Run) -> Any:
+    return as_array(run.weights)
+
+
+def rows(per_host: int, samples: int) -> Iterator[dict[str, Any]]:
+    """What every method did, start by start."""
+    for what in starts(per_host, samples):
+        processes = per_host + any(find(name).has_server for name in what["algorithms"])
+        with tempfile.TemporaryDirectory() as folder, hosts(2, bytes_per_s=RATE) as made:
+            out = Path(folder) / "runs"
+            out.mkdir()
+            found = {run.algorithm: run for run in torchrun(made, what, processes, out)}
+        alike = [name for name in what["algorithms"] if find(name)().deterministic]
+        forked = {run.algorithm: run for run in train({**what, "algorithms": alike})}
+        for name in what["algorithms"]:
+            yield row(found[name], forked.get(name))
+
+
+def shown(found: Sequence[Mapping[str, Any]]) -> Table:
+    """As a person likes to read it."""
+    table = Table(box=None)
+    for title in ("algorithm", "updates", "loss", "ranks of host 0", "of host 1", "clocks ± µs", "as forked"):
+        table.add_column(title, justify="left" if title == "algorithm" else "right")
+    for one in found:
+        error_s, same = one["clock_error_s"], one["same_as_forked"]
+        table.add_row(
+            one["algorithm"],
+            str(one["updates"]),
+            "–" if one["loss"] is None else f"{one['loss']:.3f}",
+            *(",".join(map(str, ranks)) or "–" for ranks in one["hosts"]),
+            "–" if error_s is None else f"{error_s * 1e6:.0f}",
+            {None: "–", True: "same bits", False: "differs"}[same],
+        )
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--per-host", type=int, default=2, help="workers on each host")
+    parser.add_argument("--samples", type=int, default=1280, help="that each method takes, all workers together")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    asked = parser.parse_args()
+    try:
+        found = list(rows(asked.per_host, asked.samples))
+    except NoHosts as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except PacelineError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    if asked.json:
+        print(json.dumps({"rows": found}))
+    else:
+        Console().print(shown(found))
+    return 0 if all(one["same_as_forked"] in (None, True) for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

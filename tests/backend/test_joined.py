@@ -1,0 +1,209 @@
+"""Ranks that others have started: they find each other, do what forked ranks do, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from paceline.backend.run import train
+from paceline.records.store import as_array, read_run
+
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(300)]
+
+PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "algorithms": ["sync-sgd", {"name": "async-sgd", "rate": 0.05}],
+    "workload": {"model": "digits-mlp", "batch_per_worker": 16},
+    "cluster": {
+        "nodes": [{"device": {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}, "per_node": 2}],
+        "network": {"topology": "star", "link": "eth-10g"},
+    },
+    "train": {"pace": "none"},
+    "stop": {"updates": 30},
+    "seed": 1,
+}
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(json.dumps({**SMALL, **changes}))
+    return path
+
+
+def mpirun(process: int, of: int) -> dict[str, str]:
+    """What Open MPI sets on one host."""
+    return {
+        "OMPI_COMM_WORLD_RANK": str(process),
+        "OMPI_COMM_WORLD_SIZE": str(of),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(process),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(of),
+        "PMIX_NAMESPACE": f"test-{os.getpid()}-{time.monotonic_ns() // 1_000_000_000}",
+    }
+
+
+def srun(process: int, of: int) -> dict[str, str]:
+    """What Slurm sets for a step whose tasks are on two nodes: here, both are this machine."""
+    half = of // 2
+    return {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": str(time.monotonic_ns() // 1_000_000_000 % 10_000),
+        "SLURM_STEP_NUM_TASKS": str(of),
+        "SLURM_STEP_NODELIST": "node[1-2]",
+        "SLURM_PROCID": str(process),
+        "SLURM_LOCALID": str(process % half),
+        "SLURM_NODEID": str(process // half),
+        "MASTER_ADDR": "127.0.0.1",
+    }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has."""
+
+    status: int
+    out: str
+    err: str
+
+
+@contextmanager
+def started(variables: list[dict[str, str]], *options: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """One process for each set of variables; all are gone after the block."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "OMPI_"))}
+    processes = [
+        subprocess.Popen(
+            [*PACELINE, "train", *options],
+            env={**plain, "OMP_NUM_THREADS": "1", **one},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for one in variables
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> list[Ended]:
+    found = [process.communicate(timeout=120) for process in processes]
+    return [Ended(process.returncode, *said) for process, said in zip(processes, found, strict=True)]
+
+
+def together(launcher: Any, of: int) -> list[dict[str, str]]:
+    """The variables of all processes of one start."""
+    first: Mapping[str, str] = launcher(0, of)
+    names = ("PMIX_NAMESPACE", "SLURM_STEP_ID")
+    return [launcher(process, of) | {name: first[name] for name in names if name in first} for process in range(of)]
+
+
+def weights(folder: Path) -> Any:
+    return as_array(read_run(folder).weights)
+
+
+def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
+    """Three processes: sync-sgd leaves one out, async-sgd has all. What sync-sgd learns is what forked ranks learn."""
+    path, out = written(tmp_path), tmp_path / "runs"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "--no-python"]
+    done = subprocess.run(
+        [*command, *PACELINE, "train", str(path), "--out", str(out), "--json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [run["algorithm"] for run in answer["runs"]] == ["sync-sgd", "async-sgd"]
+    assert "process 2 sits out" in done.stderr and "process 2 is rank 2 (server)" in done.stderr
+    joined = [read_run(Path(run["path"])) for run in answer["runs"]]
+    assert [run.machine["launched_by"] for run in joined] == ["torchrun", "torchrun"]
+    assert [(one["role"], one["process"]) for one in joined[1].machine["seats"]] == [
+        ("worker", 0),
+        ("worker", 1),
+        ("server", 2),
+    ]
+    forked = train({**SMALL, "algorithms": ["sync-sgd"]})[0]
+    np.testing.assert_array_equal(as_array(joined[0].weights), as_array(forked.weights))
+
+
+def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
+    """A time ends the run, and hosts agree on the step by the store; both agree on what has been learned."""
+    path, out = written(tmp_path, algorithms=["sync-sgd"], stop={"seconds": "700 ms"}), tmp_path / "runs"
+    with started(together(srun, 2), str(path), "--out", str(out), "--verbose") as processes:
+        first, second = ended(processes)
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert (second.out, second.err) == ("", "")
+    run = read_run(next(out.iterdir()))
+    assert run.summary["ended"] == "seconds"
+    steps: dict[int, list[int]] = {0: [], 1: []}
+    for activity, rank, step in zip(*(run.tables.spans[name] for name in ("activity", "rank", "step")), strict=True):
+        if activity == "compute":
+            steps[rank].append(step)
+    assert steps[0] == steps[1] and len(steps[0]) == run.summary["updates"] > 5
+    (clock,) = run.machine["clocks"]
+    assert abs(clock["offset_s"]) <= clock["error_s"] < 0.05  # it is the same clock, in truth
+
+
+def test_too_few_processes_are_refused_once(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    with started(together(mpirun, 2), str(path), "--out", str(tmp_path / "runs")) as processes:
+        first, second = ended(processes)
+    assert (first.status, second.status) == (2, 2)
+    assert "found 2 processes, and async-sgd has 3 ranks, its server included; start 3 or more" in first.err
+    assert second.err == ""
+
+
+@pytest.mark.parametrize(("victim", "survivor"), [(1, 0), (0, 1)])
+def test_a_killed_process_is_named_and_the_record_kept(tmp_path: Path, victim: int, survivor: int) -> None:
+    """Also when it is the first one, which would have written the record: then a neighbour does."""
+    path, out = written(tmp_path, algorithms=["sync-sgd"], stop={"updates": 1_000_000}), tmp_path / "runs"
+    with started(together(mpirun, 2), str(path), "--out", str(out)) as processes:
+        folder = at_work([process.pid for process in processes])
+        time.sleep(1.0)
+        processes[victim].send_signal(signal.SIGKILL)
+        dead_s = time.monotonic()
+        said = ended(processes)
+    assert time.monotonic() - dead_s < 25.0
+    assert said[survivor].status == 1
+    assert f"error: sync-sgd: rank {victim} (worker) was lost at step" in said[survivor].err
+    assert "its process is gone" in said[survivor].err
+    run = read_run(next(out.iterdir()))
+    assert run.summary["ended"] == "failure" and run.summary["updates"] > 0
+    until = time.monotonic() + 10.0
+    while folder.exists() and time.monotonic() < until:  # the guard needs a moment
+        time.sleep(0.05)
+    assert not folder.exists()
+
+
+def at_work(launched: list[int]) -> Path:
+    """The folder of a run that has written something of every rank."""
+    until = time.monotonic() + 90.0
+    while time.monotonic() < until:
+        for pid in launched:
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+                streams = [Path(file.path) for file in process.open_files() if file.path.endswith(".stream")]
+                for stream in streams:
+                    if all(one.stat().st_size > 0 for one in stream.parent.glob("*.stream")):
+                        return stream.parent.parent
+        time.sleep(0.1)
+    raise AssertionError("found no ranks at work")

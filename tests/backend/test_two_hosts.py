@@ -1,0 +1,42 @@
+"""Every method on two hosts: network namespaces, each with a torchrun of its own. Needs root and iproute2."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.algorithms import METHODS, find
+from tests.backend.test_hosts import left_alone, needs_hosts  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.backend,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository"),
+]
+
+
+@needs_hosts
+def test_every_method_trains_on_two_hosts(left_alone: None) -> None:  # noqa: F811
+    """One worker a host; deterministic methods learn what forked ranks learn, bit for bit."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), "--per-host=1", "--samples=128", "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {one["algorithm"]: one for one in json.loads(done.stdout)["rows"]}
+    assert rows.keys() == METHODS.keys()
+    for name, one in rows.items():
+        assert one["updates"] > 0
+        assert one["same_as_forked"] is (True if find(name)().deterministic else None)
+        alone = find(name).alone or find(name).shared or name == "chip-partitioned-sgd"
+        assert bool(one["hosts"][1]) is not alone, "its second worker is on the second host"
