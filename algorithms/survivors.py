@@ -34,7 +34,7 @@ def without(living: Iterable[Rank], failure: PeerFailed) -> frozenset[Rank]:
     [0, 2]
     """
     before = frozenset(living)
-    if failure.rank not in before:
+    if failure.rank is None or failure.rank not in before:
         raise failure
     return before - {Rank(failure.rank)}
 

@@ -135,10 +135,13 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
     try:
         (folder / "memory").mkdir()
         launch.SHARED = folder / "memory"
-        done = lambda *_: os.write(started, b".")  # noqa: E731
+
+        def say_started(_: str, __: float) -> None:
+            os.write(started, b".")
+
         try:
             runs = train(
-                load(scenario_of(METHODS[case.method])), progress=done, keep=lambda one: store.save(one, folder)
+                load(scenario_of(METHODS[case.method])), progress=say_started, keep=lambda one: store.save(one, folder)
             )
         except RunsFailed as failure:
             runs, answer["error"] = failure.runs, str(failure)

@@ -114,9 +114,10 @@ def main() -> None:
     else:
         console = Console()
         console.print(table_of(found["rows"]))
-        after_s = found["ended_after_s"]
-        said = f"; a run that ended did so {after_s['median']:.2f} s after the fault, {after_s['max']:.2f} s at most"
-        console.print(f"{found['runs']} runs, {len(found['failed'])} of them wrong{said if after_s else ''}")
+        said = f"{found['runs']} runs, {len(found['failed'])} of them wrong"
+        if (after_s := found["ended_after_s"]) is not None:
+            said += f"; one that ended did so {after_s['median']:.2f} s after the fault, {after_s['max']:.2f} s at most"
+        console.print(said)
     sys.exit(1 if found["failed"] else 0)
 
 
