@@ -31,7 +31,7 @@ def arrivals(wires: EmulatedNetwork, *messages: tuple[int, int, int]) -> list[fl
     for number, (source, to, nbytes) in enumerate(messages):
         event = wires.message(Rank(source), Rank(to), nbytes)
         assert event.callbacks is not None
-        event.callbacks.append(lambda _, number=number: found.setdefault(number, clock.now))
+        event.callbacks.append(lambda _, number=number: found.update({number: clock.now}))
     clock.run()
     return [found[number] for number in range(len(messages))]
 
