@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
 
@@ -96,20 +96,9 @@ def join(parts: Sequence[V]) -> V:
         return first.joined(parts)  # type: ignore[return-value, arg-type]
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)  # type: ignore[return-value, arg-type]
-    import torch  # only a vector that is a tensor gets here, so torch is there already
+    from paceline.algorithms.parts import joined_tensors  # which needs torch: only a vector that is a tensor gets here
 
-    found = _beside(parts)
-    return torch.cat(list(parts)) if found is None else found  # type: ignore[return-value, arg-type]
-
-
-def _beside(parts: Sequence[Any]) -> Any | None:
-    """Tensors that lie end to end in one memory, as the one that they are; None of others."""
-    memory, at = parts[0].untyped_storage().data_ptr(), parts[0].storage_offset()
-    for part in parts:
-        if part.untyped_storage().data_ptr() != memory or part.storage_offset() != at or not part.is_contiguous():
-            return None
-        at += part.numel()
-    return parts[0].as_strided((at - parts[0].storage_offset(),), (1,))
+    return joined_tensors(parts)  # type: ignore[no-any-return]
 
 
 def length(vector: Any) -> int:
@@ -243,19 +232,6 @@ class Weights:
 
     vector: Any  # a Vector; Any spares every rule a type variable
     version: int
-
-
-def together(parts: Iterable[Weights]) -> Weights:
-    """Weights whose parts were given one by one, first layer first; the version is the oldest part's.
-
-    A part that holds several layers may be given once for each of them.
-
-    >>> part = Weights(np.zeros(2), version=3)
-    >>> together([Weights(np.ones(1), version=4), part, part])
-    Weights(vector=array([1., 0., 0.]), version=3)
-    """
-    each = list({id(part): part for part in parts}.values())
-    return Weights(join([part.vector for part in each]), min(part.version for part in each))
 
 
 @dataclass(frozen=True, slots=True)

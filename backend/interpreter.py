@@ -22,8 +22,9 @@ from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.job import Job
 from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.operations import Handle, Op
+from paceline.algorithms.parts import together
 from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import GradientResult, Weights, may_diverge, nbytes, together
+from paceline.algorithms.values import GradientResult, Weights, may_diverge, nbytes
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.checkpoint import Part
 from paceline.backend.collectives import Collectives

@@ -14,8 +14,9 @@ from paceline.algorithms.operations import (
     Op,
     WaitFor,
 )
+from paceline.algorithms.parts import together
 from paceline.algorithms.program import Lane, Program, program
-from paceline.algorithms.values import GradientResult, Layer, Weights, together
+from paceline.algorithms.values import GradientResult, Layer, Weights
 
 
 @dataclass(slots=True)

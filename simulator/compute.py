@@ -11,7 +11,8 @@ import simpy
 
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
-from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Samples, Weights, together
+from paceline.algorithms.parts import together
+from paceline.algorithms.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.faults import State, Stretch, Timeline
 from paceline.simulator.flight import Flight, Pending
