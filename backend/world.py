@@ -192,7 +192,7 @@ def _machine() -> str:
 
 def _connected(joined: Joined, *, hosts: bool = False) -> Store:
     try:
-        return dist.TCPStore(
+        return dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
             joined.address,
             joined.port,
             is_master=hosts,
