@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -10,11 +11,12 @@ from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Message, nbytes
-from paceline.backend.collectives import Collectives
+from paceline.backend.accelerator import Accelerator
+from paceline.backend.collectives import Collectives, Flying
 from paceline.backend.inbox import Claim, Envelope
 from paceline.backend.mail import Mail
 from paceline.backend.recorder import Heard
-from paceline.backend.shared import SharedMemory
+from paceline.backend.shared import InMemory, SharedMemory
 from paceline.backend.started import Pending
 from paceline.backend.station import Station, Thread
 
@@ -36,10 +38,12 @@ class Communication:
         start, what = station.clock.now(), f"in {describe(op)}"
         position = self._collectives.position(op.group, thread.stream)
         order = f"{op.group}{thread.stream}"
-        station.board.enter(station.me.rank, op.group.ranks, order, position, signature(op), place)
+        direct = self._direct(op, thread.stream)
+        station.board.enter(
+            station.me.rank, op.group.ranks, order, position, signature(op) + " on GPUs" * direct, place
+        )
         station.waiting(thread, what)  # the first collective of a group connects its members, and waits for them
-        line = None if self._memory is None else self._memory.line(op.group, thread.stream)
-        flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
+        flying = self._collectives.issue_direct(op) if direct else self._begin(op, thread.stream, started)
         station.moving(thread)
 
         @cache  # a handle may be waited for again
@@ -54,6 +58,24 @@ class Communication:
 
         return Pending(flying.done, finish, what)
 
+    def _direct(self, op: Collective, stream: str) -> bool:
+        """Whether a collective goes from GPU to GPU: where its vectors lie on GPUs, and NCCL takes the group.
+
+        That of the program itself only: started sub-programs may issue theirs in any order among each other, in which
+        kernels of several NCCL groups can wait for each other for ever.
+        """
+        on_device = self.station.accelerator.holds(getattr(op, "value", None))
+        return on_device and not stream and self._collectives.direct(op.group)
+
+    def _begin(self, op: Collective, stream: str, started: bool) -> Flying | InMemory | Returning:
+        """Begins a collective in the host's memory; what lies on a GPU is copied there, and the answer back."""
+        device = self.station.accelerator
+        returning = device.holds(getattr(op, "value", None))
+        op = device.out(op) if returning else op
+        line = None if self._memory is None else self._memory.line(op.group, stream)
+        flying = self._collectives.issue(op, stream) if line is None else line.issue(op, started=started)
+        return Returning(flying, device) if returning else flying
+
     def leave(self, stream: str) -> None:
         """The lane of this stream has ended: there will be no more collectives of its."""
         if self._memory is not None:
@@ -66,7 +88,7 @@ class Communication:
                 f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.everyone}"
             )
         start = self.station.clock.now()
-        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
+        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))
         self.station.span(thread, "send", start, bytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
@@ -82,7 +104,22 @@ class Communication:
             self.station.moving(thread)
             self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))
             raise
+        value = self.station.accelerator.into(envelope.value)
         self.station.moving(thread)
         self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
         self.station.recorder.add("heard", Heard(claim.turn, envelope.source, thread.line))
-        return Message(envelope.source, envelope.value, envelope.tag)
+        return Message(envelope.source, value, envelope.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A collective under way in the host's memory, whose answer belongs on a device."""
+
+    flying: Flying | InMemory
+    device: Accelerator
+
+    def done(self) -> bool:
+        return self.flying.done()
+
+    def finish(self) -> Any:
+        return self.device.into(self.flying.finish())

@@ -83,8 +83,8 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "adds":
                     of_node, counted = value
                     adds.update({(of_node, cell): times for cell, times in counted.items()})
-                case "warning":
-                    trace.notes.setdefault("warnings", []).append(value)
+                case "warning" | "device":
+                    trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
                     late = max(late, value)  # and what is left is "error", which the launcher has read
         for _, source, lane in sorted(heard):

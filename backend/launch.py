@@ -31,6 +31,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.gpus import Asked, Devices, devices
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
@@ -67,6 +68,10 @@ class Launch:
     """batches that each rank reads ahead; None: they are in memory"""
     threads: int = 1
     """torch threads of each rank"""
+    device: Asked = "cpu"
+    """what ranks compute on; see `gpus.devices`"""
+    share_gpus: bool = False
+    """whether ranks may share a GPU"""
     pin: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
@@ -76,6 +81,13 @@ class Launch:
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
+
+    def devices(self) -> Devices:
+        """What the ranks of this launch compute on; raises `InputError` where that cannot be had."""
+        ranks = [me.rank for me in self.job.team]
+        return devices(
+            self.device, [ranks], learner=self.job.learner, share=self.share_gpus, apart=self.hosts is not None
+        )
 
 
 def run_job(launch: Launch) -> Trace:
@@ -92,12 +104,13 @@ def run_job(launch: Launch) -> Trace:
     if launch.hosts is not None:
         launch.hosts.check(team)
     places = placement(launch.pin, team, launch.threads)
+    placed = launch.devices()
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
     keepers = [me.rank for me in team if me.role == method.keeper]
     board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
     nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
     segments = {node: Segment(node) for node in nodes}
-    place = Place(os.getpid(), launch, board, folder, segments, places)
+    place = Place(os.getpid(), launch, board, folder, segments, places, placed)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
@@ -113,6 +126,7 @@ def run_job(launch: Launch) -> Trace:
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
+        trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:

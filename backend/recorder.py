@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import torch
 
 from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
@@ -27,6 +31,7 @@ Kind = Literal[
     "weights",
     "end",
     "late",
+    "device",
     "warning",
     "error",
 ]
@@ -62,7 +67,20 @@ class Recorder:
     def flush(self) -> None:
         """Appends all entries as one piece."""
         if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
-            self._file.write(pickle.dumps(entries, protocol=5))
+            pickled = io.BytesIO()
+            pickler = pickle.Pickler(pickled, protocol=5)
+            pickler.dispatch_table = TABLE
+            pickler.dump(entries)
+            self._file.write(pickled.getbuffer())
+
+
+def _in_memory(tensor: torch.Tensor) -> Any:
+    """How a tensor is written, wherever it lies: who reads the record may have no such device."""
+    return tensor.detach().cpu().__reduce_ex__(5)
+
+
+TABLE: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, torch.Tensor: _in_memory}
+"""how what is recorded is pickled"""
 
 
 class Tail:

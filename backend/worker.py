@@ -19,10 +19,12 @@ import torch.distributed as dist
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, nbytes
+from paceline.backend.accelerator import accelerator
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.gpus import Devices, Movable
 from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.interpreter import Interpreter
 from paceline.backend.mail import Mail
@@ -56,6 +58,7 @@ class Place:
     segments: Mapping[Group, Segment]
     """the memory of each node whose ranks share some"""
     placement: Placement
+    devices: Devices
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -103,18 +106,26 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
         str(place.folder / "store"), len(job.team)
     )
+    own = accelerator(place.devices.name(me.rank))
+    own.enter()
+    if isinstance(job.learner, Movable):
+        job.learner.to(own.device)
     initial = job.learner.initial()
     interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
-    groups = Groups(me.rank, store, board.lost, interface)
+    groups = Groups(me.rank, store, board.lost, interface, own, place.devices)
     mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
     if me.node in place.segments:
         memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
-        if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
-            collectives.group(group).barrier().wait()
-    station = Station(me, board, recorder, meet(board, me))
+        if (
+            me.rank in group
+            and len(group) > 1
+            and (groups.direct(group) or memory is None or memory.line(group) is None)
+        ):
+            collectives.connect(group)
+    station = Station(me, board, recorder, meet(board, me), own)
     interpreter = Interpreter(
         station,
         job,
@@ -130,6 +141,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.add("end", station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
+    recorder.add("device", (me.rank, own.facts()))
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
     recorder.add("adds", (node_folder(place.folder, me.node), dict(interpreter.cells.adds)))

@@ -99,6 +99,14 @@ class TorchLearner:
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
+        self.device = torch.device("cpu")
+
+    def to(self, device: torch.device) -> TorchLearner:
+        """Computes on this device from now on: its weights and gradients lie there, and batches are moved there."""
+        self.device = device
+        self.module.to(device)
+        self._start = self._start.to(device)
+        return self
 
     @property
     def population(self) -> int:
@@ -109,7 +117,12 @@ class TorchLearner:
 
     def load(self, samples: Samples) -> Batch:
         """Inputs and labels of the batch."""
-        return self.examples.shaped(self.draw.batch(samples), self.dtype)
+        return self._shaped(self.draw.batch(samples))
+
+    def _shaped(self, batch: Batch) -> Batch:
+        """A batch as the module takes it, where the module is."""
+        shaped = self.examples.shaped(batch, self.dtype)
+        return shaped if self.device.type == "cpu" else Batch(*(part.to(self.device) for part in shaped))
 
     def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
         """Mean gradient, flat and new, and mean loss over the batch."""
@@ -166,14 +179,14 @@ class TorchLearner:
     def forward_flops(self) -> int:
         """Of one sample."""
         self._hold(self._start)
-        sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
+        sample = self._shaped(self.examples.train.at(slice(0, 1)))
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self.module(sample.inputs)
         return int(counter.get_total_flops())
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         missing = block_size(len(vectors), self.together) - len(vectors)
-        batch = self.examples.shaped(self.draw.batches([*samples, *[samples[-1]] * missing]), self.dtype)
+        batch = self._shaped(self.draw.batches([*samples, *[samples[-1]] * missing]))
         return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:
@@ -207,7 +220,7 @@ class TorchLearner:
         whole = len(test.labels)
         with torch.no_grad():
             for first in range(0, whole, AT_ONCE):
-                batch = self.examples.shaped(test.at(slice(first, first + AT_ONCE)), self.dtype)
+                batch = self._shaped(test.at(slice(first, first + AT_ONCE)))
                 outputs = self.module(batch.inputs)
                 losses.append(self.loss(outputs, batch.labels).item() * (len(batch.labels) / whole))
                 if self.examples.classes is not None:
