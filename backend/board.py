@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* The launcher makes the board before it forks; ranks write their own row only, except for the stop, which has a lock.
+* The launcher makes the board before it starts ranks: those that are forked inherit it, those that are spawned map it
+  as a file of the run's folder. Ranks write their own row only, except for the stop, which has a lock.
 * Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to
   be reported in words, and for everybody to stop at the same step.
 """
@@ -11,16 +12,20 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
+import os
+import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
+from paceline.backend.hostlock import HostLock
 from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
@@ -43,10 +48,17 @@ class Board:
         keepers: those whose steps are granted.
         limit: steps after which none is granted; None without such a limit.
         together: the keepers' steps count together, not each one's for itself.
+        folder: of the run, where whoever comes first makes the board; None: for this process and those that it forks.
     """
 
     def __init__(
-        self, ranks: int, keepers: Sequence[Rank], *, limit: int | None = None, together: bool = False
+        self,
+        ranks: int,
+        keepers: Sequence[Rank],
+        *,
+        limit: int | None = None,
+        together: bool = False,
+        folder: Path | None = None,
     ) -> None:
         entry = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
         row = np.dtype(
@@ -60,15 +72,23 @@ class Board:
                 ("collectives", entry, (BUCKETS, SLOTS)),
             ]
         )
-        self._memory = mmap.mmap(-1, ranks * row.itemsize + 64)
+        room = ranks * row.itemsize + 64
+        with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
+            made = file.seek(0, os.SEEK_END) == 0
+            if made:
+                file.truncate(room)
+            self._memory = mmap.mmap(file.fileno(), room)
         self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
         common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8"), ("why", "S16")])
         self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
-        self.common["stop_at"], self.common["lost"] = NEVER, -1
-        self.rows["collectives"]["position"] = -1
+        if made:
+            self.common["stop_at"], self.common["lost"] = NEVER, -1
+            self.rows["collectives"]["position"] = -1
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together = NEVER if limit is None else limit, together
-        self._lock = multiprocessing.get_context("fork").Lock()
+        self._lock: Any = (
+            multiprocessing.get_context("fork").Lock() if folder is None else HostLock(folder / "board.lock")
+        )
         self._writing = threading.Lock()
         """of the lanes of one rank: each process has its own"""
 

@@ -2,8 +2,9 @@
 
 Rules of this file:
 
-* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of
-  the run, except scores of snapshots where an accuracy, a loss or divergence is to end it.
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it where it
+  computes on a GPU. It computes nothing of the run, except scores of snapshots, on the processor, where an accuracy, a
+  loss or divergence is to end it.
 * It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
   moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
 * Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
@@ -19,9 +20,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,14 +33,14 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
 from paceline.backend.device import Pace
 from paceline.backend.gather import Failure, gather, stream_of
-from paceline.backend.gpus import Asked, Devices, devices
+from paceline.backend.gpus import Asked, Devices, Start, devices
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.placement import Pin, placement
 from paceline.backend.recorder import Tail
-from paceline.backend.segment import Segment
-from paceline.backend.worker import EXIT_FAILED, Place, work
+from paceline.backend.spawning import spawn, tell
+from paceline.backend.worker import EXIT_FAILED, Place, maps, work
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
 
@@ -79,6 +81,10 @@ class Launch:
     patience_s: float = PATIENCE_S
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
+    start: Start = "auto"
+    """how the processes of ranks are started; see `Devices.start`"""
+    scenario: Mapping[str, Any] | None = None
+    """of this run alone, resolved: what a spawned rank builds its job from"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
 
@@ -100,26 +106,26 @@ def run_job(launch: Launch) -> Trace:
     """
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
-    team, method = launch.job.team, launch.job.method
+    team = launch.job.team
     if launch.hosts is not None:
         launch.hosts.check(team)
     places = placement(launch.pin, team, launch.threads)
     placed = launch.devices()
+    spawned = placed.start(launch.start) == "spawn"
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
-    keepers = [me.rank for me in team if me.role == method.keeper]
-    board = Board(len(team), keepers, limit=launch.job.limit, together=method.independent)
-    nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
-    segments = {node: Segment(node) for node in nodes}
-    place = Place(os.getpid(), launch, board, folder, segments, places, placed)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
+        board, segments = maps(launch, folder if spawned else None)
+        place = Place(os.getpid(), launch, board, folder, segments, places, placed)
+        if spawned:
+            tell(place)
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
             guards.append(guard(folder))
             for me in team:
-                if (pid := os.fork()) == 0:
+                if (pid := spawn(folder, me.rank) if spawned else os.fork()) == 0:
                     work(place, me)
                 children[pid] = me.rank
         failure = Watch(launch, board, children, folder).run()

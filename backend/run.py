@@ -55,6 +55,7 @@ def train(
     plans = scenario.plans(paced=paced)
     for plan in plans:  # refused before anything has run
         placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+        _launch(plan, paced, None).devices().start(scenario.train.start)
     for number, plan in enumerate(plans):
         try:
             with OtherLoad() as other:
@@ -75,6 +76,10 @@ def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | No
         pace=plan if paced else None,
         prefetch=plan.scenario.prefetch,
         threads=plan.scenario.train.threads,
+        device=plan.scenario.train.device,
+        share_gpus=plan.scenario.train.share_gpus,
+        start=plan.scenario.train.start,
+        scenario=plan.scenario.dump(),
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
         progress=progress,

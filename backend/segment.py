@@ -1,9 +1,10 @@
-"""Memory that the ranks of one node share: made before they are forked, and gone with the last of them.
+"""Memory that the ranks of one node share: made before they are started, and gone with the last of them.
 
 Rules of this file:
 
-* The memory has no name: an anonymous mapping of the launcher's, inherited through the fork. So nothing is to be
-  removed after a run, however its processes end.
+* For ranks that are forked the memory has no name: an anonymous mapping of the launcher's, inherited through the fork.
+  So nothing is to be removed after a run, however its processes end. Ranks that are spawned map a file of the run's
+  folder in the host's memory.
 * It is divided into channels, one for each group of ranks and stream of collectives. A page takes room once it is
   written; what is never used costs nothing.
 * Who comes first to a group and stream decides whether they have a channel; the decision stands in a table, so that all
@@ -18,6 +19,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ import numpy as np
 from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.values import Group
 from paceline.backend.board import Lost
+from paceline.backend.hostlock import HostLock
 from paceline.backend.inbox import LOOK_S
 
 PIECE_BYTES = 2**22
@@ -62,17 +65,28 @@ class Segment:
         node: its ranks.
         channels: how many groups and streams may use it at once.
         piece_bytes: of a value that is in the memory at once, from each member; whole lines.
+        folder: of the run, for ranks that map the memory; None for those that are forked.
     """
 
-    def __init__(self, node: Group, channels: int = CHANNELS, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(
+        self, node: Group, channels: int = CHANNELS, piece_bytes: int = PIECE_BYTES, folder: Path | None = None
+    ) -> None:
         self.node, self.piece_bytes, self._channels = node, piece_bytes, channels
         self._each = channel_bytes(len(node), piece_bytes)
         row = np.dtype([("name", "S16"), ("channel", "i8"), ("left", "i8")])
         self._ahead = -(-ROWS * row.itemsize // PAGE_BYTES) * PAGE_BYTES
-        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NOT_RESERVED
-        self.memory = mmap.mmap(-1, self._ahead + channels * self._each, flags=flags)
+        room, shared = self._ahead + channels * self._each, mmap.MAP_SHARED | NOT_RESERVED
+        self._lock: Any
+        if folder is None:
+            self.memory = mmap.mmap(-1, room, flags=shared | mmap.MAP_ANONYMOUS)
+            self._lock = multiprocessing.get_context("fork").Lock()
+        else:
+            name = f"node{node.ranks[0]}"
+            with (folder / f"{name}.segment").open("a+b") as file:
+                file.truncate(room)
+                self.memory = mmap.mmap(file.fileno(), room, flags=shared)
+            self._lock = HostLock(folder / f"{name}.lock")
         self._table: Any = np.frombuffer(self.memory, dtype=row, count=ROWS)
-        self._lock = multiprocessing.get_context("fork").Lock()
 
     def holds(self, group: Group) -> bool:
         """Whether all of a group are of this node."""

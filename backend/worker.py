@@ -1,4 +1,4 @@
-"""One rank's process, from the fork to its end."""
+"""One rank's process, from its start to its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me
-from paceline.algorithms.values import Group, nbytes
+from paceline.algorithms.values import Group, Rank, nbytes
 from paceline.backend.accelerator import accelerator
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
@@ -48,7 +48,7 @@ ENVELOPE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a rank's process is given through the fork."""
+    """What a rank's process is given: through the fork, or made anew where it was spawned."""
 
     launcher: int
     """its process id"""
@@ -61,31 +61,50 @@ class Place:
     devices: Devices
 
 
+def maps(launch: Launch, folder: Path | None = None) -> tuple[Board, dict[Group, Segment]]:
+    """The board of a run and the memory of its nodes: of this process and those that it forks, or in a folder."""
+    job = launch.job
+    keepers = [me.rank for me in job.team if me.role == job.method.keeper]
+    board = Board(len(job.team), keepers, limit=job.limit, together=job.method.independent, folder=folder)
+    nodes = dict.fromkeys(me.node for me in job.team if me.role == "worker") if launch.shared_memory else {}
+    return board, {node: Segment(node, folder=folder) for node in nodes}
+
+
 def work(place: Place, me: Me) -> NoReturn:
-    """Performs the rank's program, leaves its record, and ends the process."""
+    """Performs the rank's program in a process that was forked."""
+    live(place.launcher, place.folder, me.rank, me.role, lambda recorder: perform(place, me, recorder))
+
+
+def live(launcher: int, folder: Path, rank: Rank, role: str, body: Callable[[Recorder], None]) -> NoReturn:
+    """Does what a rank is for, leaves its record, and ends the process.
+
+    Args:
+        launcher: the process that started this one, and that this one does not outlive.
+        folder: of the run.
+        rank: who this is.
+        role: what it does in its method.
+        body: connects, runs and records.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
-    if os.getppid() != place.launcher:  # which has died before the line above
+    if os.getppid() != launcher:  # which has died before the line above
         os._exit(EXIT_FAILED)
-    recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    recorder = Recorder(rank, stream_of(folder, rank))
     warnings.showwarning = lambda message, category, file, line, *_: recorder.add(
         "warning", (str(message), category, file, line)
     )
     status = EXIT_FAILED
     try:
-        place.placement.take(me.rank)  # before there are threads that would be somewhere else
-        torch.set_num_threads(place.launch.threads)
-        perform(place, me, recorder)
+        body(recorder)
         recorder.flush()
         status = 0
     except BaseException as error:
-        place.board.say(me.rank, Doing.FAILED)
         recorder.add(
             "error",
             Failure(
-                me.rank,
-                me.role,
+                rank,
+                role,
                 type(error),
                 str(error),
                 traceback.format_exc(),
@@ -102,16 +121,26 @@ def work(place: Place, me: Me) -> NoReturn:
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
+    try:
+        _perform(place, me, recorder)
+    except BaseException:
+        place.board.say(me.rank, Doing.FAILED)
+        raise
+
+
+def _perform(place: Place, me: Me, recorder: Recorder) -> None:
+    place.placement.take(me.rank)  # before there are threads that would be somewhere else
+    torch.set_num_threads(place.launch.threads)
     board, launch, job = place.board, place.launch, place.launch.job
     store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
         str(place.folder / "store"), len(job.team)
     )
+    interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
     own = accelerator(place.devices.name(me.rank))
     own.enter()
     if isinstance(job.learner, Movable):
         job.learner.to(own.device)
     initial = job.learner.initial()
-    interface = LOOPBACK if launch.hosts is None else launch.hosts.enter(me)  # before any thread has started
     groups = Groups(me.rank, store, board.lost, interface, own, place.devices)
     mail = Mail(groups, me.everyone, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)

@@ -6,6 +6,7 @@ with one of the host's memory, as it would be with a tensor of CUDA. So whatever
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -26,10 +27,13 @@ from paceline.backend.launch import Launch, run_job
 from paceline.records.machine import gpu_driver
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
+from paceline.workloads.torch_learner import TorchLearner
 from tests.backend.jobs import job_with
 from tests.support import built
 
 STEPS = 6
+BUSY_S = 0.002
+"""how long the device is still busy with what it was given, whenever somebody waits for it"""
 
 
 class Away(torch.Tensor):
@@ -40,7 +44,7 @@ class Away(torch.Tensor):
         tensors = [one for one in _flat((args, kwargs)) if isinstance(one, torch.Tensor)]
         here = [one for one in tensors if not isinstance(one, Away) and one.dim()]
         assert not here, f"{func} is given tensors of the device and of the host's memory"
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
     def numpy(self, **_: Any) -> Any:
         raise TypeError("can't convert a tensor of the device to numpy")
@@ -51,7 +55,7 @@ class Away(torch.Tensor):
     def __reduce_ex__(self, _: Any) -> Any:
         raise TypeError("whoever unpickles this may have no such device")
 
-    def cpu(self, **_: Any) -> torch.Tensor:
+    def cpu(self, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
         return here(self)
 
 
@@ -91,6 +95,7 @@ class Pretended(Copying):
 
     def synchronize(self) -> None:
         self.synchronised += 1
+        time.sleep(BUSY_S)
 
     def group(self, store: Any, rank: int, size: int) -> Any:
         self.groups.append(size)
@@ -179,8 +184,10 @@ def test_collectives_of_the_program_go_from_device_to_device(digits: Learner, na
     assert torch.equal(trace.weights, ran(digits, name, gpus=None).weights)  # both by gloo: the same sums, bit for bit
     for said in told(trace):
         assert said["entered"] == 1 and said["groups"], "no group of devices was made"
-        assert said["synchronised"] >= STEPS
         assert not said["copied_out_bytes"]
+    spans = [span for span in trace.spans if span.activity in ("compute", "load", "update")]
+    assert {span.activity for span in spans} == {"compute", "load", "update"}
+    assert min(span.end_s - span.start_s for span in spans) >= BUSY_S, "a time was taken while the device was busy"
 
 
 @pytest.mark.backend
@@ -265,7 +272,7 @@ def test_gpus_are_spawned_and_processors_forked() -> None:
         placed("cuda", [4]).start("fork")
 
 
-# --- small parts -------------------------------------------------------------------------------------------------------
+# --- small parts ------------------------------------------------------------------------------------------------------
 
 
 def test_tensors_are_found_at_any_depth_and_nothing_else_is_touched() -> None:
@@ -273,6 +280,15 @@ def test_tensors_are_found_at_any_depth_and_nothing_else_is_touched() -> None:
     group, (samples, named), tag, nothing = mapped(value, lambda tensor: tensor + 1)
     assert (group, samples, tag, nothing) == (value[0], Samples(0, 1, 2, 3), "tag", None)
     assert named["weights"].tolist() == [1.0, 1.0]
+
+
+def test_a_learner_that_is_moved_takes_weights_and_batches_along() -> None:
+    learner = build("digits-mlp", learning="train", seed=3)
+    assert isinstance(learner, TorchLearner)
+    learner.to(torch.device("meta"))  # numbers without values, which no processor computes
+    batch = learner.load(Samples(0, 1, 0, 8))
+    everything = [learner.initial(), *batch, *learner.module.parameters()]
+    assert {tensor.device.type for tensor in everything} == {"meta"}
 
 
 def test_a_processor_copies_nothing() -> None:
