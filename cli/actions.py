@@ -141,6 +141,8 @@ def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
             output.note(str(run.path))
             if (placed := run.machine.get("placement")) is not None:
                 output.note(f"  {placed['words']}")
+            if (devices := run.machine.get("devices")) is not None:
+                output.note(f"  {devices['words']}")
             for one in run.machine.get("collectives", ()):
                 output.note(_say_collective(one))
     else:

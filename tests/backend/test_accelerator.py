@@ -177,7 +177,7 @@ def told(trace: Trace) -> list[dict[str, Any]]:
 
 
 @pytest.mark.backend
-@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "layerwise-sgd", "sync-easgd3"])
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "layerwise-sgd"])
 @pytest.mark.usefixtures("pretended")
 def test_collectives_of_the_program_go_from_device_to_device(digits: Learner, name: str) -> None:
     trace = ran(digits, name, gpus=8)
@@ -201,7 +201,7 @@ def test_ranks_that_share_a_device_meet_in_the_hosts_memory(digits: Learner) -> 
 
 
 @pytest.mark.backend
-@pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd", "gossip"])
+@pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd"])
 @pytest.mark.usefixtures("pretended")
 def test_messages_and_cells_go_by_way_of_the_hosts_memory(digits: Learner, name: str) -> None:
     trace = ran(digits, name, gpus=8)

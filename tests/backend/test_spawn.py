@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.algorithms.errors import InputError
 from paceline.backend.hostlock import HostLock
@@ -24,13 +25,12 @@ SCENARIO = """
 name: two
 algorithms: [sync-sgd, async-sgd]
 workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
-cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, count: 1, per_node: 2}], network: {link: eth-10g}}
+cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 evaluate: {every: 5 updates}
 stop: {updates: 20}
 seed: 5
 """
-FOLDERS = Path("/dev/shm")
 
 
 def runs(start: str, *changes: str) -> dict[str, Run]:
@@ -48,6 +48,14 @@ def test_a_spawned_run_is_a_forked_one() -> None:
     said = asynchronous.machine["devices"]
     assert said["ranks"] == {str(rank): {"device": "cpu"} for rank in range(3)}
     assert no_children()
+
+
+def test_too_few_gpus_and_forked_ones_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(InputError, match=r"train\.device: found cuda, with 1 GPU for 2 ranks; expected one for each"):
+        runs("auto", "train.device=cuda")
+    with pytest.raises(InputError, match=r"train\.start: found fork with ranks on GPUs"):
+        runs("fork", "train.device=cuda", "train.share_gpus=true")
 
 
 @pytest.mark.backend
