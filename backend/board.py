@@ -2,8 +2,10 @@
 
 Rules of this file:
 
-* The launcher makes the board before it starts ranks: those that are forked inherit it, those that are spawned map it
-  as a file of the run's folder. Ranks write their own row only, except for the stop, which has a lock.
+* The board lies in a file of the run's folder in the host's memory: forked ranks inherit it, ranks that were started by
+  others map it. Ranks write their own row only, except for the stop, which has a lock that a killed rank cannot keep.
+* Where a run has several hosts, each has a board with a row for everybody; what the rows of other hosts' ranks say
+  comes from there now and then (`mirror`), and steps are granted by leases (`leases`).
 * Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to
   be reported in words, and for everybody to stop at the same step.
 """
@@ -11,7 +13,6 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import os
 import tempfile
 import threading
@@ -26,6 +27,7 @@ import numpy as np
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
 from paceline.backend.hostlock import HostLock
+from paceline.backend.leases import Across, Bound
 from paceline.records.trace import Reason
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
@@ -40,6 +42,12 @@ class Doing(IntEnum):
     STARTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(7)
 
 
+class Over(IntEnum):
+    """Whether a run of joined ranks goes on."""
+
+    NO, DONE, FAILED = range(3)
+
+
 class Board:
     """One row per rank.
 
@@ -48,7 +56,9 @@ class Board:
         keepers: those whose steps are granted.
         limit: steps after which none is granted; None without such a limit.
         together: the keepers' steps count together, not each one's for itself.
-        folder: of the run, where whoever comes first makes the board; None: for this process and those that it forks.
+        folder: of the run on this host, where whoever comes first makes the board; None: for this process and those
+            that it forks.
+        across: where keepers are on several hosts: what these agree on about steps.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class Board:
         limit: int | None = None,
         together: bool = False,
         folder: Path | None = None,
+        across: Across | None = None,
     ) -> None:
         entry = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
         row = np.dtype(
@@ -72,23 +83,31 @@ class Board:
                 ("collectives", entry, (BUCKETS, SLOTS)),
             ]
         )
-        room = ranks * row.itemsize + 64
+        common = np.dtype(
+            [
+                ("stop_at", "i8"),
+                ("leased", "i8"),
+                ("lost", "i8"),
+                ("start_s", "f8"),
+                ("why", "S16"),
+                ("over", "u1"),
+                ("text", f"S{TEXT}"),
+            ]
+        )
+        room = ranks * row.itemsize
         with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
             made = file.seek(0, os.SEEK_END) == 0
             if made:
-                file.truncate(room)
-            self._memory = mmap.mmap(file.fileno(), room)
+                file.truncate(room + common.itemsize)
+            self._memory = mmap.mmap(file.fileno(), room + common.itemsize)
         self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
-        common = np.dtype([("stop_at", "i8"), ("lost", "i8"), ("start_s", "f8"), ("why", "S16")])
-        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=ranks * row.itemsize)
+        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=room)
         if made:
             self.common["stop_at"], self.common["lost"] = NEVER, -1
             self.rows["collectives"]["position"] = -1
         self._keepers = [int(rank) for rank in keepers]
-        self._limit, self._together = NEVER if limit is None else limit, together
-        self._lock: Any = (
-            multiprocessing.get_context("fork").Lock() if folder is None else HostLock(folder / "board.lock")
-        )
+        self._limit, self._together, self._across = NEVER if limit is None else limit, together, across
+        self._lock = HostLock(None if folder is None else folder / "board.lock")
         self._writing = threading.Lock()
         """of the lanes of one rank: each process has its own"""
 
@@ -97,16 +116,38 @@ class Board:
     def grant(self, rank: Rank, step: int) -> bool:
         """Whether a keeper may begin this step; once granted, everyone may, unless their steps count together."""
         with self._lock:
-            if (self._granted if self._together else step) >= min(self._limit, self.common["stop_at"][0]):
+            reached = self._granted if self._together else step
+            if self._across is not None and self._end > reached >= self.common["leased"][0]:
+                self._agree(self._across.extend(reached))
+                if reached >= self.common["leased"][0]:
+                    return False
+            if reached >= self._end:
                 return False
             self.rows["granted"][rank] = max(self.rows["granted"][rank], step + 1)
             return True
 
     def stop(self, why: Reason) -> None:
-        """Ends the run after the last step that any keeper has begun, if it does not end there anyway."""
+        """Ends the run after the last step that any keeper has begun, if it does not end there anyway.
+
+        Between hosts: after the last step that any keeper may begin without asking.
+        """
         with self._lock:
-            if self._granted < min(self._limit, self.common["stop_at"][0]):
+            if self._across is not None:
+                if (bound := self._across.close(why, self._granted)) is not None:
+                    self._agree(bound)
+            elif self._granted < self._end:
                 self.common["stop_at"], self.common["why"] = self._granted, why.encode()
+
+    @property
+    def _end(self) -> int:
+        """The step that nobody begins."""
+        return min(self._limit, int(self.common["stop_at"][0]))
+
+    def _agree(self, bound: Bound) -> None:
+        """Notes what the hosts have agreed on."""
+        self.common["leased"] = bound.steps
+        if bound.closed is not None and not self.stopping:
+            self.common["stop_at"], self.common["why"] = bound.steps, bound.closed.encode()
 
     @property
     def _granted(self) -> int:

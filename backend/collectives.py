@@ -62,6 +62,11 @@ class Collectives:
             self._between_gpus[op.group] = self._groups.make_direct("collectives", op.group)
         return self._issue(op, self._between_gpus[op.group], self._groups.wait_for_device)
 
+    def close(self) -> None:
+        """Gives GPUs back what NCCL has taken of them, where this process goes on."""
+        for group in self._between_gpus.values():
+            group.shutdown()
+
     def position(self, group: Group, stream: str) -> int:
         """How many collectives this rank has issued there before; counts this one."""
         before = self._positions.get((group, stream), 0)

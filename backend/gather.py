@@ -1,19 +1,30 @@
-"""From the ranks' streams to one record."""
+"""From the ranks' streams to one record.
+
+Rules of this file:
+
+* Ranks of one host have one clock. Where there are several hosts, times are brought to the first one's (`clocks`): what
+  a record says of different ranks can be compared. What a program was told by `Now` stays as it was told.
+* When a message was sent is a time on its sender's clock, and stands in the sender's own record too: by that it is told
+  whose clock it is on.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from paceline.algorithms.errors import PacelineError, RunFailed
 from paceline.algorithms.job import Job
+from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Rank
 from paceline.backend.cells import landed
+from paceline.backend.clocks import Alignment
 from paceline.backend.recorder import Heard, Tail
-from paceline.records.trace import LostUpdates, Trace
+from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
 
 def stream_of(folder: Path, rank: Rank) -> Path:
@@ -49,14 +60,29 @@ class Failure:
         )
 
 
-def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
-    """Merges what the ranks wrote; times are seconds since the common start on the host's one monotonic clock."""
+def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alignment] | None = None) -> Trace:
+    """Merges what the ranks wrote.
+
+    Args:
+        job: what they ran.
+        folder: where their streams are.
+        start_s: the common start on this host's monotonic clock, since which all times count.
+        clocks: of the ranks on other hosts.
+    """
     trace = Trace()
+    clocks = clocks or {}
+    sent_s: dict[float, float] = {}
+    """of messages from other hosts: on the sender's clock, and on the first host's"""
     ends, late = [], 0.0
     adds = Counter[tuple[Path, str]]()
     for me in job.team:
         heard: list[Heard] = []
+        clock = clocks.get(me.rank)
         for kind, value in Tail(stream_of(folder, me.rank)).read():
+            if clock is not None:
+                own, value = value, on_first(clock, value)
+                if kind == "span" and own.activity == "send":
+                    sent_s[own.start_s] = value.start_s
             match kind:
                 case "span":
                     trace.spans.append(value)
@@ -79,16 +105,21 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
                 case "weights":
                     trace.weights = value
                 case "end":
-                    ends.append(value)
+                    ends.append(value if clock is None else clock.aligned(value))
                 case "adds":
                     of_node, counted = value
-                    adds.update({(of_node, cell): times for cell, times in counted.items()})
+                    adds.update({(folder / of_node, cell): times for cell, times in counted.items()})
                 case "warning" | "device":
                     trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
                     late = max(late, value)  # and what is left is "error", which the launcher has read
         for _, source, lane in sorted(heard):
             trace.hear(me.rank, source, lane)
+    if sent_s:
+        trace.spans = [
+            span if span.ready_s is None else span._replace(ready_s=sent_s.get(span.ready_s, span.ready_s))
+            for span in trace.spans
+        ]
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     # a gradient that was given up may leave its device after the program has ended
@@ -99,6 +130,17 @@ def gather(job: Job, folder: Path, *, start_s: float) -> Trace:
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
     return trace
+
+
+def on_first(clock: Alignment, value: Any) -> Any:
+    """An entry of another host's rank with its times on the first host's clock; whose it is not stays."""
+    match value:
+        case Span():
+            return value._replace(start_s=clock.aligned(value.start_s), end_s=clock.aligned(value.end_s))
+        case Update() | LayerUpdate() | Snapshot():
+            return replace(value, time_s=clock.aligned(value.time_s))
+        case _:
+            return value
 
 
 def lost_updates(adds: Mapping[tuple[Path, str], int]) -> LostUpdates | None:

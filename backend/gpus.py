@@ -28,8 +28,8 @@ Start = Literal["auto", "fork", "spawn"]
 class Movable(Protocol):
     """A learner that can compute on a GPU."""
 
-    def to(self, device: torch.device) -> object:
-        """Computes there from now on."""
+    def on(self, device: torch.device) -> Any:
+        """The same learner, computing there; this one stays where it is."""
         ...
 
 

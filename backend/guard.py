@@ -1,4 +1,4 @@
-"""Removes a run's folder where the launcher, whose business that is, has been killed."""
+"""Removes a run's folder where the process whose business that is has been killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import signal
 import time
 from pathlib import Path
 
+from paceline.backend.hostlock import takes
+
 LOOK_S = 0.1
 """how often the guard looks for its launcher"""
+ALIVE = "*.alive"
+"""files in the folder that other processes hold locked while they need it"""
 
 
 def guard(folder: Path) -> int:
     """Forks a process that outlives this one, if it has to, by as long as it takes to remove the folder.
 
-    The folder lies in the host's memory, which nobody else would give back. The caller ends the guard when it has
-    removed the folder itself.
+    The folder lies in the host's memory, which nobody else would give back. Where others than the caller use it, it
+    stays as long as one of them lives. The caller ends the guard when it has removed the folder itself.
 
     Returns:
         the guard's process id.
@@ -25,12 +29,24 @@ def guard(folder: Path) -> int:
     if (pid := os.fork()) != 0:
         return pid
     try:
+        os.setsid()  # who kills the caller's whole group does not mean the guard
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         while os.getppid() == launcher:
+            time.sleep(LOOK_S)
+        while any(not free(path) for path in folder.glob(ALIVE)):
             time.sleep(LOOK_S)
         while folder.exists():  # a rank that has not noticed yet may still make a file
             shutil.rmtree(folder, ignore_errors=True)
             time.sleep(LOOK_S)
     finally:
         os._exit(0)
+
+
+def free(path: Path) -> bool:
+    """Whether the process that held this file locked is gone."""
+    try:
+        with path.open("ab") as file:
+            return takes(file)
+    except FileNotFoundError:
+        return True

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import os
+import tempfile
 import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Self
+from typing import IO
 
-LOOK_S = 0.001
-"""how often somebody who waits for it, and not for ever, looks"""
+LOOK_S = 0.0002
+"""how often somebody who will not wait for ever looks whether the lock is free"""
 
 
 class HostLock:
@@ -20,38 +20,48 @@ class HostLock:
     Such a lock belongs to a process, whose threads would all pass; so they have another one among themselves.
 
     Args:
-        path: the file; whoever opens the same has the same lock.
+        path: the file; None for one without a name, for this process and those that it forks.
+
+    >>> with HostLock():
+    ...     print("alone")
+    alone
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        weakref.finalize(self, os.close, self._file)
+    def __init__(self, path: Path | None = None) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("ab")
+        weakref.finalize(self, self._file.close)
         self._threads = threading.Lock()
 
-    def acquire(self, timeout: float | None = None) -> bool:
-        """Waits for it, for so many seconds at most; whether it is ours."""
-        until = None if timeout is None else time.monotonic() + timeout
-        if not self._threads.acquire(timeout=-1 if timeout is None else timeout):
+    def acquire(self, timeout: float) -> bool:
+        """Takes it, unless others have held it for so many seconds."""
+        until = time.monotonic() + timeout
+        if not self._threads.acquire(timeout=timeout):
             return False
-        while True:
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX if until is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if until is not None and time.monotonic() < until:
-                    time.sleep(LOOK_S)
-                    continue
+        while not takes(self._file):
+            if time.monotonic() > until:
                 self._threads.release()
                 return False
-            return True
+            time.sleep(LOOK_S)
+        return True
 
     def release(self) -> None:
         """Gives it back."""
         fcntl.lockf(self._file, fcntl.LOCK_UN)
         self._threads.release()
 
-    def __enter__(self) -> Self:
-        self.acquire()
+    def __enter__(self) -> HostLock:
+        self._threads.acquire()
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def takes(file: IO[bytes]) -> bool:
+    """Takes the lock on a file if no other process holds it; it is held until the file is closed."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

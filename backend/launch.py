@@ -116,8 +116,8 @@ def run_job(launch: Launch) -> Trace:
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
-        board, segments = maps(launch, folder if spawned else None)
-        place = Place(os.getpid(), launch, board, folder, segments, places, placed)
+        board, segments = maps(launch, folder, spawned=spawned)
+        place = Place(os.getpid(), launch, board, folder, segments, places, devices=placed)
         if spawned:
             tell(place)
         sys.stdout.flush()

@@ -20,6 +20,9 @@ from paceline.backend import wire
 from paceline.backend.groups import Groups
 from paceline.backend.inbox import Envelope, Inbox
 
+END = "\0end"
+"""the tag of a rank's last message, which ends the thread of who receives it; no program has such a tag"""
+
 
 class Mail:
     """One rank's messages.
@@ -31,14 +34,15 @@ class Mail:
     """
 
     def __init__(self, groups: Groups, everyone: Group, *, capacity: int) -> None:
-        self.rank, self.capacity = groups.rank, capacity
+        self.rank, self.capacity, self._everyone = groups.rank, capacity, everyone
         self.inbox = Inbox(groups.lost)
         self._groups = groups
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
         self._group = groups.make("mail", everyone) if len(everyone) > 1 else None
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="inbox")
         if self._group is not None:
-            threading.Thread(target=self._listen, daemon=True, name="inbox").start()
+            self._listener.start()
 
     def send(self, to: Rank, envelope: Envelope) -> None:
         """Hands a message over; the receiver's inbox thread takes it whatever its program does."""
@@ -63,6 +67,15 @@ class Mail:
             for to in list(self._sending):
                 self._settle(to)
 
+    def close(self) -> None:
+        """Ends the thread that receives, where this process goes on: each rank tells the next one, as nobody can be
+        told to stop receiving. All have flushed."""
+        if self._group is not None:
+            ranks = self._everyone.ranks
+            self.send(ranks[(ranks.index(self.rank) + 1) % len(ranks)], Envelope(self.rank, END, None, 0.0))
+            self.flush()
+            self._listener.join()
+
     def _listen(self) -> None:
         buffer = torch.empty(self.capacity, dtype=torch.uint8)
         partial: dict[int, list[Any]] = {}
@@ -80,5 +93,8 @@ class Mail:
             length = wire.total_bytes(parts[0])
             if len(parts) * self.capacity >= length:
                 whole = parts[0] if len(parts) == 1 else torch.cat([torch.from_numpy(p) for p in parts]).numpy()
-                self.inbox.put(wire.decode(whole))
+                envelope = wire.decode(whole)
+                if envelope.tag == END:
+                    return
+                self.inbox.put(envelope)
                 del partial[source]

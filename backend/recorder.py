@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,7 @@ class Recorder:
         self._file = path.open("ab", buffering=0)
         self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
         self._flushed_s = 0.0
+        self._flushing = threading.Lock()
 
     def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
         self._entries.append((kind, value))
@@ -66,12 +68,18 @@ class Recorder:
 
     def flush(self) -> None:
         """Appends all entries as one piece."""
-        if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
-            pickled = io.BytesIO()
-            pickler = pickle.Pickler(pickled, protocol=5)
-            pickler.dispatch_table = TABLE
-            pickler.dump(entries)
-            self._file.write(pickled.getbuffer())
+        with self._flushing:  # a joined rank that hangs is flushed by another thread of its process
+            if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
+                pickled = io.BytesIO()
+                pickler = pickle.Pickler(pickled, protocol=5)
+                pickler.dispatch_table = TABLE
+                pickler.dump(entries)
+                self._file.write(pickled.getbuffer())
+
+    def close(self) -> None:
+        """Writes what there is, and nothing any more."""
+        self.flush()
+        self._file.close()
 
 
 def _in_memory(tensor: torch.Tensor) -> Any:

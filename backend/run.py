@@ -1,14 +1,21 @@
-"""Training for real: every algorithm and seed of a scenario, one after the other."""
+"""Training for real: every algorithm and seed of a scenario, one after the other.
+
+Ranks are forked here, or are processes that a launcher has started (`joining`): then all of these call `train`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.errors import InputError, PacelineError
+from paceline.backend.joining import RefusedElsewhere, SaidElsewhere
+from paceline.backend.joint import run_joint
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.placement import placement
+from paceline.backend.seats import refuse, seat
+from paceline.backend.world import World
 from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.trace import Trace
@@ -27,8 +34,10 @@ def train(
     *,
     progress: Progress | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
+    world: World | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[Run]:
-    """Runs every algorithm and seed of a scenario on this machine, one process per rank.
+    """Runs every algorithm and seed of a scenario for real, one process per rank.
 
     With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
     modelled time; the runs are labelled as paced.
@@ -37,10 +46,12 @@ def train(
         scenario: a scenario, or whatever `paceline.scenarios.load` takes.
         progress: told what is running, and how much of everything is done.
         keep: called with each run as it ends, to store it before the next begins; answers it as stored.
+        world: the processes that are the ranks, where a launcher has started them; None: they are forked.
+        note: told, a line at a time, where each rank is, if a launcher has started them.
 
     Returns:
         One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
-        costs no measured time.
+        costs no measured time. Of the processes that a launcher has started, one has them; the others have none.
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
@@ -53,20 +64,47 @@ def train(
     paced = scenario.train.pace == "device"
     runs: list[Run] = []
     plans = scenario.plans(paced=paced)
-    for plan in plans:  # refused before anything has run
-        placement(scenario.train.pin, plan.job.team, scenario.train.threads)
-        _launch(plan, paced, None).devices().start(scenario.train.start)
+    _refuse(scenario, plans, world)
+    said: list[str] = []
     for number, plan in enumerate(plans):
+        launch = _launch(plan, paced, _told(progress, plan, number, len(plans)))
+        if world is not None and said != (said := seat(world.hosts, plan.job.team).lines):
+            for line in (f"{plan.name}:", *said):
+                note(line)
         try:
-            with OtherLoad() as other:
-                trace = run_job(_launch(plan, paced, _told(progress, plan, number, len(plans))))
+            with OtherLoad(() if world is None else world.others) as other:
+                trace = run_job(launch) if world is None else run_joint(launch, world)
+            if trace is None:  # another process has it
+                continue
             trace.notes["other_load"] = other.share
+        except SaidElsewhere:
+            raise
         except PacelineError as failure:
             if failure.trace is not None:
                 runs.append(keep(_run(plan, failure.trace, paced)))
             raise RunsFailed(f"{plan.name}: {failure}", runs) from failure
         runs.append(keep(_run(plan, trace, paced)))
     return runs
+
+
+def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> None:
+    """Refuses what cannot be placed, before anything has run."""
+    if world is None:
+        for plan in plans:
+            placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+            _launch(plan, scenario.train.pace == "device", None).devices().start(scenario.train.start)
+        return
+    try:
+        refuse(world.hosts, {plan.name: plan.job for plan in plans})
+        for plan in plans:
+            world.devices(_launch(plan, scenario.train.pace == "device", None))
+    except InputError as error:
+        if world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
+    for plan in plans:
+        mine = seat(world.hosts, plan.job.team).on(world.here)
+        world.placement(scenario.train.pin, [plan.job.team[rank] for rank in mine], scenario.train.threads)
 
 
 def _launch(plan: Plan, paced: bool, progress: Callable[[int, float], None] | None) -> Launch:

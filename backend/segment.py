@@ -1,9 +1,9 @@
-"""Memory that the ranks of one node share: made before they are started, and gone with the last of them.
+"""Memory that the ranks of one node share.
 
 Rules of this file:
 
 * For ranks that are forked the memory has no name: an anonymous mapping of the launcher's, inherited through the fork.
-  So nothing is to be removed after a run, however its processes end. Ranks that are spawned map a file of the run's
+  So nothing is to be removed after a run, however its processes end. Ranks that others started map a file of the run's
   folder in the host's memory.
 * It is divided into channels, one for each group of ranks and stream of collectives. A page takes room once it is
   written; what is never used costs nothing.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import multiprocessing
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,7 +66,7 @@ class Segment:
         node: its ranks.
         channels: how many groups and streams may use it at once.
         piece_bytes: of a value that is in the memory at once, from each member; whole lines.
-        folder: of the run, for ranks that map the memory; None for those that are forked.
+        folder: of the run on this host, for ranks that map the memory; None for those that are forked.
     """
 
     def __init__(
@@ -136,6 +137,12 @@ class Segment:
             yield
         finally:
             self._lock.release()
+
+
+def fits(folder: Path, node: Group) -> bool:
+    """Whether the folder's file system has room for a node's memory: one that is full ends who writes to it."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize >= CHANNELS * channel_bytes(len(node))
 
 
 def _name(group: Group, stream: str) -> bytes:

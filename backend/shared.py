@@ -52,6 +52,12 @@ class SharedMemory:
 
             give_back() if line is None else line.close(give_back)
 
+    def close(self) -> None:
+        """Ends the threads of what has been started, once it is done: nothing is issued any more."""
+        for line in self._lines.values():
+            if line is not None:
+                line.close(lambda: None)
+
 
 class Line:
     """A group's and stream's collectives at one rank, in their order. One thread at a time issues them."""

@@ -24,8 +24,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Rank
 from paceline.backend.gpus import Devices
 from paceline.backend.placement import Placement
-from paceline.backend.recorder import Recorder
-from paceline.backend.worker import EXIT_FAILED, Place, live, maps, perform
+from paceline.backend.worker import EXIT_FAILED, Place, maps, work
 
 if TYPE_CHECKING:
     from paceline.backend.launch import Launch  # which spawns what is here
@@ -46,7 +45,6 @@ class Told:
     """a `Launch` without what is `LIVE`"""
     paced: bool
     scenario: Mapping[str, Any]
-    roles: tuple[str, ...]
     placement: Placement
     devices: Devices
 
@@ -65,7 +63,6 @@ def tell(place: Place) -> None:
         replace(launch, **LIVE),
         launch.pace is not None,
         launch.scenario,
-        tuple(me.role for me in launch.job.team),
         place.placement,
         place.devices,
     )
@@ -90,14 +87,10 @@ def main() -> NoReturn:
         told: Told = pickle.loads((folder / TOLD).read_bytes())
     except FileNotFoundError:  # the launcher is gone, and the run's folder with it
         os._exit(EXIT_FAILED)
-    live(told.launcher, folder, rank, told.roles[rank], lambda recorder: _run(told, folder, rank, recorder))
-
-
-def _run(told: Told, folder: Path, rank: Rank, recorder: Recorder) -> None:
     launch = built(told)
-    board, segments = maps(launch, folder)
-    place = Place(told.launcher, launch, board, folder, segments, told.placement, told.devices)
-    perform(place, launch.job.team[rank], recorder)
+    board, segments = maps(launch, folder, spawned=True)
+    place = Place(told.launcher, launch, board, folder, segments, told.placement, devices=told.devices)
+    work(place, launch.job.team[rank])
 
 
 def built(told: Told) -> Launch:

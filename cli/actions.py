@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.errors import InputError
+from paceline.backend.joining import Joined, SaidElsewhere, joined
 from paceline.cli.output import Output, write_json
 from paceline.records import Run, RunsFailed, store
 from paceline.records.machine import OtherLoad
@@ -34,11 +37,15 @@ class Ask:
 
     def load(self) -> Any:
         """The scenario, changed and validated; raises `InputError` with every mistake at once."""
-        from paceline.scenarios import load
-
-        scenario = load(self.scenario, self.all_changes(), algorithms=self.names())
+        scenario = self.read()
         self.make_out()
         return scenario
+
+    def read(self) -> Any:
+        """The same, where nothing is to be stored."""
+        from paceline.scenarios import load
+
+        return load(self.scenario, self.all_changes(), algorithms=self.names())
 
     def all_changes(self) -> list[str]:
         """The changes, and those that options stand for; raises `InputError` for an option that is not there yet."""
@@ -86,17 +93,51 @@ def simulate(ask: Ask, output: Output) -> None:
 
 def train(ask: Ask, output: Output) -> None:
     """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
+    if (started := joined(os.environ)) is not None:
+        _train_joined(ask, output, started)
+        return
     scenario = ask.load()
+    with OtherLoad() as other:
+        runs = _train(ask, scenario, output)
+    _answer_runs(scenario.name, runs, ask, output)
+    output.note(say_load(other.share))
+
+
+def _train(ask: Ask, scenario: Any, output: Output, world: Any = None) -> list[Run]:
     from paceline.backend.run import train as run
 
     try:
-        with output.progress() as stage, OtherLoad() as other:
-            runs = run(scenario, progress=stage("training"), keep=lambda run: store.save(run, ask.out))
+        with output.progress() as stage:
+            told, keep = stage("training"), lambda run: store.save(run, ask.out)
+            return run(scenario, progress=told, keep=keep, world=world, note=output.note)
     except RunsFailed as failure:
         _say_kept(failure, output)
         raise
-    _answer_runs(scenario.name, runs, ask, output)
-    output.note(say_load(other.share))
+
+
+def _train_joined(ask: Ask, output: Output, started: Joined) -> None:
+    """The same as one process of several: the first one writes and speaks for all."""
+    try:
+        scenario = ask.load() if started.process == 0 else ask.read()
+        from paceline.backend.world import join
+
+        with join(started) as world:
+            speaking = output if world.leads else replace(output, quiet=True)
+            speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
+            runs = _train(ask, scenario, speaking, world)
+    except SaidElsewhere:
+        raise
+    except InputError as error:
+        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
+    if runs:
+        _answer_runs(scenario.name, runs, ask, output)
+
+
+def slurm(ask: Ask, arguments: Sequence[str]) -> None:
+    """A Slurm script for the scenario, on standard output."""
+    from paceline.backend.slurm import script
+
+    sys.stdout.write(script(ask.read(), arguments))
 
 
 def _say_kept(failure: RunsFailed, output: Output) -> None:

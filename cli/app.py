@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
+from paceline.backend.joining import RANK_THREAD, SaidElsewhere
 from paceline.cli.convert import convert
 from paceline.cli.options import (
     RUNS,
@@ -35,6 +37,7 @@ from paceline.cli.options import (
     Seed,
     Seeds,
     Set,
+    Slurm,
     Verbose,
     output,
 )
@@ -58,14 +61,26 @@ class Guarded(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _say("interrupted; nothing is left running")
+            _end_at_once(EXIT_INTERRUPTED)
             ctx.exit(EXIT_INTERRUPTED)
         except (PacelineError, OSError) as error:  # a full disk is nobody's bug
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # who reads has heard enough: typer ends quietly
-            if ctx.meta.get("verbose"):
-                _say(traceback.format_exc().rstrip())
-            _say(f"error: {error}")
-            ctx.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_FAILED)
+            if not isinstance(error, SaidElsewhere):
+                if ctx.meta.get("verbose"):
+                    _say(traceback.format_exc().rstrip())
+                _say(f"error: {error}")
+            status = EXIT_INPUT if isinstance(error, InputError) else EXIT_FAILED
+            _end_at_once(status)
+            ctx.exit(status)
+
+
+def _end_at_once(status: int) -> None:
+    """Ends the process where a rank's thread waits in gloo: it would wait for ever, and the process for it."""
+    if any(thread.name == RANK_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _say(text: str) -> None:
@@ -144,17 +159,23 @@ def train(
     pace: Pace = None,
     network: Network = None,
     out: Out = RUNS,
+    slurm: Slurm = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a scenario for real: one process per rank on this machine, with torch.distributed.
+    """Run a scenario for real: one process per rank, with torch.distributed.
+
+    Ranks are started on this machine; or, where `torchrun`, `srun` or `mpirun` has started this command, each of its
+    processes is one of them, on one host or on several.
 
     \b
     Examples:
       paceline train quickstart
       paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
       paceline train my.yaml --no-pace --seed 7 --json
+      torchrun --standalone --nproc-per-node=5 --no-python paceline train quickstart
+      paceline train my.yaml --slurm > my.sh
     """
     from paceline.cli import actions
 
@@ -168,7 +189,10 @@ def train(
         pace=pace,
         network=network,
     )
-    actions.train(ask, output(ctx, as_json, quiet, verbose))
+    if slurm:
+        actions.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
+    else:
+        actions.train(ask, output(ctx, as_json, quiet, verbose))
 
 
 @app.command()

@@ -62,6 +62,9 @@ Network = Annotated[
         help="What the real messages cross: this machine; an emulated network is not there yet.", show_default=False
     ),
 ]
+Slurm = Annotated[
+    bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
+]
 RUNS = Path("runs")
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -70,13 +71,19 @@ class OtherLoad:
     ...     _ = sum(range(1000))
     >>> 0.0 <= other.share <= 1.0
     True
+
+    Args:
+        ours: more processes that are not others, by their ids: of a run that somebody else has started.
     """
 
     share: float = 0.0
     """0 … 1, of the whole machine; there after the exit"""
 
+    def __init__(self, ours: Sequence[int] = ()) -> None:
+        self._ours = ours
+
     def __enter__(self) -> Self:
-        self._began = (time.monotonic(), _busy_s(), _own_s())
+        self._began = (time.monotonic(), _busy_s(), _own_s(self._ours))
         return self
 
     def __exit__(
@@ -84,7 +91,7 @@ class OtherLoad:
     ) -> None:
         began_s, busy_s, own_s = self._began
         elapsed_s = time.monotonic() - began_s
-        others_s = (_busy_s() - busy_s) - (_own_s() - own_s)
+        others_s = (_busy_s() - busy_s) - (_own_s(self._ours) - own_s)
         cores = psutil.cpu_count() or 1
         self.share = min(max(others_s / (cores * elapsed_s), 0.0), 1.0) if elapsed_s > 0 else 0.0
 
@@ -95,13 +102,13 @@ def _busy_s() -> float:
     return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
-def _own_s() -> float:
-    """CPU seconds of this process, of its living descendants, and of those that have been waited for."""
+def _own_s(ours: Sequence[int] = ()) -> float:
+    """CPU seconds of this process, of its living descendants, of those that have been waited for, and of `ours`."""
     own = psutil.Process()
     total_s = 0.0
-    for process in (own, *own.children(recursive=True)):
+    for process in (own.pid, *(child.pid for child in own.children(recursive=True)), *ours):
         try:
-            times = process.cpu_times()
+            times = psutil.Process(process).cpu_times()
         except psutil.NoSuchProcess:  # it ended since the listing; its parent's count has it
             continue
         total_s += times.user + times.system + times.children_user + times.children_system

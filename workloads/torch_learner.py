@@ -12,6 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Tensor, Tensor], Tensor]
 """of what the module answers and the labels: the mean over the batch, as a tensor without dimensions"""
 
+PROCESSOR = torch.device("cpu")
 TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
 BLOCKS = {32: 128 * 1024, 16: 512 * 1024}
@@ -75,6 +77,7 @@ class TorchLearner:
         loss: the mean loss of a batch's outputs.
         draw: where batches come from; None: from the examples, shuffled anew every epoch.
         together: gradients that are computed together at most; None: by the rule on sizes.
+        device: where it computes; examples stay in the host's memory.
     """
 
     def __init__(
@@ -88,25 +91,33 @@ class TorchLearner:
         loss: Loss = F.cross_entropy,
         draw: Draw | None = None,
         together: int | None = None,
+        device: torch.device = PROCESSOR,
     ) -> None:
         self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
         self.draw = draw or InMemory.shuffled(self.examples.train, seed)
-        self.module = module.to(dtype)
+        self.device = device
+        self.module = module.to(device, dtype)
         self.layout: Layout = layout_of(tuple(_layers(module)))
-        self._start = start.to(dtype)
+        self._start = start.to(device, dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
-        self.device = torch.device("cpu")
 
-    def to(self, device: torch.device) -> TorchLearner:
-        """Computes on this device from now on: its weights and gradients lie there, and batches are moved there."""
-        self.device = device
-        self.module.to(device)
-        self._start = self._start.to(device)
-        return self
+    def on(self, device: torch.device) -> TorchLearner:
+        """The same learner, computing there: its weights and gradients lie there, and batches are moved there."""
+        return TorchLearner(
+            copy.deepcopy(self.module),
+            self.examples,
+            self._start,
+            seed=self.seed,
+            dtype=self.dtype,
+            loss=self.loss,
+            draw=self.draw,
+            together=self.together,
+            device=device,
+        )
 
     @property
     def population(self) -> int:

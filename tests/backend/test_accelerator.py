@@ -109,16 +109,15 @@ class Pretended(Copying):
         return {**super().facts(), **counted}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Moved(OneByOne):
     """A learner that computes on the device."""
 
     learner: Any
     there: bool = False
 
-    def to(self, device: torch.device) -> object:
-        self.there = True
-        return self
+    def on(self, device: torch.device) -> Moved:
+        return replace(self, there=True)
 
     @property
     def layout(self) -> Layout:
@@ -220,7 +219,7 @@ FOUR = [[Rank(0), Rank(1), Rank(2), Rank(3)]]
 class Torch:
     """A learner that can be moved."""
 
-    def to(self, device: torch.device) -> object:
+    def on(self, device: torch.device) -> Torch:
         return self
 
 
@@ -285,10 +284,11 @@ def test_tensors_are_found_at_any_depth_and_nothing_else_is_touched() -> None:
 def test_a_learner_that_is_moved_takes_weights_and_batches_along() -> None:
     learner = build("digits-mlp", learning="train", seed=3)
     assert isinstance(learner, TorchLearner)
-    learner.to(torch.device("meta"))  # numbers without values, which no processor computes
-    batch = learner.load(Samples(0, 1, 0, 8))
-    everything = [learner.initial(), *batch, *learner.module.parameters()]
-    assert {tensor.device.type for tensor in everything} == {"meta"}
+    there = learner.on(torch.device("meta"))  # numbers without values, which no processor computes
+    for one, device in ((there, "meta"), (learner, "cpu")):
+        batch = one.load(Samples(0, 1, 0, 8))
+        everything = [one.initial(), *batch, *one.module.parameters()]
+        assert {tensor.device.type for tensor in everything} == {device}
 
 
 def test_a_processor_copies_nothing() -> None:

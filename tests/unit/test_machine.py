@@ -18,7 +18,7 @@ def test_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, busy, own = iter([100.0, 110.0]), iter([50.0, 62.0]), iter([1.0, 5.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(machine, "_busy_s", lambda: next(busy))
-    monkeypatch.setattr(machine, "_own_s", lambda: next(own))
+    monkeypatch.setattr(machine, "_own_s", lambda ours: next(own))
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     with OtherLoad() as other:
         pass

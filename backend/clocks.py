@@ -1,0 +1,138 @@
+"""The clocks of several hosts, brought to one: CLOCK_MONOTONIC counts from each host's own start, at its own speed.
+
+Rules of this file:
+
+* A clock is read over the network by asking: the answer was given between asking and hearing it. So the middle of the
+  two is off by half the round trip at most, whatever the two ways took, and the quickest of many rounds says it best.
+* Clocks drift by some microseconds in a second. They are read before a run and after it, and taken to have drifted
+  evenly between. Where a run ended too badly for the second reading, the first one stands for all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+ROUNDS = 64
+"""of asking; provenance: ours, the least of so many has settled on loopback and on shaped links"""
+ANSWER = struct.Struct("d")
+ASK, DONE = b"?", b"."
+PATIENCE_S = 30.0
+"""how long a host may keep another one waiting"""
+
+
+class Round(NamedTuple):
+    """One question and its answer: own clock, the other's, own clock."""
+
+    asked_s: float
+    said_s: float
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far another clock is ahead of one's own.
+
+    Args:
+        at_s: when, on one's own clock.
+        offset_s: the other one minus one's own.
+        error_s: by how much that may be wrong: half the least round trip.
+    """
+
+    at_s: float
+    offset_s: float
+    error_s: float
+
+
+def read(rounds: Iterable[Round]) -> Reading:
+    """The best that some rounds say.
+
+    >>> read([Round(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
+    Reading(at_s=10.5, offset_s=100.5, error_s=0.5)
+    """
+    best = min(rounds, key=lambda one: one.heard_s - one.asked_s)
+    middle = (best.asked_s + best.heard_s) / 2
+    return Reading(middle, best.said_s - middle, (best.heard_s - best.asked_s) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """From a host's clock to the first host's, over one run.
+
+    Args:
+        start: as read before the run.
+        end: as read after it; None where nobody could.
+        start_s: the common start on this host's clock, as it was set from the first reading.
+
+    >>> slow = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 2e-4), start_s=100.0)
+    >>> slow.shift_s(50.0), slow.drift, slow.error_s
+    (0.5, 0.01, 0.0002)
+    """
+
+    start: Reading
+    end: Reading | None
+    start_s: float
+
+    @property
+    def drift(self) -> float:
+        """Seconds by which the first host's clock gains on this one in a second."""
+        if self.end is None or self.end.at_s <= self.start.at_s:
+            return 0.0
+        return (self.end.offset_s - self.start.offset_s) / (self.end.at_s - self.start.at_s)
+
+    @property
+    def error_s(self) -> float:
+        """By how much an aligned time may be wrong, if clocks drift evenly: the greater error of the two readings."""
+        return max(self.start.error_s, 0.0 if self.end is None else self.end.error_s)
+
+    def shift_s(self, time_s: float) -> float:
+        """What is to be added to a time since the common start."""
+        return self.drift * (self.start_s + time_s - self.start.at_s)
+
+    def aligned(self, time_s: float) -> float:
+        """A time since the common start, on the first host's clock."""
+        return time_s + self.shift_s(time_s) if math.isfinite(time_s) else time_s
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in a run's record."""
+        return {
+            "offset_s": self.start.offset_s,
+            "drift": self.drift,
+            "error_s": self.error_s,
+            "start_error_s": self.start.error_s,
+            "end_error_s": None if self.end is None else self.end.error_s,
+        }
+
+
+def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], float] = time.monotonic) -> Reading:
+    """Reads the clock at the other end of a connection; the other end calls `answer`."""
+    found = []
+    connection.sendall(ASK)
+    _receive(connection, ANSWER.size)  # the other one has come, and its code is warm
+    for _ in range(rounds):
+        asked_s = clock()
+        connection.sendall(ASK)
+        (said_s,) = ANSWER.unpack(_receive(connection, ANSWER.size))
+        found.append(Round(asked_s, said_s, clock()))
+    connection.sendall(DONE)
+    return read(found)
+
+
+def answer(connection: socket.socket, *, clock: Callable[[], float] = time.monotonic) -> None:
+    """Says what this clock shows, as often as the other end asks."""
+    while _receive(connection, 1) == ASK:
+        connection.sendall(ANSWER.pack(clock()))
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        if not (more := connection.recv(count - len(data))):
+            raise ConnectionError("the other host has closed the connection on which clocks are compared")
+        data += more
+    return data

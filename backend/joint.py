@@ -1,0 +1,391 @@
+"""One run in processes that others have started, as one of them takes part in it.
+
+Rules of this file:
+
+* Nothing is forked. The rank's program is performed by a thread; the main thread looks after it and its neighbours,
+  hears signals, and goes on when gloo keeps the other one for ever.
+* Everybody takes part in every run to its end, also who sits it out: so all begin the next one together.
+* Whoever is lost ends the run: launchers end all processes when one has died. What was recorded is written by every
+  process before it ends, and collected by the first of the first host, or by whoever is left there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.distributed_c10d import PrefixStore
+
+from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
+from paceline.algorithms.values import Group, Rank
+from paceline.backend.board import Board, Doing, Over
+from paceline.backend.clocks import Alignment, Reading, answer, ask
+from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.joining import RANK_THREAD, FailedElsewhere
+from paceline.backend.launch import GRACE_S, STILL, WATCH_S, Launch, RankFailed
+from paceline.backend.leases import Across, Lease, Shares
+from paceline.backend.mirror import Mirror, lose, loss
+from paceline.backend.parcels import receive, send
+from paceline.backend.recorder import Recorder, Tail
+from paceline.backend.seats import seat
+from paceline.backend.segment import Segment, fits
+from paceline.backend.worker import START_IN_S, Place, attempt
+from paceline.backend.world import World
+from paceline.records.goals import Goal
+from paceline.records.trace import Trace
+
+NEVER = 2**63 - 1
+NEIGHBOURS_S = 0.1
+"""how often a process looks whether its neighbours live"""
+SETTLE_S = 1.0
+COLLECT_S = 10.0
+"""how long the record of another host is waited for after a failure"""
+PATIENT_S = 600.0
+"""and after a run that went well"""
+
+
+def run_joint(launch: Launch, world: World) -> Trace | None:
+    """Runs a job in the processes of a world, all of which call this; the one that leads answers its record.
+
+    Raises:
+        RankFailed, DeadlockError, ProgramError: as `run_job`, at the process that leads.
+        FailedElsewhere: at the others.
+        KeyboardInterrupt: this process was interrupted.
+    """
+    number = next(world.runs)
+    folder = world.folder / f"run{number}"
+    joint = Joint(launch, world, number, _entered(world, launch, folder))
+    with _noted(joint.heard):
+        joint.supervise()
+        trace = joint.conclude()
+    if world.first:
+        shutil.rmtree(folder, ignore_errors=True)
+    return trace
+
+
+class Joint:
+    """One process's part in a run."""
+
+    def __init__(self, launch: Launch, world: World, number: int, nodes: frozenset[int]) -> None:
+        self.launch, self.world, self.job = launch, world, launch.job
+        self.seats = seat(world.hosts, self.job.team)
+        self.mine = self.seats.on(world.here)
+        self.rank = self.seats.rank_of.get(world.joined.process)
+        self.folder = world.folder / f"run{number}"
+        self.name = f"run{number}"
+        self.store = PrefixStore(self.name, world.store)
+        keepers = [me.rank for me in self.job.team if me.role == self.job.method.keeper]
+        self.board = Board(
+            len(self.job.team),
+            keepers,
+            limit=self.job.limit,
+            together=self.job.method.independent,
+            folder=self.folder,
+            across=self._across(keepers),
+        )
+        self.placement = world.placement(launch.pin, [self.job.team[rank] for rank in self.mine], launch.threads)
+        self.devices = world.devices(launch)
+        self.start = self._compare_clocks()
+        ahead_s = 0.0 if self.start is None else self.start.offset_s
+        self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s)
+        self.heard: list[int] = []
+        self.failure: PacelineError | None = None
+        self.deadline = float("inf")
+        self._goal = Goal(self.job.budget)
+        self._tail = Tail(stream_of(self.folder, self.job.keeper))
+        self._moves, self._moved_s, self._looked_s = -1, time.monotonic(), 0.0
+        self._recorder: Recorder | None = None
+        self._own_failure: Failure | None = None
+        self._thread = threading.Thread(target=self._perform, args=(nodes,), daemon=True, name=RANK_THREAD)
+        if self.rank is not None:
+            self._recorder = Recorder(self.rank, stream_of(self.folder, self.rank))
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several hosts."""
+        return len(self.seats.hosts) > 1
+
+    def _across(self, keepers: list[Rank]) -> Across | None:
+        """What hosts agree on about steps, where keepers are on several."""
+        hosts = {self.seats.host_of(rank) for rank in keepers}
+        if len(hosts) == 1 or self.rank is None:
+            return None
+        store = self.world.connect(f"{self.name}/steps")
+        limit = NEVER if self.job.limit is None else self.job.limit
+        return Shares(store, limit, len(hosts)) if self.job.method.independent else Lease(store, limit)
+
+    def _compare_clocks(self) -> Reading | None:
+        """Reads the first host's clock, at the first process of each host."""
+        reading = None
+        for connection in self.world.connections:
+            if self.world.here == 0:
+                answer(connection)
+            else:
+                reading = ask(connection)
+        return reading
+
+    def _perform(self, nodes: frozenset[int]) -> None:
+        """The rank's program, in a thread of its own."""
+        assert self.rank is not None and self._recorder is not None
+        me, launch = self.job.team[self.rank], self.launch
+        segments: dict[Group, Segment] = {}
+        if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
+            segments[me.node] = Segment(me.node, folder=self.folder)
+        store = self.world.connect(f"{self.name}/groups") if self.several else None
+        place = Place(
+            os.getpid(),
+            launch,
+            self.board,
+            self.folder,
+            segments,
+            self.placement,
+            store=store,
+            interface=self.world.interface,
+            stays=True,
+            devices=self.devices,
+        )
+        self._own_failure = attempt(place, me, self._recorder)
+
+    # --- while it lasts -------------------------------------------------------------------------------------------
+
+    def supervise(self) -> None:
+        """Looks after everything until the run is over."""
+        shown = warnings.showwarning
+        if self.rank is not None:
+            self._thread.start()
+        while self.board.common["over"][0] == Over.NO:
+            self._look_at_neighbours()
+            if self.heard and self.board.lost() is None:
+                words = f"was told to end by {signal.Signals(self.heard[0]).name}"
+                lose(self.board, Rank(0) if self.rank is None else self.rank, words)
+            if self.several and self.world.first:
+                self._tell_hosts()
+            if self.world.leads:
+                self._lead()
+            self._look_at_scores()
+            time.sleep(WATCH_S)
+        if self.several and self.world.leads:
+            self._tell_hosts(at_once=True)
+        if self.rank is not None:
+            self._settle()
+        warnings.showwarning = shown
+
+    def _tell_hosts(self, *, at_once: bool = False) -> None:
+        try:
+            self.mirror.turn(at_once=at_once)
+        except RuntimeError as error:
+            lose(self.board, Rank(0), f"the store is gone: {error}")
+            self.board.common["over"] = Over.FAILED
+
+    def _look_at_neighbours(self) -> None:
+        """Notes which ranks of this host have died or failed."""
+        if time.monotonic() - self._looked_s < NEIGHBOURS_S:
+            return
+        self._looked_s = time.monotonic()
+        for process in self.world.neighbours:
+            rank = self.seats.rank_of.get(process)
+            if rank is None or self.board.doing(rank) is Doing.DRAINED:
+                continue
+            if self.board.doing(rank) is Doing.FAILED:
+                lose(self.board, rank, "failed")
+            elif not self.world.lives(process):
+                self.board.say(rank, Doing.FAILED)
+                lose(self.board, rank, "its process is gone")
+
+    def _settle(self) -> None:
+        """The rank's program has ended, or its record is written without it."""
+        self._thread.join(SETTLE_S if self.board.common["over"][0] == Over.FAILED else GRACE_S)
+        assert self.rank is not None and self._recorder is not None
+        if self._thread.is_alive():
+            self._recorder.flush()
+            self.board.say(self.rank, Doing.FAILED)
+        else:
+            self._recorder.close()
+
+    # --- leading --------------------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Decides for all: when they start, and that it is over."""
+        board = self.board
+        if self.several and not board.start_s and board.all_ready:
+            board.start(time.monotonic() + 20 * START_IN_S)  # others hear of it later
+        if board.lost() is not None:
+            self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
+            if self._settled(range(len(self.job.team))) or time.monotonic() > self.deadline:
+                board.common["over"] = Over.FAILED
+        elif board.all_drained:
+            board.common["over"] = Over.DONE
+        else:
+            self._look_for_deadlock()
+        if self.launch.progress is not None and board.start_s:
+            self.launch.progress(int(board.rows["step"][self.job.keeper]), time.monotonic() - board.start_s)
+
+    def _settled(self, ranks: Any) -> bool:
+        """Whether each of these ranks has written what it had to."""
+        return all(self.board.doing(rank) in (Doing.DRAINED, Doing.FAILED) for rank in ranks)
+
+    def _look_for_deadlock(self) -> None:
+        """As the launcher of forked ranks does; other hosts' rows are as old as the mirror."""
+        board, ranks = self.board, range(len(self.job.team))
+        moves = int(board.rows["moves"].sum())
+        blocked = [rank for rank in ranks if board.doing(rank) is Doing.BLOCKED]
+        idle = all(board.doing(rank) in STILL for rank in ranks) and not board.rows["busy"].any()
+        if moves != self._moves or not blocked or not idle:
+            self._moves, self._moved_s = moves, time.monotonic()
+        elif time.monotonic() - self._moved_s > self.launch.patience_s:
+            lines = "\n".join(f"  {board.waits(rank)}" for rank in blocked)
+            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.launch.patience_s:g} s\n{lines}")
+            board.common["over"] = Over.FAILED
+
+    def _look_at_scores(self) -> None:
+        """Ends the run when a snapshot has reached what the budget asks for; the keeper's own process looks."""
+        if self.rank != self.job.keeper or not self.job.budget.scored or self.board.stopping:
+            return
+        for kind, value in self._tail.read():
+            if kind == "snapshot" and (why := self._goal.reached(self.job.learner.evaluate(value.vector))):
+                self.board.stop(why)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def conclude(self) -> Trace | None:
+        """Brings the record together, at the process that leads."""
+        failed = self.board.common["over"][0] == Over.FAILED
+        end = None if failed else self._compare_clocks()
+        if self.world.leads:
+            return self._gathered(failed)
+        if self.several and self.world.first and self.world.here != 0:
+            self._send(end, COLLECT_S if failed else PATIENT_S)
+        if failed:
+            self._say_own()
+            if signal.SIGINT in self.heard:
+                raise KeyboardInterrupt
+            raise FailedElsewhere(f"process {self.world.joined.process}: the run has failed")
+        return None
+
+    def _send(self, end: Reading | None, within_s: float) -> None:
+        """Sends this host's part of the record to the first host."""
+        self._wait_for_neighbours()
+        names = [stream_of(self.folder, rank).name for rank in self.mine]
+        names = [name for name in names if (self.folder / name).exists()]
+        for kind in ("cell", "form"):
+            names += [str(path.relative_to(self.folder)) for path in self.folder.glob(f"node*/*.{kind}")]
+        more = {"start": self.start, "end": end}
+        clocks = {key: None if one is None else asdict(one) for key, one in more.items()}
+        said = {**clocks, "start_s": self.board.start_s, "placement": self.placement.record()}
+        store = PrefixStore(f"host{self.world.here}", self.store)
+        try:
+            send(store, self.folder, names, said, within_s=within_s)
+        except RuntimeError as error:
+            raise RunFailed(f"the store is gone: {error}") from error
+
+    def _wait_for_neighbours(self) -> None:
+        until = time.monotonic() + GRACE_S
+        while not self._settled(self.mine) and time.monotonic() < until:
+            self._looked_s = 0.0
+            self._look_at_neighbours()
+            time.sleep(WATCH_S)
+
+    def _gathered(self, failed: bool) -> Trace:
+        self._wait_for_neighbours()
+        clocks: dict[Rank, Alignment] = {}
+        notes: dict[str, Any] = {"clocks": [], "launched_by": self.world.joined.launcher}
+        placed = {0: self.placement.record()}
+        for host in range(1, len(self.seats.hosts)):
+            try:
+                within_s = COLLECT_S if failed else PATIENT_S
+                said = receive(PrefixStore(f"host{host}", self.store), self.folder, within_s=within_s)
+            except RunFailed as error:
+                if not failed:
+                    raise
+                notes.setdefault("missing", []).append(f"host {host}: {error}")
+                continue
+            placed[host] = said["placement"]
+            if said["start"] is None:
+                continue
+            start, end = (None if said[key] is None else Reading(**said[key]) for key in ("start", "end"))
+            assert start is not None
+            clock = Alignment(start, end, said["start_s"])
+            clocks |= dict.fromkeys(self.seats.on(host), clock)
+            notes["clocks"].append({"host": host, **clock.record()})
+        failure = self._reason() if failed else None
+        trace = gather(self.job, self.folder, start_s=self.board.start_s, clocks=clocks)
+        trace.ended = "failure" if failed else self.board.why or self.job.budget.usual_end
+        seats = [
+            {**one, "cores": placed.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))}
+            for one in self.seats.record()
+        ]
+        words = "; ".join(f"host {host}: {one['words']}" for host, one in placed.items())
+        trace.notes["devices"] = self.devices.record(trace.notes.pop("devices", []))
+        trace.notes |= {**notes, "seats": seats, "placement": {**placed[0], "words": words}}
+        for warning in trace.notes.pop("warnings", []):
+            warnings.warn_explicit(*warning)
+        if failure is None:
+            return trace
+        failure.trace = trace
+        raise failure
+
+    def _reason(self) -> PacelineError:
+        """Why the run has failed: a rank's own last words, or what was seen of it."""
+        if self.failure is not None:
+            return self.failure
+        said = Failure.first(self.folder, self.job.team)
+        if said is not None and not said.follows:
+            failure = said.error()
+            return RankFailed(str(failure)) if isinstance(failure, RunFailed) else failure
+        rank = self.board.lost() or Rank(0)
+        me, words = self.job.team[rank], loss(self.board)
+        return RankFailed(f"rank {rank} ({me.role}) was lost at step {int(self.board.rows['step'][rank])}: {words}")
+
+    def _say_own(self) -> None:
+        """A rank's own error, where another process tells of the run's."""
+        failure = self._own_failure
+        if failure is not None and not failure.follows:
+            sys.stderr.write(f"rank {failure.rank}: {failure.kind.__name__}: {failure.message}\n")
+
+
+def _entered(world: World, launch: Launch, folder: Path) -> frozenset[int]:
+    """Makes or finds the run's folder on this host; answers which nodes, by their first ranks, share memory."""
+    seats, made = seat(world.hosts, launch.job.team), folder / "made"
+    if world.first:
+        folder.mkdir()
+        nodes = dict.fromkeys(me.node for me in seats.team if me.role == "worker" and me.rank in seats.on(world.here))
+        inside = [str(node.ranks[0]) for node in nodes if seats.whole(node) and fits(folder, node)]
+        made.with_suffix(".new").write_text(" ".join(inside))
+        made.with_suffix(".new").rename(made)
+    while not made.exists():
+        if not world.lives(world.neighbours[0]):
+            raise FailedElsewhere(f"process {world.neighbours[0]} is gone")
+        time.sleep(0.002)
+    return frozenset(map(int, made.read_text().split()))
+
+
+@contextmanager
+def _noted(heard: list[int]) -> Iterator[None]:
+    """Requests to end are noted, for the block: the main thread has better things to do than to be interrupted.
+
+    After a failure they are not even that, as the process ends anyway: a launcher that sees one of its processes end
+    tells the others to, while the first one still writes the record.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: heard.append(number)) for number in numbers]
+    try:
+        yield
+    except BaseException:
+        before = [signal.SIG_IGN, signal.SIG_IGN]
+        raise
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,145 @@
+"""What the hosts of a run tell each other, by the store.
+
+Rules of this file:
+
+* One process of each host, its herald, writes down what its ranks say on the host's board; the first host's herald, the
+  leader, reads what all have written and decides: the start, that all have drained, who is lost, and the end. The other
+  heralds read that. Each key has one writer, so nothing can be decided twice.
+* Each host's board has a row for every rank, but only the leader's is kept up to date with the other hosts'.
+* What is written has a number that counts up. A host whose number has stood still for `VANISHED_S` is given up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.algorithms.values import Rank
+from paceline.backend.board import TEXT, Board, Doing, Over
+from paceline.backend.seats import Seats
+
+MIRROR_S = 0.05
+"""how often a herald writes and reads"""
+VANISHED_S = 15.0
+"""a host that has said nothing for so long is given up; so is a leader. Provenance: ours"""
+
+
+class Mirror:
+    """One herald's part.
+
+    Args:
+        store: of this run.
+        board: of this host.
+        seats: who is where.
+        here: the number of this host; 0 is the leader's.
+        ahead_s: how far the leader's clock is ahead of this host's.
+    """
+
+    def __init__(self, store: Any, board: Board, seats: Seats, here: int, ahead_s: float) -> None:
+        self._store, self._board, self._seats, self._here, self._ahead_s = store, board, seats, here, ahead_s
+        self._others = [index for index in range(len(seats.hosts)) if index != here] if here == 0 else [0]
+        self._beat = 0
+        self._heard: dict[int, tuple[int, float]] = {}
+        """of each host that has been heard of: its last number, and when that was new"""
+        self._due_s = 0.0
+
+    def turn(self, *, at_once: bool = False) -> None:
+        """Tells and hears what is new, if it is time."""
+        if time.monotonic() < self._due_s and not at_once:
+            return
+        self._due_s = time.monotonic() + MIRROR_S
+        self._beat += 1
+        if self._here == 0:
+            self._hear_hosts()
+            self._store.set("state", json.dumps(self._state()))
+        else:
+            self._store.set(f"host{self._here}", json.dumps(self._said()))
+            self._hear_leader()
+
+    # --- the leader -----------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        board = self._board
+        return {
+            "beat": self._beat,
+            "start_s": board.start_s,
+            "drained": board.all_drained,
+            "over": int(board.common["over"][0]),
+            **self._loss(),
+        }
+
+    def _hear_hosts(self) -> None:
+        for host in self._there(self._others):
+            said = json.loads(self._store.get(f"host{host}"))
+            self._note(host, said["beat"])
+            for rank, doing, moves, step, busy, text in said["rows"]:
+                row = self._board.rows[rank]
+                row["moves"], row["step"], row["busy"], row["text"] = moves, step, busy, text.encode()[:TEXT]
+                row["doing"] = doing
+            self._hear_loss(said)
+
+    def _there(self, hosts: Sequence[int]) -> list[int]:
+        """The hosts that have said something; who has not yet may still be busy with an earlier run."""
+        return [host for host in hosts if host in self._heard or self._store.check([f"host{host}"])]
+
+    # --- the others -----------------------------------------------------------------------------------------------
+
+    def _said(self) -> dict[str, Any]:
+        board = self._board
+        rows = []
+        for rank in self._seats.on(self._here):
+            row = board.rows[rank]
+            rest = [int(row["moves"]), int(row["step"]), int(row["busy"]), board.waits(rank)]
+            rows.append([int(rank), int(row["doing"]), *rest])
+        return {"beat": self._beat, "rows": rows, **self._loss()}
+
+    def _hear_leader(self) -> None:
+        if 0 not in self._heard and not self._store.check(["state"]):
+            return
+        state, board = json.loads(self._store.get("state")), self._board
+        self._note(0, state["beat"])
+        if state["start_s"] and not board.start_s:
+            board.start(state["start_s"] - self._ahead_s)
+        if state["drained"]:
+            mine = self._seats.on(self._here)
+            for me in self._seats.team:
+                if me.rank not in mine:
+                    board.rows["doing"][me.rank] = Doing.DRAINED
+        self._hear_loss(state)
+        if state["over"]:
+            board.common["over"] = state["over"]
+
+    # --- both -----------------------------------------------------------------------------------------------------
+
+    def _loss(self) -> dict[str, Any]:
+        rank = self._board.lost()
+        return {"lost": None if rank is None else int(rank), "text": loss(self._board)}
+
+    def _hear_loss(self, said: dict[str, Any]) -> None:
+        if said["lost"] is not None:
+            lose(self._board, Rank(said["lost"]), said["text"])
+
+    def _note(self, host: int, beat: int) -> None:
+        """Takes note of a host's number; gives it up where that has not moved for too long."""
+        before, since_s = self._heard.get(host, (-1, 0.0))
+        if beat != before:
+            self._heard[host] = beat, time.monotonic()
+        elif time.monotonic() - since_s > VANISHED_S and self._board.common["over"][0] == Over.NO:
+            ranks = self._seats.on(host)
+            name = self._seats.hosts[host].name
+            words = f"nothing has been heard of host {host} ({name}) for {VANISHED_S:g} s"
+            lose(self._board, ranks[0] if ranks else Rank(0), words)
+
+
+def lose(board: Board, rank: Rank, text: str) -> None:
+    """Notes on a host's board that a rank is gone, and why, if none was before."""
+    if board.lost() is None:
+        board.common["text"] = text.encode()[:TEXT]
+        board.lose(rank)
+
+
+def loss(board: Board) -> str:
+    """Why the lost rank is."""
+    return bytes(board.common["text"][0]).decode(errors="replace")

@@ -1,0 +1,293 @@
+"""The processes that a launcher has started, met: who is where, their host's folder, and the store between them.
+
+Rules of this file:
+
+* Processes meet in the store that the launcher tells of. What they write there has a prefix of its own for each start
+  of the job: a store of torchrun's outlives a restart.
+* The first process of each host makes a folder in the host's memory, and a guard that removes it when all of the host's
+  processes are gone, however they went. Every process holds a file there locked while it lives: so the others see when
+  it does not.
+* Whoever hosts the store leaves last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, cast
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from paceline.algorithms.errors import RunFailed
+from paceline.algorithms.method import Me
+from paceline.backend.gpus import Devices, devices
+from paceline.backend.groups import LOOPBACK
+from paceline.backend.guard import ALIVE, free, guard
+from paceline.backend.hostlock import takes
+from paceline.backend.interrupts import uninterrupted
+from paceline.backend.joining import Joined
+from paceline.backend.launch import SHARED, Launch
+from paceline.backend.placement import Pin, Placement, placement
+from paceline.backend.seats import Host, seat
+
+MEET_S = 300.0
+"""how long processes wait for each other to come: some have to import torch from a slow disk"""
+STORE_S = 3600.0
+"""how long an answer of the store may be waited for: others may be evaluating an earlier run"""
+LEAVE_S = 5.0
+LOOK_S = 0.01
+
+
+@dataclass
+class World:
+    """What a joined process knows of all of them.
+
+    Args:
+        joined: how it was started.
+        hosts: where all processes are.
+        here: the number of this one's host.
+        folder: of this host.
+        interface: by which messages leave this host.
+        connections: on which clocks are compared: at the first process of all, one to each other host; at the first
+            process of another host, the one to it.
+    """
+
+    joined: Joined
+    hosts: tuple[Host, ...]
+    here: int
+    folder: Path
+    interface: str
+    store: Store
+    crowded: bool = False
+    """whether another host of these is the same machine"""
+    others: tuple[int, ...] = ()
+    """the process ids of the neighbours"""
+    connections: list[socket.socket] = field(default_factory=list)
+    runs: Iterator[int] = field(default_factory=count)
+    gpus: tuple[int, ...] = ()
+    """how many each host has"""
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The processes of this host, this one among them."""
+        return self.hosts[self.here].processes
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first process of its host that lives."""
+        return self.joined.process == next(one for one in self.neighbours if self.lives(one))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks for all: the first one of the first host, or whoever is left of it."""
+        return self.here == 0 and self.first
+
+    def lives(self, process: int) -> bool:
+        """Whether a process of this host is still there."""
+        return process == self.joined.process or not free(_alive(self.folder, process))
+
+    def placement(self, pin: Pin, team: Sequence[Me], threads: int) -> Placement:
+        """Where the ranks of this host run; cores that another host would give away too are not given away."""
+        if self.crowded and pin == "auto":
+            return Placement("none", "several hosts of the run are one machine")
+        return placement(pin, team, threads)
+
+    def devices(self, launch: Launch) -> Devices:
+        """What the ranks of a run compute on, on all hosts: every process comes to the same."""
+        seats = seat(self.hosts, launch.job.team)
+        ranks = [seats.on(host) for host in range(len(self.hosts))]
+        return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
+
+    def connect(self, name: str) -> Store:
+        """A connection to the store of one's own: who waits on one makes others wait that use it."""
+        return PrefixStore(name, _prefixed(self.joined, _connected(self.joined)))
+
+
+@contextlib.contextmanager
+def join(joined: Joined) -> Iterator[World]:
+    """Meets the other processes, for the block.
+
+    Raises:
+        RunFailed: some did not come, or the store cannot be reached.
+    """
+    folder, guards = None, []
+    if joined.local == 0:
+        with uninterrupted():
+            folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
+            guards.append(guard(folder))  # before there are threads
+    alive: list[IO[bytes]] = []
+    world = None
+    try:
+        world = _meet(joined, folder, alive)
+        yield world
+    finally:
+        with uninterrupted():
+            if world is not None:
+                _leave(world)
+            for file in alive:
+                file.close()
+            if folder is not None:
+                _until(lambda: all(map(free, folder.glob(ALIVE))), LEAVE_S)
+                shutil.rmtree(folder, ignore_errors=True)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
+    raw = _connected(joined, hosts=joined.process == 0 and not joined.hosted)
+    store = _prefixed(joined, raw)
+    mine = {
+        "node": str(joined.node) if joined.node is not None else f"{_machine()} {SHARED.stat().st_dev}",
+        "machine": _machine(),
+        "name": socket.gethostname(),
+        "local": joined.local,
+        "id": os.getpid(),
+        "folder": str(folder or ""),
+        "gpus": torch.cuda.device_count(),
+    }
+    store.set(f"process{joined.process}", json.dumps(mine))
+    _barrier(store, "come", joined)
+    entries = [json.loads(one) for one in store.multi_get([f"process{one}" for one in range(joined.processes)])]
+    hosts = hosts_of(entries)
+    here = next(index for index, host in enumerate(hosts) if joined.process in host.processes)
+    folder = Path(entries[hosts[here].processes[0]]["folder"])
+    if not folder.is_dir():
+        raise RunFailed(f"process {joined.process} cannot see {folder}: processes of one host must share {SHARED}")
+    alive.append(_alive(folder, joined.process).open("ab"))
+    takes(alive[0])
+    own = _own_address(joined)
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else _interface(own))
+    machines = [entries[host.processes[0]]["machine"] for host in hosts]
+    world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
+    world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
+    world.others = tuple(entries[one]["id"] for one in world.neighbours if one != joined.process)
+    world.connections = _connections(world, own)
+    _barrier(store, "met", joined)
+    return world
+
+
+def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
+    """Processes by host, hosts in the order of their first processes.
+
+    >>> hosts_of([{"node": "a", "name": "n1", "local": 1}, {"node": "a", "name": "n1", "local": 0}])
+    (Host(name='n1', processes=(1, 0)),)
+    """
+    nodes = dict.fromkeys(entry["node"] for entry in entries)
+    found = []
+    for node in nodes:
+        mine = [process for process, entry in enumerate(entries) if entry["node"] == node]
+        mine.sort(key=lambda process: entries[process]["local"])
+        found.append(Host(entries[mine[0]]["name"], tuple(mine)))
+    return tuple(found)
+
+
+def _machine() -> str:
+    """What tells machines apart."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else socket.gethostname()
+
+
+def _connected(joined: Joined, *, hosts: bool = False) -> Store:
+    try:
+        return dist.TCPStore(
+            joined.address,
+            joined.port,
+            is_master=hosts,
+            timeout=timedelta(seconds=STORE_S if not hosts else MEET_S),
+            wait_for_workers=False,
+        )
+    except RuntimeError as error:
+        raise RunFailed(f"process {joined.process}: no store at {joined.address}:{joined.port}: {error}") from error
+
+
+def _prefixed(joined: Joined, store: Store) -> Store:
+    return PrefixStore(f"paceline/{joined.restarts}", store)
+
+
+def _barrier(store: Store, name: str, joined: Joined) -> None:
+    store.add(name, 1)
+    if not _until(lambda: store.add(name, 0) >= joined.processes, MEET_S):
+        found = store.add(name, 0)
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have come")
+
+
+def _until(there: Any, within_s: float) -> bool:
+    until = time.monotonic() + within_s
+    while not there():
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _leave(world: World) -> None:
+    """Says so; who hosts the store waits for the others to have done the same."""
+    for connection in world.connections:
+        connection.close()
+    with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
+        world.store.add("left", 1)
+        if world.joined.process == 0 and not world.joined.hosted:
+            _until(lambda: world.store.add("left", 0) >= world.joined.processes, LEAVE_S)
+
+
+def _alive(folder: Path, process: int) -> Path:
+    return folder / ALIVE.replace("*", f"process{process}")
+
+
+def _own_address(joined: Joined) -> str:
+    """This host's address on the way to the store."""
+    family, _, _, _, address = socket.getaddrinfo(joined.address, joined.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect(address)  # sends nothing
+        return str(way.getsockname()[0])
+
+
+def _interface(address: str) -> str:
+    """The network interface that has an address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in addresses):
+            return name
+    raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
+
+
+def _connections(world: World, own: str) -> list[socket.socket]:
+    """Between the first process of all and the first one of every other host; in the order of hosts."""
+    others = len(world.hosts) - 1
+    if not others or world.joined.process != world.neighbours[0]:
+        return []
+    if world.here != 0:
+        address, port = json.loads(world.store.get("clock"))
+        connection = socket.create_connection((address, port), MEET_S)
+        connection.sendall(bytes([*world.here.to_bytes(4, "big")]))
+        return [_tuned(connection)]
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    with socket.create_server((own, 0), family=family) as server:
+        server.settimeout(MEET_S)
+        world.store.set("clock", json.dumps([own, server.getsockname()[1]]))
+        found: dict[int, socket.socket] = {}
+        while len(found) < others:
+            connection, _ = server.accept()
+            connection.settimeout(MEET_S)
+            found[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = _tuned(connection)
+    return [found[index] for index in sorted(found)]
+
+
+def _tuned(connection: socket.socket) -> socket.socket:
+    connection.settimeout(STORE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return cast("socket.socket", connection)

@@ -1,0 +1,81 @@
+"""Which process is which rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from paceline.algorithms import find
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.method import crew
+from paceline.algorithms.values import Layout, Rank
+from paceline.backend.seats import Host, Seats, refuse, seat
+from tests.support import job_of
+
+
+def hosts(*counts: int) -> tuple[Host, ...]:
+    """Hosts with so many processes each, numbered in order."""
+    ends = [sum(counts[: index + 1]) for index in range(len(counts))]
+    return tuple(Host(f"h{i}", tuple(range(end - counts[i], end))) for i, end in enumerate(ends))
+
+
+def seated(name: str, nodes: Sequence[int], on: tuple[Host, ...]) -> Seats:
+    placed = [list(map(Rank, host.processes)) for host in hosts(*nodes)]
+    return seat(on, crew(find(name)(), placed, Layout(())))
+
+
+def ranks(seats: Seats) -> list[list[int]]:
+    return [[int(rank) for rank in seats.on(index)] for index in range(len(seats.hosts))]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "on", "expected"),
+    [
+        ("sync-sgd", [2, 2], [4], [[0, 1, 2, 3]]),
+        ("sync-sgd", [2, 2], [2, 2], [[0, 1], [2, 3]]),
+        ("sync-sgd", [2, 2], [4, 4], [[0, 1], [2, 3]]),  # dealt evenly, though the first host had room
+        ("async-sgd", [2, 2], [3, 3], [[0, 1, 4], [2, 3]]),
+        ("async-sgd", [2, 2], [2, 3], [[0, 1], [2, 3, 4]]),
+        ("sync-sgd", [1, 2], [1, 2], [[0], [1, 2]]),
+        ("sync-sgd", [2, 1], [1, 2], [[2], [0, 1]]),  # the first node finds no room where it is dealt
+        ("sync-sgd", [4], [2, 2], [[0, 1], [2, 3]]),  # no host has room for all of it
+        ("sequential-sgd", [2, 2], [2, 2], [[0], []]),
+        ("sync-sgd", [1, 1, 1, 1], [2, 2], [[0, 1], [2, 3]]),
+    ],
+)
+def test_nodes_keep_together(name: str, nodes: list[int], on: list[int], expected: list[list[int]]) -> None:
+    assert ranks(seated(name, nodes, hosts(*on))) == expected
+
+
+def test_everybody_finds_a_seat_of_their_own() -> None:
+    seats = seated("async-sgd", [3, 2, 1], hosts(2, 2, 2, 2))
+    assert sorted(map(int, seats.rank_of.values())) == list(range(7))
+    assert len(seats.rank_of) == 7
+
+
+def test_too_few_processes_are_told_how_many() -> None:
+    jobs = {"sync-sgd": job_of(find("sync-sgd")(), 4, steps=1), "async-sgd": job_of(find("async-sgd")(), 4, steps=1)}
+    message = r"found 4 processes, and async-sgd has 5 ranks, its server included; start 5 or more"
+    with pytest.raises(InputError, match=message):
+        refuse(hosts(2, 2), jobs)
+    refuse(hosts(3, 2), jobs)
+
+
+def test_shared_memory_does_not_reach_from_host_to_host() -> None:
+    together = [list(map(Rank, range(4)))]
+    jobs = {"hogwild-sgd": job_of(find("hogwild-sgd")(), steps=1, nodes=together)}
+    with pytest.raises(InputError, match=r"hogwild-sgd: its 4 workers share memory, and are on more than one host"):
+        refuse(hosts(2, 2), jobs)
+    refuse(hosts(2, 4), jobs)
+
+
+def test_lines_and_record_say_the_same() -> None:
+    seats = seated("async-sgd", [1, 1], hosts(2, 2))
+    assert seats.lines[0] == "host 0 (h0): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)"
+    assert seats.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 sits out"
+    assert [(one["rank"], one["role"], one["process"], one["host"]) for one in seats.record()] == [
+        (0, "worker, leader", 0, 0),
+        (1, "worker, leader", 2, 1),
+        (2, "server", 1, 0),
+    ]

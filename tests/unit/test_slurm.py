@@ -1,0 +1,43 @@
+"""The Slurm script: as many nodes as the cluster has, and a task for every rank."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.backend.slurm import script
+from paceline.scenarios import load
+
+
+def asked(text: str) -> dict[str, str]:
+    """What the script asks Slurm for."""
+    return dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "nodes", "tasks"),
+    [
+        ([], "2", "3"),  # with a server
+        (["algorithms=[sync-sgd]"], "2", "2"),
+        (["algorithms=[sync-sgd]", "cluster.nodes[0].count=3"], "4", "2"),
+    ],
+)
+def test_nodes_and_tasks_follow_from_the_cluster(algorithms: list[str], nodes: str, tasks: str) -> None:
+    found = asked(script(load("quickstart", algorithms), ["train", "quickstart"]))
+    assert (found["nodes"], found["ntasks-per-node"]) == (nodes, tasks)
+    assert found["cpus-per-task"] == "1" and found["job-name"] == "quickstart"
+
+
+def test_the_command_is_the_users(tmp_path: Path) -> None:
+    """Quoted for the shell, which finds the whole script in order."""
+    arguments = ["train", "quickstart", "--set", "stop={epochs: 2}"]
+    text = script(load("quickstart"), arguments)
+    assert text.rstrip().endswith("paceline train quickstart --set 'stop={epochs: 2}'")
+    path = tmp_path / "script.sh"
+    path.write_text(text)
+    checked: Any = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
