@@ -38,6 +38,7 @@ def runs(start: str, *changes: str) -> dict[str, Run]:
 
 
 @pytest.mark.backend
+@pytest.mark.timeout(300)  # five times torch is imported, by as many cores as there are
 def test_a_spawned_run_is_a_forked_one() -> None:
     spawned, forked = runs("spawn"), runs("fork", "algorithms=[sync-sgd]")
     assert spawned["sync-sgd"].weights.numpy().tobytes() == forked["sync-sgd"].weights.numpy().tobytes()
