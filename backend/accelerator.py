@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from torch.cuda import nccl
 from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.values import parts_of
@@ -165,7 +166,7 @@ class Gpu(Copying):
             "memory_bytes": about.total_memory,
             "driver": gpu_driver(),
             "cuda": torch.version.cuda,
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "nccl": ".".join(map(str, nccl.version())),
         }
 
 
