@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Me, Method, crew
 from paceline.algorithms.values import Layout, Rank, Samples
 
@@ -160,6 +161,13 @@ class Job:
     def keeper(self) -> Rank:
         """The rank whose `Applied` weights are the ones being learned."""
         return next(me.rank for me in self.team if me.role == self.method.keeper)
+
+    @property
+    def spare(self) -> int:
+        """How many workers a run can lose and go on."""
+        if Guarantee.SURVIVES_WORKERS not in self.method.guarantees:
+            return 0
+        return int(self.method.bounds(self.workers)[Guarantee.SURVIVES_WORKERS])
 
     @property
     def samples_per_step(self) -> int:

@@ -1,13 +1,14 @@
-"""Collectives on torch.distributed's gloo.
+"""Collectives on torch.distributed: by gloo in the host's memory, by NCCL from GPU to GPU.
 
 Rules of this file:
 
 * Collectives match by order, not by name: one process group per group of ranks and stream; `Board.enter` checks first.
+* NCCL's groups are those of the main stream only, and the host takes a collective for done when the GPU has done it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +17,25 @@ import torch.distributed as dist
 
 from paceline.algorithms.meeting import Collective
 from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
-from paceline.algorithms.values import Group
+from paceline.algorithms.values import Group, Rank
 from paceline.backend.groups import LARGE_BYTES, Groups
 
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
 """gloo has no mean: the sum is divided afterwards"""
+Wait = Callable[[Any, Iterable[Rank], int], None]
+"""waits until a group's work on so many bytes is done, which needs these ranks"""
 STAND_INS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
 """what the elements of a `Null` travel as, by their bytes"""
 
 
 class Collectives:
-    """One rank's collectives by gloo."""
+    """One rank's collectives by gloo and NCCL."""
 
     def __init__(self, groups: Groups) -> None:
         self.rank = groups.rank
         self._groups = groups
         self._made: dict[tuple[Group, str], Any] = {}
+        self._between_gpus: dict[Group, Any] = {}
         self._positions: dict[tuple[Group, str], int] = {}
 
     def group(self, group: Group, stream: str = "") -> Any:
@@ -40,6 +44,29 @@ class Collectives:
             self._made[group, stream] = self._groups.make(f"collectives{stream}", group)
         return self._made[group, stream]
 
+    def direct(self, group: Group) -> bool:
+        """Whether collectives of vectors on GPUs go by NCCL here."""
+        return self._groups.direct(group)
+
+    def connect(self, group: Group) -> None:
+        """Makes the group that this rank's own vectors go by, and waits for its members: no step shall pay for it."""
+        if self.direct(group):
+            like = self._groups.accelerator.into(torch.zeros(1))
+            self.issue_direct(AllReduce(value=like, group=group, key="connect")).finish()
+        else:
+            self.group(group).barrier().wait()
+
+    def issue_direct(self, op: Collective) -> Flying:
+        """Begins a collective of vectors on GPUs, by NCCL."""
+        if op.group not in self._between_gpus:
+            self._between_gpus[op.group] = self._groups.make_direct("collectives", op.group)
+        return self._issue(op, self._between_gpus[op.group], self._groups.wait_for_device)
+
+    def close(self) -> None:
+        """Gives GPUs back what NCCL has taken of them, where this process goes on."""
+        for group in self._between_gpus.values():
+            group.shutdown()
+
     def position(self, group: Group, stream: str) -> int:
         """How many collectives this rank has issued there before; counts this one."""
         before = self._positions.get((group, stream), 0)
@@ -47,17 +74,19 @@ class Collectives:
         return before
 
     def issue(self, op: Collective, stream: str = "") -> Flying:
-        """Begins a collective; finish it with `Flying.finish`."""
-        members = self.group(op.group, stream)
+        """Begins a collective in the host's memory, by gloo; finish it with `Flying.finish`."""
+        return self._issue(op, self.group(op.group, stream), self._groups.wait)
+
+    def _issue(self, op: Collective, members: Any, wait: Wait) -> Flying:
         root = op.group.ranks.index(op.root) if isinstance(op, Reduce | Broadcast) else 0
         match op:
             case Barrier():
-                return Flying(self._groups, members.barrier(), op.group, lambda: None)
+                return Flying(wait, members.barrier(), op.group, lambda: None)
             case AllGather():
                 mine, like = tensor_of(op.value)
                 everyone = [torch.empty_like(mine) for _ in op.group]
                 work = members.allgather([everyone], [mine])
-                return Flying(self._groups, work, op.group, lambda: tuple(map(like, everyone)), mine.nbytes)
+                return Flying(wait, work, op.group, lambda: tuple(map(like, everyone)), self._size(mine))
             case _:
                 mine, like = tensor_of(op.value)
         match op:
@@ -73,14 +102,18 @@ class Collectives:
                 work, answers = members.broadcast([mine], sending), True
         share = len(op.group) if getattr(op, "op", "") == "mean" else 1
         answer = lambda: like(divided(mine, share)) if answers else None  # noqa: E731
-        return Flying(self._groups, work, op.group, answer, mine.nbytes)
+        return Flying(wait, work, op.group, answer, self._size(mine))
+
+    def _size(self, mine: torch.Tensor) -> int:
+        """Bytes of a value; where the run goes on after a death, each may be on its way then, as a large one may."""
+        return LARGE_BYTES if self._groups.survives else mine.nbytes
 
 
 @dataclass
 class Flying:
     """A collective under way."""
 
-    groups: Groups
+    wait: Wait
     work: Any
     members: Group
     answer: Callable[[], Any]
@@ -90,7 +123,7 @@ class Flying:
         return bool(self.work.is_completed())
 
     def finish(self) -> Any:
-        self.groups.wait(self.work, self.members, LARGE_BYTES if self.groups.survives else self.nbytes)
+        self.wait(self.work, self.members, self.nbytes)
         return self.answer()
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.errors import ProgramError, TimedOut
 from paceline.algorithms.meeting import Collective, describe, sent_bytes, signature
 from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.values import Group, Message, nbytes
+from paceline.backend.accelerator import Accelerator
 from paceline.backend.agreement import Agreement
-from paceline.backend.collectives import Collectives
+from paceline.backend.collectives import Collectives, Flying
 from paceline.backend.inbox import Claim, Envelope
 from paceline.backend.mail import Mail
 from paceline.backend.recorder import Heard
-from paceline.backend.shared import SharedMemory
+from paceline.backend.shared import InMemory, SharedMemory
 from paceline.backend.started import Pending
 from paceline.backend.station import Station, Thread
 
@@ -44,12 +46,13 @@ class Communication:
         start, words = station.clock.now(), signature(op)
         position = self._collectives.position(op.group, thread.stream)
         order, members = self._words(op.group, thread.stream)
+        direct = self._direct(op, thread.stream)
+        words += " on GPUs" * direct
         what = f"in {words} over {members}"
         station.board.enter(station.me.rank, op.group.ranks, order, position, words, place)
         station.waiting(thread, what, place)
         with self._agreement.failing(op.group, order, position):
-            line = None if self._memory is None else self._memory.line(op.group, thread.stream)
-            flying = self._collectives.issue(op, thread.stream) if line is None else line.issue(op, started=started)
+            flying = self._collectives.issue_direct(op) if direct else self._begin(op, thread.stream, started)
         if started:
             station.moving(thread)
 
@@ -71,6 +74,24 @@ class Communication:
             found = self._named[group, stream] = f"{group}{stream}", str(group)
         return found
 
+    def _direct(self, op: Collective, stream: str) -> bool:
+        """Whether a collective goes from GPU to GPU: where its vectors lie on GPUs, and NCCL takes the group.
+
+        That of the program itself only: started sub-programs may issue theirs in any order among each other, in which
+        kernels of several NCCL groups can wait for each other for ever.
+        """
+        on_device = self.station.accelerator.holds(getattr(op, "value", None))
+        return on_device and not stream and self._collectives.direct(op.group)
+
+    def _begin(self, op: Collective, stream: str, started: bool) -> Flying | InMemory | Returning:
+        """Begins a collective in the host's memory; what lies on a GPU is copied there, and the answer back."""
+        device = self.station.accelerator
+        returning = device.holds(getattr(op, "value", None))
+        op = device.out(op) if returning else op
+        line = None if self._memory is None else self._memory.line(op.group, stream)
+        flying = self._collectives.issue(op, stream) if line is None else line.issue(op, started=started)
+        return Returning(flying, device) if returning else flying
+
     def leave(self, stream: str) -> None:
         """The lane of this stream has ended: there will be no more collectives of its."""
         if self._memory is not None:
@@ -83,7 +104,7 @@ class Communication:
                 f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.everyone}"
             )
         start = self.station.clock.now()
-        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, op.value, start))
+        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))
         self.station.span(thread, "send", start, bytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
@@ -99,7 +120,22 @@ class Communication:
             self.station.moving(thread)
             self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))
             raise
+        value = self.station.accelerator.into(envelope.value)
         self.station.moving(thread)
         self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
         self.station.recorder.add("heard", Heard(claim.turn, envelope.source, thread.line))
-        return Message(envelope.source, envelope.value, envelope.tag)
+        return Message(envelope.source, value, envelope.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A collective under way in the host's memory, whose answer belongs on a device."""
+
+    flying: Flying | InMemory
+    device: Accelerator
+
+    def done(self) -> bool:
+        return self.flying.done()
+
+    def finish(self) -> Any:
+        return self.device.into(self.flying.finish())

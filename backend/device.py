@@ -64,6 +64,7 @@ class Device:
                 raise Cancelled("a gradient that was given up before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
+            self.station.accelerator.synchronize()  # before its time is taken
             self.finite.check(step, vector, loss)
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
@@ -97,6 +98,7 @@ class Device:
 
             def hand_out(name: str, gradient: Any) -> None:
                 nonlocal begun
+                self.station.accelerator.synchronize()
                 layer, due_s, future = next(waiting)
                 assert name == layer.name, f"backward is last layer first: {layer.name} is due, {name} came"
                 if due_s is not None:

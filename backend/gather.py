@@ -109,8 +109,8 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "adds":
                     of_node, counted = value
                     adds.update({(folder / of_node, cell): times for cell, times in counted.items()})
-                case "warning":
-                    trace.notes.setdefault("warnings", []).append(value)
+                case "warning" | "device":
+                    trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
                     late = max(late, value)  # and what is left is "error", which the launcher has read
         for _, source, lane in sorted(heard):

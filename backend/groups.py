@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -23,7 +23,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
+from paceline.backend.accelerator import Accelerator, Processor, until
 from paceline.backend.board import Lost
+from paceline.backend.gpus import Devices
 
 T = TypeVar("T")
 LOOPBACK = "lo"
@@ -47,6 +49,8 @@ class Groups:
         interface: the network interface that messages cross.
         survives: whether the run goes on without some. Of a collective that a death interrupts, gloo tells only those
             who exchange with the dead; the others would wait for ever.
+        accelerator: what this rank computes on.
+        devices: what every rank does.
     """
 
     rank: Rank
@@ -54,6 +58,17 @@ class Groups:
     lost: Lost
     interface: str = LOOPBACK
     survives: bool = False
+    accelerator: Accelerator = field(default_factory=Processor)
+    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+
+    def direct(self, group: Group) -> bool:
+        """Whether vectors go from GPU to GPU in this group."""
+        return self.devices.direct(group)
+
+    def make_direct(self, name: str, group: Group) -> Any:
+        """A group of these ranks' GPUs; NCCL connects them at their first collective."""
+        store = PrefixStore(f"{name} of GPUs/{','.join(map(str, group))}", self.store)
+        return self.accelerator.group(store, group.ranks.index(self.rank), len(group))
 
     def make(self, name: str, group: Group) -> Any:
         """A gloo group of these ranks; waits until all members make it."""
@@ -98,6 +113,17 @@ class Groups:
                         raise PeerFailed(f"rank {dead} died", dead) from None
         except RuntimeError as error:
             raise self.failure(error, ranks) from error
+
+    def wait_for_device(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
+        """Waits until a device has done a group's work, and lets what is computed from now on follow it."""
+        members = tuple(needed)
+
+        def look() -> None:
+            if (dead := self.lost(members)) is not None:
+                raise PeerFailed(f"rank {dead} died", dead)
+
+        until(work.is_completed, look)
+        self.wait(work, members, nbytes)
 
     def failure(self, error: RuntimeError, needed: Iterable[Rank]) -> PeerFailed:
         """What gloo's error comes from: the death of a rank, which the launcher needs a moment to notice."""

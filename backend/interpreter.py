@@ -127,6 +127,7 @@ class Interpreter:
             began = self.station.clock.now()
             following = thread.lane.advance(answer, failure)
             if isinstance(op, ops.Work) and failure is None:  # the program does it itself, before it asks again
+                self.station.accelerator.synchronize()
                 self.station.span(thread, "update", began)
             op = following
         return thread.lane.answer
@@ -166,7 +167,8 @@ class Interpreter:
 
     def _access(self, thread: Thread, op: ops.Access) -> Any:
         began = self.station.clock.now()
-        before = self.cells.access(op.cell, op.action, op.value)
+        device = self.station.accelerator  # cells lie in the host's memory
+        before = device.into(self.cells.access(op.cell, op.action, device.out(op.value)))
         if nbytes(before) > LINE_BYTES:  # a count is no work worth a line in the record
             self.station.span(thread, "update", began)
         return before

@@ -90,6 +90,7 @@ class Joint:
             across=self._across(keepers),
         )
         self.placement = world.placement(launch.pin, [self.job.team[rank] for rank in self.mine], launch.threads)
+        self.devices = world.devices(launch)
         self.start = self._compare_clocks()
         ahead_s = 0.0 if self.start is None else self.start.offset_s
         self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s)
@@ -153,6 +154,7 @@ class Joint:
             store=store,
             interface=self.world.interface,
             stays=True,
+            devices=self.devices,
         )
         self._own_failure = attempt(place, me, self._recorder)
 

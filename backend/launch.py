@@ -2,8 +2,9 @@
 
 Rules of this file:
 
-* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s). It computes nothing of
-  the run, except scores of snapshots where an accuracy, a loss or divergence is to end it.
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it where it
+  computes on a GPU. It computes nothing of the run, except scores of snapshots, on the processor, where an accuracy, a
+  loss or divergence is to end it.
 * It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
   moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
 * Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
@@ -19,32 +20,33 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.job import Job
-from paceline.algorithms.values import Group, Rank
-from paceline.backend import mailbox
+from paceline.algorithms.values import Rank
 from paceline.backend.board import Board
 from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
 from paceline.backend.finite import Nonfinite
 from paceline.backend.gather import gather, stream_of
+from paceline.backend.gpus import Asked, Devices, Start, devices
 from paceline.backend.guard import guard
 from paceline.backend.hosts import Hosts
 from paceline.backend.interfaces import check
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.logs import Echo, Following, logs
 from paceline.backend.placement import Pin, placement
-from paceline.backend.segment import Segment
+from paceline.backend.spawning import spawn, tell
 from paceline.backend.tally import Totals
-from paceline.backend.watch import Watch, spare_of
-from paceline.backend.worker import Place, work
+from paceline.backend.watch import Watch
+from paceline.backend.worker import Place, maps, work
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
@@ -83,6 +85,10 @@ class Launch:
     """batches that each rank reads ahead; None: they are in memory"""
     threads: int = 1
     """torch threads of each rank"""
+    device: Asked = "cpu"
+    """what ranks compute on; see `gpus.devices`"""
+    share_gpus: bool = False
+    """whether ranks may share a GPU"""
     pin: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
@@ -100,12 +106,23 @@ class Launch:
     """how checkpoints are made; None: none are"""
     start: Checkpoint | None = None
     """where the run goes on from; None: its beginning"""
+    processes: Start = "auto"
+    """how those of ranks are started; see `Devices.start`"""
+    scenario: Mapping[str, Any] | None = None
+    """of this run alone, resolved: what a spawned rank builds its job from"""
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
     observe: Callable[[Totals], None] | None = None
     """shown, every `LOOK_S` and at the end, what all ranks have done so far"""
     echo: Echo | None = None
     """told what ranks write, line by line; it stands in their logs in any case"""
+
+    def devices(self) -> Devices:
+        """What the ranks of this launch compute on; raises `InputError` where that cannot be had."""
+        ranks = [me.rank for me in self.job.team]
+        return devices(
+            self.device, [ranks], learner=self.job.learner, share=self.share_gpus, apart=self.hosts is not None
+        )
 
 
 def run_job(launch: Launch) -> Trace:
@@ -118,25 +135,23 @@ def run_job(launch: Launch) -> Trace:
     """
     # before the fork: a child must not inherit a pool of threads that is not there
     torch.set_num_threads(launch.threads)
-    team, method = launch.job.team, launch.job.method
+    team = launch.job.team
     if launch.hosts is not None:
         launch.hosts.check(team)
     check(launch.interfaces)
     places = placement(launch.pin, team, launch.threads)
     if launch.saving is not None or launch.start is not None:
         import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
+    placed = launch.devices()
+    spawned = placed.start(launch.processes) == "spawn"
     folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
-    keepers = [me.rank for me in team if me.role == method.keeper]
-    spare, limit = spare_of(launch.job), launch.job.limit
-    board = Board(len(team), keepers, limit=limit, together=method.independent, spare=spare, folder=folder)
-    nodes = {me.node: None for me in team if me.role == "worker"} if launch.shared_memory else {}
-    segments = {node: Segment(node) for node in nodes}
-    hosts = hosts_of(launch) if launch.shared_memory else ()
-    mailboxes = {host: mailbox.anonymous(len(host)) for host in hosts if len(host) > 1}
-    place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places)
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
+        board, segments, mailboxes = maps(launch, folder, spawned=spawned)
+        place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
+        if spawned:
+            tell(place)
         if launch.start is not None:
             continue_from(launch.start, board, folder)
         sys.stdout.flush()
@@ -144,7 +159,7 @@ def run_job(launch: Launch) -> Trace:
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
             guards.append(guard(folder))
             for me in team:
-                if (pid := os.fork()) == 0:
+                if (pid := spawn(folder, me.rank) if spawned else os.fork()) == 0:
                     work(place, me)
                 children[pid] = me.rank
         watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)
@@ -159,6 +174,7 @@ def run_job(launch: Launch) -> Trace:
         trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
         trace.files = logs(folder, team)
+        trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
@@ -176,14 +192,6 @@ def run_job(launch: Launch) -> Trace:
         failure = RankFailed.of(failure)
     failure.trace = trace
     raise failure
-
-
-def hosts_of(launch: Launch) -> list[Group]:
-    """The ranks of each host."""
-    found: dict[int, list[Rank]] = {}
-    for me in launch.job.team:
-        found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
-    return [Group(tuple(ranks)) for ranks in found.values()]
 
 
 def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:

@@ -70,6 +70,7 @@ class Loader:
             if loaded.failure is not None:
                 raise loaded.failure
             self._reads = loaded.reads
+            self.station.accelerator.synchronize()  # a batch is loaded once it is on the device
             self.station.span(thread, "load", start, step=samples.index)
             self._stall_s += self.station.clock.now() - start
         return Batch(samples, loaded.data)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import torch
 
 from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
@@ -28,6 +32,7 @@ Kind = Literal[
     "weights",
     "end",
     "late",
+    "device",
     "warning",
     "error",
 ]
@@ -65,12 +70,25 @@ class Recorder:
         """Appends all entries as one piece."""
         with self._flushing:  # a joined rank that hangs is flushed by another thread of its process
             if entries := [self._entries.popleft() for _ in range(len(self._entries))]:
-                self._file.write(pickle.dumps(entries, protocol=5))
+                pickled = io.BytesIO()
+                pickler = pickle.Pickler(pickled, protocol=5)
+                pickler.dispatch_table = TABLE
+                pickler.dump(entries)
+                self._file.write(pickled.getbuffer())
 
     def close(self) -> None:
         """Writes what there is, and nothing any more."""
         self.flush()
         self._file.close()
+
+
+def _in_memory(tensor: torch.Tensor) -> Any:
+    """How a tensor is written, wherever it lies: who reads the record may have no such device."""
+    return tensor.detach().cpu().__reduce_ex__(5)
+
+
+TABLE: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, torch.Tensor: _in_memory}
+"""how what is recorded is pickled"""
 
 
 class Tail:

@@ -123,9 +123,12 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
             placement(scenario.train.pin, plan.job.team, scenario.train.threads)
             if scenario.train.network == "emulated":
                 refuse_emulation(plan)
+            _launch(plan, scenario.train.pace == "device").devices().start(scenario.train.start)
         return
     try:
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
+        for plan in plans:
+            world.devices(_launch(plan, scenario.train.pace == "device"))
     except InputError as error:
         if world.leads:
             raise
@@ -163,10 +166,10 @@ def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
 def _launch(
     plan: Plan,
     paced: bool,
-    observe: Callable[[Totals], None] | None,
-    echo: Echo | None,
-    saving: Saving | None,
-    start: Checkpoint | None,
+    observe: Callable[[Totals], None] | None = None,
+    echo: Echo | None = None,
+    saving: Saving | None = None,
+    start: Checkpoint | None = None,
 ) -> Launch:
     return Launch(
         job=plan.measured_job,
@@ -174,6 +177,10 @@ def _launch(
         pace=plan if paced else None,
         prefetch=plan.scenario.prefetch,
         threads=plan.scenario.train.threads,
+        device=plan.scenario.train.device,
+        share_gpus=plan.scenario.train.share_gpus,
+        processes=plan.scenario.train.start,
+        scenario=plan.scenario.dump(),
         pin=plan.scenario.train.pin,
         shared_memory=plan.scenario.train.shared_memory,
         interfaces=plan.scenario.train.interfaces,

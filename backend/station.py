@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.algorithms.method import Me
 from paceline.algorithms.program import Lane
+from paceline.backend.accelerator import Accelerator, Processor
 from paceline.backend.board import Board, Doing
 from paceline.backend.inbox import Claim
 from paceline.backend.pace import Clock
@@ -48,6 +49,8 @@ class Station:
     board: Board
     recorder: Recorder
     clock: Clock
+    accelerator: Accelerator = field(default_factory=Processor)
+    """what the rank computes on"""
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
-from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
@@ -39,13 +38,6 @@ WORDS = {
     Doing.DRAINED: "at its end",
     Doing.FAILED: "failing",
 }
-
-
-def spare_of(job: Job) -> int:
-    """How many workers the run of a job can lose."""
-    if Guarantee.SURVIVES_WORKERS not in job.method.guarantees:
-        return 0
-    return int(job.method.bounds(job.workers)[Guarantee.SURVIVES_WORKERS])
 
 
 class Watch:

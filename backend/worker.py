@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,11 +20,14 @@ from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me
-from paceline.algorithms.values import Group, nbytes
+from paceline.algorithms.values import Group, Rank, nbytes
+from paceline.backend import mailbox
+from paceline.backend.accelerator import accelerator
 from paceline.backend.board import Board, Doing
 from paceline.backend.cells import Cells
 from paceline.backend.collectives import Collectives
 from paceline.backend.gather import Failure, stream_of
+from paceline.backend.gpus import Devices, Movable
 from paceline.backend.groups import LOOPBACK, Groups
 from paceline.backend.inbox import Inbox
 from paceline.backend.interfaces import interface_of
@@ -66,6 +69,7 @@ class Place:
         store: where ranks of several hosts find each other; None: a file of the folder.
         interface: what messages cross; None: as `launch` says.
         stays: whether the process goes on after this run.
+        devices: what ranks compute on.
     """
 
     launcher: int
@@ -78,6 +82,40 @@ class Place:
     store: Store | None = None
     interface: str | None = None
     stays: bool = False
+    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+
+
+def maps(launch: Launch, folder: Path, *, spawned: bool) -> tuple[Board, dict[Group, Segment], dict[Group, mmap.mmap]]:
+    """The board of a run, the memory of its nodes, and that of its hosts' messages.
+
+    Where ranks are spawned all are in files of the run's folder.
+    """
+    job = launch.job
+    keepers = [me.rank for me in job.team if me.role == job.method.keeper]
+    board = Board(
+        len(job.team), keepers, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
+    )
+    if not launch.shared_memory:
+        return board, {}, {}
+    nodes = dict.fromkeys(me.node for me in job.team if me.role == "worker")
+    segments = {node: Segment(node, folder=folder if spawned else None) for node in nodes}
+    hosts = [host for host in hosts_of(launch) if len(host) > 1]
+    return board, segments, {host: memory_of(host, folder if spawned else None) for host in hosts}
+
+
+def memory_of(host: Group, folder: Path | None) -> mmap.mmap:
+    """The memory of a host's messages: in a file of this folder, or without a name."""
+    if folder is None:
+        return mailbox.anonymous(len(host))
+    return mailbox.in_file(folder / f"host{host.ranks[0]}.messages", len(host))
+
+
+def hosts_of(launch: Launch) -> list[Group]:
+    """The ranks of each host."""
+    found: dict[int, list[Rank]] = {}
+    for me in launch.job.team:
+        found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
+    return [Group(tuple(ranks)) for ranks in found.values()]
 
 
 def work(place: Place, me: Me) -> NoReturn:
@@ -151,19 +189,25 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
             str(place.folder / "store"), len(job.team)
         )
+    own = accelerator(place.devices.name(me.rank))
+    own.enter()
+    if me.rank in place.devices.gpus and isinstance(job.learner, Movable):
+        job = replace(job, learner=job.learner.on(own.device))
     initial = job.learner.initial()
-    groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0)
+    groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
     mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
     if me.node in place.segments:
         memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
-        if me.rank in group and len(group) > 1 and (memory is None or memory.line(group) is None):
-            collectives.group(group).barrier().wait()
+        if me.rank not in group or len(group) == 1:
+            continue
+        if groups.direct(group) or memory is None or memory.line(group) is None:
+            collectives.connect(group)
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
-    station = Station(me, board, recorder, meet(board, me, since_s, starts=place.store is None))
+    station = Station(me, board, recorder, meet(board, me, since_s, starts=place.store is None), own)
     interpreter = Interpreter(
         station,
         job,
@@ -187,6 +231,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     life.info("ended after %d steps, %.3f s from the start", state.step, station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
+    recorder.add("device", (me.rank, own.facts()))
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
     recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
@@ -201,6 +246,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         time.sleep(0.002)
     if place.stays and board.lost() is None:
         mail.close()
+        collectives.close()
         if memory is not None:
             memory.close()
 

@@ -28,19 +28,21 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.method import Me
+from paceline.backend.gpus import Devices, devices
 from paceline.backend.groups import LOOPBACK
 from paceline.backend.guard import ALIVE, free, guard
 from paceline.backend.hostlock import takes
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.joining import Joined
-from paceline.backend.launch import SHARED
+from paceline.backend.launch import SHARED, Launch
 from paceline.backend.placement import Pin, Placement, placement
-from paceline.backend.seats import Host
+from paceline.backend.seats import Host, seat
 
 MEET_S = 300.0
 """how long processes wait for each other to come: some have to import torch from a slow disk"""
@@ -76,6 +78,8 @@ class World:
     """the process ids of the neighbours"""
     connections: list[socket.socket] = field(default_factory=list)
     runs: Iterator[int] = field(default_factory=count)
+    gpus: tuple[int, ...] = ()
+    """how many each host has"""
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -101,6 +105,12 @@ class World:
         if self.crowded and pin == "auto":
             return Placement("none", "several hosts of the run are one machine")
         return placement(pin, team, threads)
+
+    def devices(self, launch: Launch) -> Devices:
+        """What the ranks of a run compute on, on all hosts: every process comes to the same."""
+        seats = seat(self.hosts, launch.job.team)
+        ranks = [seats.on(host) for host in range(len(self.hosts))]
+        return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
 
     def connect(self, name: str) -> Store:
         """A connection to the store of one's own: who waits on one makes others wait that use it."""
@@ -148,6 +158,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
         "local": joined.local,
         "id": os.getpid(),
         "folder": str(folder or ""),
+        "gpus": torch.cuda.device_count(),
     }
     store.set(f"process{joined.process}", json.dumps(mine))
     _barrier(store, "come", joined)
@@ -163,6 +174,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else _interface(own))
     machines = [entries[host.processes[0]]["machine"] for host in hosts]
     world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
+    world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
     world.others = tuple(entries[one]["id"] for one in world.neighbours if one != joined.process)
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)

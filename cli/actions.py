@@ -255,6 +255,8 @@ def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
                 output.note(f"  {placed['words']}")
             if (network := run.machine.get("network")) is not None:
                 output.note(f"  {network['words']}")
+            if (devices := run.machine.get("devices")) is not None:
+                output.note(f"  {devices['words']}")
             for one in run.machine.get("collectives", ()):
                 output.note(_say_collective(one))
     else:

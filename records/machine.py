@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -45,6 +46,17 @@ def _processor() -> str:
     lines = listing.read_text(encoding="utf-8", errors="replace").splitlines() if listing.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def gpu_driver(listing: Path = DRIVER) -> str | None:
+    """The version of NVIDIA's driver, as the kernel's module says it; None where there is none."""
+    if not listing.exists():
+        return None
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", listing.read_text(encoding="utf-8", errors="replace"))
+    return None if found is None else found[1]
 
 
 class OtherLoad:

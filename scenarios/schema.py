@@ -114,6 +114,15 @@ class TrainPart(Part):
     stretch: fields.Factor = Field(
         default=1.0, description="multiplies device times in a paced run, and the times of an emulated network"
     )
+    device: fields.RealDevice = Field(
+        default="cpu", description="cpu, cuda, or auto: GPUs where there is one for every rank of the host"
+    )
+    share_gpus: fields.Flag = Field(
+        default=False, description="ranks may share a GPU; collectives then go by way of the host's memory"
+    )
+    start: fields.RealStart = Field(
+        default="auto", description="processes of ranks: fork, spawn, or auto: spawn for GPUs, which cannot be forked"
+    )
     pin: fields.Pin = Field(
         default="auto",
         description="each rank to cores of its own, each node to a numa node, none, or auto: cores if one is left",

@@ -12,6 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Tensor, Tensor], Tensor]
 """of what the module answers and the labels: the mean over the batch, as a tensor without dimensions"""
 
+PROCESSOR = torch.device("cpu")
 TOGETHER = 32
 """gradients that are computed together at most, so that memory is bounded"""
 BLOCKS = {32: 128 * 1024, 16: 512 * 1024}
@@ -65,6 +67,7 @@ class TorchLearner:
         loss: the mean loss of a batch's outputs.
         draw: where batches come from; None: from the examples, shuffled anew every epoch.
         together: gradients that are computed together at most; None: by the rule on sizes.
+        device: where it computes; examples stay in the host's memory.
     """
 
     def __init__(
@@ -78,18 +81,34 @@ class TorchLearner:
         loss: Loss = F.cross_entropy,
         draw: Draw | None = None,
         together: int | None = None,
+        device: torch.device = PROCESSOR,
     ) -> None:
         self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
         self.draw = draw or InMemory.shuffled(self.examples.train, seed)
-        self.module = module.to(dtype)
+        self.device = device
+        self.module = module.to(device, dtype)
         self.layout: Layout = layout_of(tuple(_layers(module)))
-        self._start = start.to(dtype)
+        self._start = start.to(device, dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
         self._sizes, self._shapes = [p.numel() for p in self._parameters], [p.shape for p in self._parameters]
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
+
+    def on(self, device: torch.device) -> TorchLearner:
+        """The same learner, computing there: its weights and gradients lie there, and batches are moved there."""
+        return TorchLearner(
+            copy.deepcopy(self.module),
+            self.examples,
+            self._start,
+            seed=self.seed,
+            dtype=self.dtype,
+            loss=self.loss,
+            draw=self.draw,
+            together=self.together,
+            device=device,
+        )
 
     @property
     def population(self) -> int:
@@ -100,7 +119,12 @@ class TorchLearner:
 
     def load(self, samples: Samples) -> Batch:
         """Inputs and labels of the batch."""
-        return self.examples.shaped(self.draw.batch(samples), self.dtype)
+        return self._shaped(self.draw.batch(samples))
+
+    def _shaped(self, batch: Batch) -> Batch:
+        """A batch as the module takes it, where the module is."""
+        shaped = self.examples.shaped(batch, self.dtype)
+        return shaped if self.device.type == "cpu" else Batch(*(part.to(self.device) for part in shaped))
 
     def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
         """Mean gradient, flat and new, and mean loss over the batch."""
@@ -157,14 +181,14 @@ class TorchLearner:
     def forward_flops(self) -> int:
         """Of one sample."""
         self._hold(self._start)
-        sample = self.examples.shaped(self.examples.train.at(slice(0, 1)), self.dtype)
+        sample = self._shaped(self.examples.train.at(slice(0, 1)))
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self.module(sample.inputs)
         return int(counter.get_total_flops())
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         missing = block_size(len(vectors), self.together) - len(vectors)
-        batch = self.examples.shaped(self.draw.batches([*samples, *[samples[-1]] * missing]), self.dtype)
+        batch = self._shaped(self.draw.batches([*samples, *[samples[-1]] * missing]))
         return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
 
     def _loss_at(self, parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:
@@ -192,7 +216,7 @@ class TorchLearner:
         whole = len(test.labels)
         with torch.no_grad():
             for first in range(0, whole, AT_ONCE):
-                batch = self.examples.shaped(test.at(slice(first, first + AT_ONCE)), self.dtype)
+                batch = self._shaped(test.at(slice(first, first + AT_ONCE)))
                 outputs = self.module(batch.inputs)
                 losses.append(self.loss(outputs, batch.labels).item() * (len(batch.labels) / whole))
                 if self.examples.classes is not None:

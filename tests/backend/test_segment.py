@@ -232,7 +232,7 @@ def nameless(process: psutil.Process) -> bool:
     shared = [parts for parts in lines if parts[1] == "rw-s"]
     ends = [tuple(int(end, 16) for end in parts[0].split("-")) for parts in shared]
     assert max(last - first for first, last in ends) > 2**20
-    return all(parts[-1] == "(deleted)" for parts in shared)
+    return all(parts[-1] == "(deleted)" or Path(parts[-1]).name == "board" for parts in shared)
 
 
 @pytest.fixture

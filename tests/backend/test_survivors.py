@@ -30,7 +30,6 @@ from paceline.backend.agreement import Agreement, name_of
 from paceline.backend.board import Board, Mark
 from paceline.backend.inbox import Claim, Envelope, Inbox
 from paceline.backend.launch import RankFailed
-from paceline.backend.watch import spare_of
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_failures import Killer
 from tests.contract.cases import Case
@@ -52,7 +51,7 @@ def clean() -> Iterator[None]:
 
 
 def test_how_many_each_method_can_lose() -> None:
-    spare = {name: spare_of(job_of(method(), 4, nodes=nodes_for(method()))) for name, method in METHODS.items()}
+    spare = {name: job_of(method(), 4, nodes=nodes_for(method())).spare for name, method in METHODS.items()}
     most = "async-sgd async-msgd downpour softsync ssp dbs-sgd async-easgd async-measgd eamsgd k-batch-async"
     most += " dc-asgd gossip ad-psgd diloco"
     some = {"k-sync": 2, "k-async": 2, "backup-workers": 1}

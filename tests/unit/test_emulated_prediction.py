@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from paceline.algorithms.operations import AllReduce
@@ -28,10 +30,14 @@ def network(*, all_reduce_s: float = 0.0, packet: int = 1500) -> EmulatedNetwork
 def arrivals(wires: EmulatedNetwork, *messages: tuple[int, int, int]) -> list[float]:
     clock, found = Clock(), dict[int, float]()
     wires.attach(clock)
+
+    def note(number: int, _: object) -> None:
+        found[number] = clock.now
+
     for number, (source, to, nbytes) in enumerate(messages):
         event = wires.message(Rank(source), Rank(to), nbytes)
         assert event.callbacks is not None
-        event.callbacks.append(lambda _, number=number: found.update({number: clock.now}))
+        event.callbacks.append(partial(note, number))
     clock.run()
     return [found[number] for number in range(len(messages))]
 
