@@ -175,9 +175,10 @@ class Board:
         """
         return bool(self._limit <= until or min(self.common["stop_at"][0], self.common["lost_at"][0]) < until)
 
-    def resume(self, granted: Sequence[int]) -> None:
-        """Goes on from a checkpoint: every rank had been let into so many steps."""
-        self.rows["granted"] = self.rows["step"] = granted
+    def resume(self, granted: Sequence[int], ranks: Sequence[Rank]) -> None:
+        """Goes on from a checkpoint: each of these ranks had been let into so many steps."""
+        for rank in ranks:
+            self.rows["granted"][rank] = self.rows["step"][rank] = granted[rank]
 
     @property
     def _end(self) -> int:

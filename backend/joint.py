@@ -105,7 +105,11 @@ class Joint:
         self._own_failure: Failure | None = None
         self._thread = threading.Thread(target=self._perform, args=(nodes,), daemon=True, name=RANK_THREAD)
         if self.rank is not None:
-            self._recorder = Recorder(self.rank, stream_of(self.folder, self.rank))
+            stream = stream_of(self.folder, self.rank)
+            if launch.start is not None:
+                self.board.resume(launch.start.granted, [self.rank])
+                launch.start.copy_record(self.rank, stream)
+            self._recorder = Recorder(self.rank, stream)
 
     @property
     def several(self) -> bool:
@@ -220,7 +224,8 @@ class Joint:
         """Decides for all: when they start, and that it is over."""
         board = self.board
         if self.several and not board.start_s and board.all_ready:
-            board.start(time.monotonic() + 20 * START_IN_S)  # others hear of it later
+            since_s = 0.0 if self.launch.start is None else self.launch.start.time_s
+            board.start(time.monotonic() + 20 * START_IN_S - since_s)  # others hear of it later
         if board.lost() is not None:
             self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
             if self._settled(range(len(self.job.team))) or time.monotonic() > self.deadline:

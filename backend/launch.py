@@ -196,7 +196,7 @@ def run_job(launch: Launch) -> Trace:
 
 def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
     """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
-    board.resume(start.granted)
+    board.resume(start.granted, [Rank(rank) for rank in range(start.ranks)])
     for rank in range(start.ranks):
         start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
 

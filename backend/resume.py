@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +82,33 @@ def saving_of(plan: Plan, folder: Path) -> Saving | None:
     return Saving(folder=folder / CHECKPOINTS, every=steps, keep=asked.keep, about=about)
 
 
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How a run is gone about after what was before it.
+
+    Args:
+        saving: how its checkpoints are made; None: none are.
+        start: where it goes on from; None: its beginning.
+        stored: where the run stands that an earlier start has made; None: it is still to be made.
+    """
+
+    saving: Saving | None = None
+    start: Checkpoint | None = None
+    stored: str | None = None
+
+
 @contextmanager
-def unfinished(plan: Plan, out: Path) -> Iterator[Saving | None]:
+def unfinished(plan: Plan, out: Path, start: Checkpoint | None = None) -> Iterator[Going]:
     """How a plan's checkpoints are made, in a folder of their own for as long as the run is not stored.
 
     Whatever ends the run, whole checkpoints stay. Where nothing has taken them over, the error says where they are.
     """
     if plan.scenario.train.checkpoint is None:
-        yield None
+        yield Going(start=start)
         return
     folder = _make(out, f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished")
     try:
-        yield saving_of(plan, folder)
+        yield Going(saving_of(plan, folder), start)
     except BaseException as error:
         if steps_in(folder / CHECKPOINTS):
             error.add_note(going_on(folder))

@@ -20,6 +20,7 @@ from paceline.backend.joint import run_joint
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
+from paceline.backend.restart import going, refuse_checkpoints
 from paceline.backend.resume import plan_of, unfinished
 from paceline.backend.seats import refuse, seat
 from paceline.backend.tally import Totals, Window
@@ -95,8 +96,12 @@ def train(
         if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
             for line in (f"{plan.name}:", *placed):
                 note(line)
-        with unfinished(plan, out) as saving:
-            launch = _launch(plan, paced, _observer(plan, number, len(plans), progress, watch), echo, saving, start)
+        with unfinished(plan, out, start) if world is None else going(plan, number, out, world) as way:
+            if way.stored is not None:
+                note(f"{plan.name}: made before the restart: {way.stored}")
+                continue
+            observe = _observer(plan, number, len(plans), progress, watch)
+            launch = _launch(plan, paced, observe, echo, way.saving, way.start)
             try:
                 with OtherLoad(() if world is None else world.others) as other:
                     trace = _perform(plan, launch, world)
@@ -109,9 +114,11 @@ def train(
                 if failure.trace is None and isinstance(failure, InputError):
                     raise
                 if failure.trace is not None:
-                    runs.append(keep(_run(plan, failure.trace, paced, launch)))
+                    runs.append(keep(_run(plan, failure.trace, paced, launch, goes_on=world is not None)))
                 raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
             runs.append(keep(_run(plan, trace, paced, launch)))
+            if world is not None:
+                world.note(f"stored{number}", str(runs[-1].path))
     return runs
 
 
@@ -128,6 +135,7 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
     try:
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
         for plan in plans:
+            refuse_checkpoints(plan, world)
             world.devices(_launch(plan, scenario.train.pace == "device"))
     except InputError as error:
         if world.leads:
@@ -213,7 +221,8 @@ def _observer(
     return observe
 
 
-def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
+def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool = False) -> Run:
+    """The run of a record; `goes_on`: a launcher may start it anew, from checkpoints that stay where they are."""
     warnings = trace.notes["warnings"] = outside(plan, timed=paced) + said(trace.notes.get("network"))
     start, saving = launch.start, launch.saving
     last = None if saving is None else saving.last()
@@ -234,7 +243,7 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch) -> Run:
         asked=plan.asked_s if paced else None,
         emulated_network="network" in trace.notes,
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
-        checkpoints=None if last is None else last.path.parent,
+        checkpoints=None if last is None or goes_on else last.path.parent,
     )
     if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.stretch)) is not None:
         warnings.append(f"{plan.name}: {words}")

@@ -20,7 +20,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
@@ -111,6 +111,26 @@ class World:
         seats = seat(self.hosts, launch.job.team)
         ranks = [seats.on(host) for host in range(len(self.hosts))]
         return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
+
+    def agreed(self, key: str, value: Callable[[], str]) -> str:
+        """What the first process of the first start has said once and for all, also for those started anew."""
+        store = self._lasting
+        if self.joined.process == 0 and self.joined.restarts == 0:
+            store.set(key, value())
+        store.wait([key], timedelta(seconds=MEET_S))
+        return str(store.get(key).decode())
+
+    def note(self, key: str, value: str) -> None:
+        """Says something for those started anew."""
+        self._lasting.set(key, value)
+
+    def noted(self, key: str) -> str | None:
+        """What an earlier start has said."""
+        return str(self._lasting.get(key).decode()) if self._lasting.check([key]) else None
+
+    @property
+    def _lasting(self) -> Store:
+        return PrefixStore("paceline/all starts", _connected(self.joined))
 
     def connect(self, name: str) -> Store:
         """A connection to the store of one's own: who waits on one makes others wait that use it."""

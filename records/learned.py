@@ -88,10 +88,10 @@ class Learned:
 
     def kept(self) -> Kept:
         """All of it, for a checkpoint."""
-        return Kept(self.latest, self._samples, self._shown is self.latest)
+        return Kept(self.latest, self.samples, self._shown is self.latest)
 
     def restore(self, kept: Kept) -> None:
         """Goes on from a checkpoint; evaluations that were due by then have been made."""
-        self.latest, self._samples = kept.latest, kept.samples
+        self.latest, self.samples = kept.latest, kept.samples
         self._shown = self.latest if kept.shown else None
-        self._schedule.due(updates=self.latest.version, samples=self._samples)
+        self._schedule.due(updates=self.latest.version, samples=self.samples)

@@ -207,3 +207,40 @@ def at_work(launched: list[int]) -> Path:
                         return stream.parent.parent
         time.sleep(0.1)
     raise AssertionError("found no ranks at work")
+
+
+def test_who_is_started_anew_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    """torchrun starts all processes again when one was killed; the run ends in the bits of one that nobody disturbed.
+
+    The run before it had been stored by then, and is left alone.
+    """
+    out = tmp_path / "runs"
+    changes = {
+        "algorithms": [{"name": "sync-sgd", "momentum": 0.5}, "k-avg"],
+        "train": {"pace": "none", "checkpoint": {"every": "40 updates"}},
+        "stop": {"updates": 1500},
+    }
+    path = written(tmp_path, **changes)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    with subprocess.Popen(
+        [*command, "--no-python", *PACELINE, "train", str(path), "--out", str(out), "--json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as agent:
+        until = time.monotonic() + 60
+        while not list(out.glob("*k-avg*-unfinished-*/checkpoints/step-*")) and time.monotonic() < until:
+            time.sleep(0.01)
+        ranks = [one for one in psutil.Process(agent.pid).children() if "paceline.cli" in " ".join(one.cmdline())]
+        max(ranks, key=lambda one: one.environ()["RANK"]).kill()
+        said, words = agent.communicate(timeout=120)
+    assert agent.returncode == 0, words
+    (run,) = json.loads(said)["runs"]
+    again = read_run(Path(run["path"]))
+    assert (again.algorithm, again.machine["resumed_from"]["step"] >= 40) == ("k-avg", True)
+    assert "sync-sgd: made before the restart" in words
+    undisturbed = {one.algorithm: one for one in train(str(path), out=tmp_path / "other")}
+    for one in (again, read_run(next(out.glob("small-sync-sgd-1-measured-1")))):
+        np.testing.assert_array_equal(as_array(one.weights), as_array(undisturbed[one.algorithm].weights))
+    assert not list(out.glob("*unfinished*"))

@@ -1,0 +1,56 @@
+"""Checkpoints of runs whose processes a launcher has started, which it may start anew after a failure.
+
+Rules of this file:
+
+* All processes write into one folder, which the first one of the first start has named; the launcher's store keeps the
+  name, so that those which are started anew find it. It lies where runs are stored, which all hosts have to share.
+* Who is started anew goes on from the last whole checkpoint of a run, and leaves out the runs that have been stored.
+* A run that fails may go on after a restart: so its checkpoints stay where they are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paceline.algorithms.errors import InputError
+from paceline.backend.checkpoint import steps_in
+from paceline.backend.resume import Going, going_on, resume_point, saving_of
+from paceline.backend.seats import seat
+from paceline.backend.world import World
+from paceline.records.store import CHECKPOINTS, place, slug
+from paceline.scenarios.plan import Plan
+
+
+@contextmanager
+def going(plan: Plan, number: int, out: Path, world: World) -> Iterator[Going]:
+    """How run `number` of this start is gone about."""
+    if plan.scenario.train.checkpoint is None:
+        yield Going()
+        return
+    stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished"
+    folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
+    if stored := world.noted(f"stored{number}"):
+        yield Going(stored=stored)
+        return
+    try:
+        yield Going(saving_of(plan, folder), resume_point(plan, folder))
+    except BaseException as error:
+        if steps_in(folder / CHECKPOINTS):
+            error.add_note(going_on(folder))
+        raise
+    finally:
+        if world.leads and not steps_in(folder / CHECKPOINTS):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_checkpoints(plan: Plan, world: World) -> None:
+    """Raises `InputError` where hosts have no common count of the steps that a checkpoint is made after."""
+    hosts = {seat(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
+    if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
+        raise InputError(
+            f"train.checkpoint: found checkpoints of {plan.name} on {len(hosts)} hosts, whose workers count steps "
+            "together; expected one host, or no checkpoints (`--set train.checkpoint=null`)"
+        )
