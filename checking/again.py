@@ -141,6 +141,14 @@ def plan_of(run: Run) -> Plan:
             f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory at once, and which of "
             "two came first to a number is in no record, since to note it would take a lock"
         )
+    if run.summary.get("lost_ranks"):
+        raise InputError(f"{where}: ranks died in the run, and when the others heard of it is in no record")
+    for note, what in (("resumed_from", "went on from a checkpoint"), ("checkpoints", "paused for checkpoints")):
+        if run.machine.get(note) is not None and not plan.job.method.deterministic:
+            raise InputError(
+                f"{where}: the run {what}, where servers drop what they have not applied, and that is in no record; "
+                "expected one without checkpoints"
+            )
     return plan
 
 

@@ -60,7 +60,11 @@ class ByLayer:
     def run(self, loss: Tensor, ready: Ready) -> None:
         """The backward pass of a loss."""
         size = sum(parameter.numel() for parameter in self._parameters)
-        self._pass = Pass(torch.empty(size, dtype=self._parameters[0].dtype), self._counts.copy(), ready)
+        self._pass = Pass(
+            torch.empty(size, dtype=self._parameters[0].dtype, device=self._parameters[0].device),
+            self._counts.copy(),
+            ready,
+        )
         try:
             loss.backward()
         finally:

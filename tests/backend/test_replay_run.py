@@ -133,11 +133,18 @@ def test_what_has_no_order_is_refused_with_the_reason(stored: dict[str, Path], t
     record = json.loads((failed / "run.json").read_text())
     record["summary"]["ended"] = "failure"
     (failed / "run.json").write_text(json.dumps(record))
+    lost = spoiled(stored["async-sgd"], tmp_path / "lost")
+    paused = spoiled(stored["async-sgd"], tmp_path / "paused")
+    ended = record["summary"] | {"ended": "updates"}
+    (lost / "run.json").write_text(json.dumps(record | {"summary": ended | {"lost_ranks": [{}]}}))
+    (paused / "run.json").write_text(json.dumps(record | {"summary": ended, "machine": {"checkpoints": {}}}))
     simulated = call("simulate", "quickstart", "--algorithms", "async-sgd", "--set", "stop={updates: 3}", "--json",
                      "--out", tmp_path)  # fmt: skip
     for folder, words in (
         (shared, "hogwild-sgd has no order to replay"),
         (failed, "the run failed"),
+        (lost, "ranks died in the run"),
+        (paused, "paused for checkpoints"),
         (json.loads(simulated.stdout)["runs"][0]["path"], "a simulated run; expected a measured one"),
         (tmp_path / "nowhere", "no whole run there"),
     ):
