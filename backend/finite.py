@@ -4,17 +4,18 @@ Rules of this file:
 
 * The loss is looked at in every step, which costs nothing: weights with a NaN give a loss with one. The gradient is
   looked at every so many steps, and whenever the loss is not finite, to say in which layer it begins.
-* What is found first is said, once for each rank: as the failure that ends the run, or as a warning in its record.
+* What is found first is said, once for each rank: as the failure that ends the run, or in the rank's log. That the run
+  diverged stands in its summary in any case.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Literal
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.values import Layout, norm
+from paceline.backend.logs import life
 
 Nonfinite = Literal["stop", "ignore"]
 EVERY = 100
@@ -61,4 +62,4 @@ class Finite:
             raise NotFinite(message)
         if not self._said:
             self._said = True
-            warnings.warn(f"{message}; the run goes on (train.nonfinite: stop ends it)", RuntimeWarning, stacklevel=2)
+            life.info("%s; the run goes on (train.nonfinite: stop ends it)", message)

@@ -269,7 +269,7 @@ class Joint:
         end = None if failed else self._compare_clocks()
         if self.world.first:
             self._wait_for_neighbours()
-            record = JointRecord(self.job, self.world, self.seats, self.folder, self.board, self.store)
+            record = JointRecord(self.job, self.world, self.seats, self.folder, self.board, self.store, self.devices)
             placed = self.placement.record()
             if self.world.here == 0:
                 return record.gathered(placed, failed=failed, known=self.failure)

@@ -22,6 +22,7 @@ from paceline.algorithms.values import Rank
 from paceline.backend.board import Board
 from paceline.backend.clocks import Alignment, Reading
 from paceline.backend.gather import Failure, gather, stream_of
+from paceline.backend.gpus import Devices
 from paceline.backend.launch import RankFailed
 from paceline.backend.mirror import loss
 from paceline.backend.parcels import receive, send
@@ -45,6 +46,7 @@ class JointRecord:
     folder: Path
     board: Board
     store: Store
+    devices: Devices
 
     def send(self, placed: dict[str, Any], start: Reading | None, end: Reading | None, *, failed: bool) -> None:
         """Sends this host's part to the first host."""
@@ -78,6 +80,7 @@ class JointRecord:
         failure = (known or self._reason()) if failed else None
         trace = gather(self.job, self.folder, start_s=self.board.start_s, clocks=clocks)
         trace.ended = "failure" if failed else self.board.why or self.job.budget.usual_end
+        trace.notes["devices"] = self.devices.record(trace.notes.pop("devices", []))
         trace.notes |= {
             "launched_by": self.world.joined.launcher,
             "seats": self._seats(places),

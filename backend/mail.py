@@ -138,7 +138,10 @@ class GlooMail:
         self._listener.join()
 
     def _listen(self) -> None:
-        """Takes in what comes from anyone, until a peer dies; then from each of the others, by a thread for each."""
+        """Takes in what comes from anyone, until a peer dies.
+
+        Where the run goes on without it, then from each of the others, by a thread for each.
+        """
         buffer = torch.empty(self._capacity, dtype=torch.uint8)
         try:
             while True:
@@ -147,7 +150,7 @@ class GlooMail:
                 if self._take(int(work._source_rank()), buffer):
                     return
         except RuntimeError:  # which the launcher notices and says on the board
-            for source in self._everyone:
+            for source in self._everyone if self._groups.survives else ():
                 if source != self._groups.rank:
                     threading.Thread(target=self._listen_to, args=(int(source),), daemon=True, name="inbox").start()
 

@@ -94,7 +94,8 @@ class Watch:
             if os.WIFCONTINUED(status):
                 continue
             del self.children[pid]
-            if (code := os.waitstatus_to_exitcode(status)) != 0 and self.failure is None:
+            done = self.board.doing(rank) is Doing.DRAINED  # however it ended after that, it has left nothing undone
+            if (code := os.waitstatus_to_exitcode(status)) != 0 and self.failure is None and not done:
                 self.lose(rank, code)
 
     def lose(self, rank: Rank, code: int) -> None:

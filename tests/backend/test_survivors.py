@@ -9,7 +9,6 @@ import pickle
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -172,7 +171,8 @@ def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: s
     assert set(trace.states) == {me.rank for me in job.team} - {rank}
     assert trace.wall_s > 0.95
     late = {update.rank for update in trace.updates if update.time_s > lost["time_s"] + 0.2}
-    assert late == {0, 1, 2, 3} - {rank}
+    others = {0, 1, 2, 3} - {rank}
+    assert late == others or (name == "k-sync" and late and late < others), "k-sync takes the first two of three"
     assert max(shot.time_s for shot in trace.snapshots) > 0.8
     if name == "diloco":
         vectors = [state.start for state in trace.states.values()]
@@ -229,11 +229,9 @@ def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), nonfinite="stop")
     assert str(caught.value) == said
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()))
+    trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()))
     assert trace.ended == "samples"
-    assert [one for one in heard if str(one.message).startswith(said)]
+    assert said in trace.files["logs/rank1.log"].decode()
 
 
 # --- the campaign, shortly --------------------------------------------------------------------------------------------
