@@ -121,7 +121,11 @@ class Harmful:
         return self.what, ("1 + 1",)
 
 
-@pytest.mark.parametrize("what", [eval, Path.write_text, pickle.loads, np.load, torch.load, Learned], ids=repr)
+@pytest.mark.parametrize(
+    "what",
+    [eval, Path.write_text, pickle.loads, np.load, torch.load, Learned],
+    ids=lambda what: f"{what.__module__}.{what.__name__}",
+)
 def test_anything_else_may_not(what: Any) -> None:
     with pytest.raises(pickle.UnpicklingError, match="which no checkpoint holds"):
         Restricted(pickle_of(Harmful(what))).load()
