@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from paceline.algorithms.ad_psgd import AdPsgd
 from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.balanced import DbsSgd
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
@@ -14,7 +15,7 @@ from paceline.algorithms.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.downpour import Downpour
 from paceline.algorithms.elastic import Easgd
 from paceline.algorithms.errors import InputError
-from paceline.algorithms.gossip import AdPsgd, Gossip
+from paceline.algorithms.gossip import Gossip
 from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd

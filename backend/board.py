@@ -12,9 +12,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -28,12 +25,10 @@ from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
 from paceline.backend.hostlock import HostLock
 from paceline.backend.leases import Across, Bound
-from paceline.backend.tally import FIELDS, Tally, Totals
+from paceline.backend.rows import BUCKETS, COMMON, MARKS, ROW, SLOTS, TEXT, mapped
+from paceline.backend.tally import Tally, Totals
 from paceline.records.trace import Reason
 
-BUCKETS, SLOTS, TEXT = 8, 64, 240
-MARKS = 64
-"""the last ones of a rank that others can still read; nobody is further ahead of another one"""
 NEVER = np.iinfo(np.int64).max
 Lost = Callable[[Iterable[Rank]], Rank | None]
 """names the dead rank that a wait for these ranks is in vain for, if there is one"""
@@ -83,44 +78,9 @@ class Board:
         across: Across | None = None,
     ) -> None:
         self.spare = spare
-        mark = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")])
-        entry = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
-        row = np.dtype(
-            [
-                ("doing", "u1"),
-                ("moves", "i8"),
-                ("step", "i8"),
-                ("busy", "i4"),
-                ("granted", "i8"),
-                ("sums", "f8", (len(FIELDS),)),
-                ("text", f"S{TEXT}"),
-                ("dead", "?"),
-                ("marked", "i8"),
-                ("marks", mark, (MARKS,)),
-                ("collectives", entry, (BUCKETS, SLOTS)),
-            ]
-        )
-        common = np.dtype(
-            [
-                ("stop_at", "i8"),
-                ("leased", "i8"),
-                ("lost", "i8"),
-                ("lost_at", "i8"),
-                ("losses", "i8"),
-                ("start_s", "f8"),
-                ("why", "S16"),
-                ("over", "u1"),
-                ("text", f"S{TEXT}"),
-            ]
-        )
-        room = ranks * row.itemsize
-        with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
-            made = file.seek(0, os.SEEK_END) == 0
-            if made:
-                file.truncate(room + common.itemsize)
-            self._memory = mmap.mmap(file.fileno(), room + common.itemsize)
-        self.rows: Any = np.frombuffer(self._memory, dtype=row, count=ranks)
-        self.common: Any = np.frombuffer(self._memory, dtype=common, count=1, offset=room)
+        self._memory, made = mapped(ranks, folder)
+        self.rows: Any = np.frombuffer(self._memory, dtype=ROW, count=ranks)
+        self.common: Any = np.frombuffer(self._memory, dtype=COMMON, count=1, offset=ranks * ROW.itemsize)
         if made:
             self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
             self.rows["collectives"]["position"] = -1

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.algorithms.values import Rank
-from paceline.backend.board import TEXT, Board, Doing, Over
+from paceline.backend.board import Board, Doing, Over
+from paceline.backend.rows import TEXT
 from paceline.backend.seats import Seats
 
 MIRROR_S = 0.05

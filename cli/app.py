@@ -188,17 +188,17 @@ def train(
       torchrun --standalone --nproc-per-node=5 --no-python paceline train quickstart
       paceline train my.yaml --slurm > my.sh
     """
-    from paceline.cli import actions
+    from paceline.cli import actions, training
 
     told = output(ctx, as_json, quiet, verbose)
     if replay is not None:
         if scenario is not None:
             raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
-        if not actions.replay(replay, told):
+        if not training.replay(replay, told):
             raise typer.Exit(EXIT_FAILED)
         return
     ask = actions.Ask(
-        actions.scenario_of(scenario, resume),
+        training.scenario_of(scenario, resume),
         changes=changes or [],
         algorithms=algorithms,
         seed=seed,
@@ -209,9 +209,9 @@ def train(
         resume=resume,
     )
     if slurm:
-        actions.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
+        training.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
     else:
-        actions.train(ask, told, tensorboard=tensorboard)
+        training.train(ask, told, tensorboard=tensorboard)
 
 
 @app.command()

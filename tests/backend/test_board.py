@@ -10,7 +10,8 @@ import pytest
 
 from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
-from paceline.backend.board import BUCKETS, TEXT, Board
+from paceline.backend.board import Board
+from paceline.backend.rows import BUCKETS, TEXT
 
 BOTH = [Rank(0), Rank(1)]
 

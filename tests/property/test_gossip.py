@@ -13,7 +13,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.gossip import AdPsgd, Copy, Goodbye, Gossip, Gossiping, Open, halfway, rounds
+from paceline.algorithms.ad_psgd import AdPsgd, Goodbye, Open
+from paceline.algorithms.gossip import Copy, Gossip, Gossiping, halfway, rounds
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Me, Method, crew
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Start, Wait

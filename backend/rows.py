@@ -1,0 +1,56 @@
+"""How the board lies in memory: a row for each rank, and what they have in common."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from paceline.backend.tally import FIELDS
+
+BUCKETS, SLOTS, TEXT = 8, 64, 240
+MARKS = 64
+"""the last ones of a rank that others can still read; nobody is further ahead of another one"""
+MARK = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")])
+ENTRY = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
+ROW = np.dtype(
+    [
+        ("doing", "u1"),
+        ("moves", "i8"),
+        ("step", "i8"),
+        ("busy", "i4"),
+        ("granted", "i8"),
+        ("sums", "f8", (len(FIELDS),)),
+        ("text", f"S{TEXT}"),
+        ("dead", "?"),
+        ("marked", "i8"),
+        ("marks", MARK, (MARKS,)),
+        ("collectives", ENTRY, (BUCKETS, SLOTS)),
+    ]
+)
+COMMON = np.dtype(
+    [
+        ("stop_at", "i8"),
+        ("leased", "i8"),
+        ("lost", "i8"),
+        ("lost_at", "i8"),
+        ("losses", "i8"),
+        ("start_s", "f8"),
+        ("why", "S16"),
+        ("over", "u1"),
+        ("text", f"S{TEXT}"),
+    ]
+)
+
+
+def mapped(ranks: int, folder: Path | None) -> tuple[mmap.mmap, bool]:
+    """The memory of a board, and whether it is new: in the folder of a run, or without a name."""
+    room = ranks * ROW.itemsize + COMMON.itemsize
+    with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
+        new = file.seek(0, os.SEEK_END) == 0
+        if new:
+            file.truncate(room)
+        return mmap.mmap(file.fileno(), room), new

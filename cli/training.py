@@ -1,0 +1,123 @@
+"""What ``paceline train`` does: real runs, here or as one process of several; replays; a Slurm script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.algorithms.errors import InputError
+from paceline.backend.joining import Joined, SaidElsewhere, joined
+from paceline.cli.actions import Ask, answer_runs, say_kept
+from paceline.cli.output import Output
+from paceline.records import Run, RunsFailed, store
+from paceline.records.machine import OtherLoad
+from paceline.reports.conclusion import say_load
+
+if TYPE_CHECKING:
+    from paceline.reports.tensorboard import TensorBoard
+
+
+def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
+    """The scenario that was given, or that of the run to go on with; raises `InputError` where there is neither."""
+    if scenario is not None:
+        return scenario
+    if resume is None:
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, --resume RUN or --replay RUN")
+    from paceline.backend.checkpoint import find_last
+
+    its_own: Mapping[str, Any] = find_last(resume).manifest["scenario"]
+    return its_own
+
+
+def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
+    """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
+    if (started := joined(os.environ)) is not None:
+        _train_joined(ask, output, started, tensorboard=tensorboard)
+        return
+    scenario = ask.load()
+    with OtherLoad() as other:
+        runs = _train(ask, scenario, output, tensorboard=tensorboard)
+    answer_runs(scenario.name, runs, ask, output)
+    output.note(say_load(other.share))
+
+
+def _train(ask: Ask, scenario: Any, output: Output, world: Any = None, *, tensorboard: bool = False) -> list[Run]:
+    from paceline.backend.run import train as run
+
+    try:
+        with _board(tensorboard, ask, output) as board, output.progress() as stage:
+
+            def keep(run: Run) -> Run:
+                if board is None:
+                    return store.save(run, ask.out)
+                kept = store.save(board.finish(run), ask.out)
+                board.clear()
+                return kept
+
+            with output.aside() as echo:
+                return run(
+                    scenario,
+                    progress=stage("training"),
+                    watch=None if board is None else board.watch,
+                    echo=echo,
+                    keep=keep,
+                    out=ask.out,
+                    resume=ask.resume,
+                    world=world,
+                    note=output.note,
+                )
+    except RunsFailed as failure:
+        say_kept(failure, output)
+        raise
+
+
+def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
+    """The same as one process of several: the first one writes and speaks for all."""
+    try:
+        scenario = ask.load() if started.process == 0 else ask.read()
+        from paceline.backend.world import join
+
+        with join(started) as world:
+            speaking = output if world.leads else replace(output, quiet=True)
+            speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
+            runs = _train(ask, scenario, speaking, world, tensorboard=tensorboard and world.leads)
+    except SaidElsewhere:
+        raise
+    except InputError as error:
+        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
+    if runs:
+        answer_runs(scenario.name, runs, ask, output)
+
+
+def slurm(ask: Ask, arguments: Sequence[str]) -> None:
+    """A Slurm script for the scenario, on standard output."""
+    from paceline.backend.slurm import script
+
+    sys.stdout.write(script(ask.read(), arguments))
+
+
+def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:
+    """Where event files go, if they are asked for."""
+    if not wanted:
+        return nullcontext()
+    from paceline.reports.tensorboard import tensorboard
+
+    output.note(f"to watch: tensorboard --logdir {ask.out}")
+    return tensorboard(ask.out)
+
+
+def replay(folder: Path, output: Output) -> bool:
+    """A recorded run once more; whether it ended in the same bits."""
+    run = store.read_run(folder)
+    from paceline.checking.again import replay_run
+
+    with output.progress() as stage:
+        report = stage("replaying") or (lambda *_: None)
+        replayed = replay_run(run, lambda done: report(run.algorithm, done))
+    output.answer({"replayed": replayed.answer()}, [replayed.words])
+    return replayed.bit_identical
