@@ -92,7 +92,7 @@ def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize(("beta1", "beta2", "decay"), [(0.9, 0.999, 0.0), (0.5, 0.9, 0.1), (0.0, 0.0, 0.01)])
 def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) -> None:
-    """To 1e-6 in float32; the two divide in another order, so not bit for bit."""
+    """The two divide in another order, so not bit for bit: by no more than a rounding in each of 20 steps, 2⁻²² from 2 on."""
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(3)
     start = generator.standard_normal(6).astype(np.float32)
@@ -108,7 +108,7 @@ def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) ->
         ours, memory = rule.update(ours, torch.tensor(gradient) if kind == "torch" else gradient, memory)
     assert ours.dtype == (torch.float32 if kind == "torch" else np.float32)
     assert np.abs(start - np.asarray(ours)).max() > 0.01
-    np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=0, atol=20 * 2.0**-22)
 
 
 def test_adamw_of_nothing_is_nothing() -> None:

@@ -262,8 +262,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def commands(text: str) -> list[str]:
     """Every `paceline …` with arguments, in code or on a line of its own; alternatives as one command each."""
-    quoted = [found.replace("\n", " ") for found in re.findall(r"`(paceline [^`]+)`", text)]
-    lines = re.findall(r"^(?:    |\$ )(paceline [^#\n]+)", text, re.MULTILINE)
+    quoted = [found.replace("\n", " ") for found in re.findall(r"`(paceline [^`>]+)[`>]", text)]
+    lines = re.findall(r"^(?:    |\$ )(paceline [^#>\n]+)", text, re.MULTILINE)
     every = []
     for command in [*quoted, *lines]:
         head, *others = command.strip().split("\\|")
