@@ -32,7 +32,7 @@ from paceline.algorithms.operations import (
 from paceline.algorithms.options import COUNT, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Contribution, GradientResult, Layer, Rank, Step, Weights, join
+from paceline.algorithms.values import Contribution, Layer, Rank, Step, Weights, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,8 @@ class Layerwise(Descent):
         for bucket in self.buckets(me):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
-            ready: list[GradientResult] = []
-            for _ in bucket.layers:
-                ready.append((yield from Wait(next(parts))))
+            handles = [next(parts) for _ in bucket.layers]
+            ready = [gradient for _, gradient in (yield from WaitFor(handles))]
             vector = join([gradient.vector for gradient in reversed(ready)])
             key = f"gradient {step.number} {bucket.name}"
             means.append((yield from Start(AllReduce(value=vector, group=me.workers, key=key))))

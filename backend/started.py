@@ -68,6 +68,8 @@ class Started:
             raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
         if least < len(pendings):
             self._until_done(thread, pendings, least)
+        elif pendings:  # the last one's first: who waits for all of them is woken once, not once for each
+            self._finish(thread, pendings[-1])
         found = tuple(range(len(pendings)))
         if least < len(pendings):
             found = tuple(index for index in found if pendings[index].cancelled or pendings[index].done())

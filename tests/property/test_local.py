@@ -92,7 +92,7 @@ def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize(("beta1", "beta2", "decay"), [(0.9, 0.999, 0.0), (0.5, 0.9, 0.1), (0.0, 0.0, 0.01)])
 def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) -> None:
-    """The two divide in another order, so not bit for bit: by no more than a rounding in each of 20 steps, 2⁻²² from 2 on."""
+    """The two divide in another order, so not bit for bit: one rounding of numbers below 4 in each step."""
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(3)
     start = generator.standard_normal(6).astype(np.float32)
