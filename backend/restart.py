@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.algorithms.errors import InputError
-from paceline.backend.checkpoint import steps_in
+from paceline.backend.checkpoint import Checkpoint, steps_in
 from paceline.backend.resume import Going, going_on, resume_point, saving_of
 from paceline.backend.seats import seat
 from paceline.backend.world import World
@@ -25,10 +25,10 @@ from paceline.scenarios.plan import Plan
 
 
 @contextmanager
-def going(plan: Plan, number: int, out: Path, world: World) -> Iterator[Going]:
-    """How run `number` of this start is gone about."""
+def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
+    """How run `number` of this start is gone about, which goes on from `start` if nothing later is there."""
     if plan.scenario.train.checkpoint is None:
-        yield Going()
+        yield Going(start=start)
         return
     stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished"
     folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
@@ -36,7 +36,7 @@ def going(plan: Plan, number: int, out: Path, world: World) -> Iterator[Going]:
         yield Going(stored=stored)
         return
     try:
-        yield Going(saving_of(plan, folder), resume_point(plan, folder))
+        yield Going(saving_of(plan, folder), resume_point(plan, folder) or start)
     except BaseException as error:
         if steps_in(folder / CHECKPOINTS):
             error.add_note(going_on(folder))
@@ -46,8 +46,13 @@ def going(plan: Plan, number: int, out: Path, world: World) -> Iterator[Going]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def refuse_checkpoints(plan: Plan, world: World) -> None:
-    """Raises `InputError` where hosts have no common count of the steps that a checkpoint is made after."""
+def refuse_joined(plan: Plan, world: World) -> None:
+    """Raises `InputError` for what processes that a launcher has started cannot do."""
+    if plan.scenario.train.network == "emulated":
+        raise InputError(
+            f"train.network: found emulated in processes that {world.joined.launcher} has started, which cross the "
+            "network that there is; expected local"
+        )
     hosts = {seat(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
     if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
         raise InputError(

@@ -20,7 +20,7 @@ from paceline.backend.joint import run_joint
 from paceline.backend.launch import Launch, run_job
 from paceline.backend.logs import Echo, kept_as
 from paceline.backend.placement import placement
-from paceline.backend.restart import going, refuse_checkpoints
+from paceline.backend.restart import going, refuse_joined
 from paceline.backend.resume import plan_of, unfinished
 from paceline.backend.seats import refuse, seat
 from paceline.backend.tally import Totals, Window
@@ -96,7 +96,7 @@ def train(
         if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
             for line in (f"{plan.name}:", *placed):
                 note(line)
-        with unfinished(plan, out, start) if world is None else going(plan, number, out, world) as way:
+        with unfinished(plan, out, start) if world is None else going(plan, number, out, world, start) as way:
             if way.stored is not None:
                 note(f"{plan.name}: made before the restart: {way.stored}")
                 continue
@@ -135,7 +135,7 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
     try:
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
         for plan in plans:
-            refuse_checkpoints(plan, world)
+            refuse_joined(plan, world)
             world.devices(_launch(plan, scenario.train.pace == "device"))
     except InputError as error:
         if world.leads:
