@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import yaml
 
 from paceline.backend.forwarder import Forwarder, forwarded
+from paceline.backend.hosts import Crossed
 from paceline.backend.namespaces import NoHosts
 from paceline.topologies.lines import Line, Lines
 from tests.backend.test_hosts import LACKING, end, gone, left_alone  # noqa: F401  # a fixture
@@ -93,13 +96,22 @@ def talk(made: Forwarder, source: int, to: int, nbytes: int) -> tuple[float, flo
     return float(late_s), float(rate), int(got)
 
 
+def at_rest(made: Forwarder) -> Sequence[Crossed]:
+    """What has crossed, once the last packets (those that say goodbye) are there."""
+    before, now, until = None, made.crossed(), time.monotonic() + 2.0
+    while before != now and time.monotonic() < until:
+        time.sleep(0.1)
+        before, now = now, made.crossed()
+    return now
+
+
 def test_bytes_cross_at_the_asked_rate_and_latency(left_alone: None) -> None:  # noqa: F811
     """Over one line there, and over two hosts in between on the way back."""
     nbytes = 3_000_000
     with forwarded(ring(3)) as made:
         late_s, rate, got = talk(made, 0, 1, nbytes)
         far_s, _, _ = talk(made, 1, 0, 1000)
-        first, second, third = made.crossed()
+        first, second, third = at_rest(made)
         record = made.record()
     assert got == nbytes
     assert 0.9 * RATE < rate < 1.1 * RATE
