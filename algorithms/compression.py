@@ -264,13 +264,13 @@ def averaged(
 
     Args:
         group: who averages.
-        vector: this member's own.
+        vector: this member's own, which nobody looks at again.
         key: as of a collective.
         compression: None for one plain `AllReduce`.
         memory: what `beginning` or the last call gave.
     """
     if compression is None:
-        return (yield from AllReduce(value=vector, group=group, key=key)), None
+        return (yield from AllReduce(value=vector, group=group, key=key, spent=True)), None
     return (yield from compression.averaged(group, vector, key, memory))
 
 

@@ -169,7 +169,7 @@ class Layerwise(Descent):
             ready = [gradient for _, gradient in (yield from WaitFor(handles))]
             vector = join([gradient.vector for gradient in reversed(ready)])
             key = f"gradient {step.number} {bucket.name}"
-            means.append((yield from Start(AllReduce(value=vector, group=me.workers, key=key))))
+            means.append((yield from Start(AllReduce(value=vector, group=me.workers, key=key, spent=True))))
         return Flight(tuple(means), ready[-1].contribution()), landed
 
     @program

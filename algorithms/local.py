@@ -55,7 +55,7 @@ class PostLocalSgd(Averaging):
             if step.number < self.switch:
                 gradient = yield from gradient_at(state.weights, step.samples)
                 key = f"gradient {step.number}"
-                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key)
+                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True)
                 state = yield from descend(rule, state, mean, gradient.contribution())
             else:
                 state = yield from local_step(rule, state, step.samples)

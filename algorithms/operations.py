@@ -119,12 +119,16 @@ class Work(Op[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Op[Vector]):
-    """Sum or mean of every member's `value`, on every member. Members must issue the same keys in the same order."""
+    """Sum or mean of every member's `value`, on every member. Members must issue the same keys in the same order.
+
+    With `spent` the program gives its value away: nobody looks at it again, and its memory may become the answer's.
+    """
 
     value: Vector
     group: Group
     key: str
     op: Literal["sum", "mean"] = "mean"
+    spent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,8 @@ class Collectives:
                 everyone = [torch.empty_like(mine) for _ in op.group]
                 work = members.allgather([everyone], [mine])
                 return Flying(wait, work, op.group, lambda: tuple(map(like, everyone)), self._size(mine))
+            case AllReduce():
+                mine, like = tensor_of(op.value, spent=op.spent)
             case _:
                 mine, like = tensor_of(op.value)
         match op:
@@ -134,10 +136,11 @@ def divided(total: torch.Tensor, share: int) -> torch.Tensor:
     return total.div_(share) if total.is_floating_point() else total / share
 
 
-def tensor_of(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
-    """A private copy of a vector as a tensor that gloo may write into, and the way back."""
+def tensor_of(value: Any, *, spent: bool = False) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
+    """A vector as a tensor that gloo may write into, and the way back: a copy, unless nobody looks at it again."""
     if isinstance(value, torch.Tensor):
-        return value.detach().clone(), lambda tensor: tensor
+        mine = value.detach()
+        return (mine if spent and mine.is_contiguous() else mine.clone()), lambda tensor: tensor
     if hasattr(value, "__array__"):
         return torch.tensor(value), lambda tensor: tensor.numpy()
     return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value
