@@ -14,7 +14,7 @@ samples per second: 2 means twice as fast.
 Weights are compared in every launch: among the ranks and, over shared memory, with gloo's, to the bit, since a sum of
 two does not depend on the order; with torch's own to a rounding a step: DDP divides gradients by their number and then
 adds them up, where Paceline adds them up first. For two that is the same but for the smallest of numbers, so the
-difference that is printed was 0 in all that was measured for two ranks. A launch with other weights ends the command with 1.
+difference that is printed was 0 in all that was measured. A launch with other weights ends the command with 1.
 
 What the run itself costs is measured by itself: one rank, a learner without arithmetic, vectors of four numbers. All of
 such a step counts: the program, its operations, the board, the record and its way to the file, loading, and what the
