@@ -12,7 +12,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +19,10 @@ from contextlib import contextmanager
 from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Board, Mark
+from paceline.backend.patience import Patience
 
-PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 1e-3
-"""the first pause of a wait for the others, by how much each is longer than the last, and the longest"""
+LONGEST_S = 1e-3
+"""the longest pause in a wait for the others"""
 
 
 class Agreement:
@@ -45,7 +45,7 @@ class Agreement:
         """Says that this rank has the answer, and returns when all who are left do; `PeerFailed` where they do not."""
         if not self._board.spare:
             return
-        name, pause_s = name_of(stream), PAUSE_S
+        name, patience = name_of(stream), Patience(LONGEST_S)
         self._board.mark(self._rank, name, position, Mark.HAS_IT)
         others = [rank for rank in group if rank != self._rank]
         while others:
@@ -57,8 +57,7 @@ class Agreement:
             if others and (lost := self._board.lost()) is not None:
                 raise PeerFailed(f"rank {lost} died", lost)
             if others:
-                time.sleep(pause_s)
-                pause_s = min(pause_s * LONGER, LONGEST_S)
+                patience.pause()
 
     def _failure(self, group: Group) -> PeerFailed:
         """Whose death it was that made somebody give up."""

@@ -29,6 +29,12 @@ class Rope:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
             os.write(self._file, b"\0")
 
+    def close(self) -> None:
+        """Lets go of it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
 
 class Bell(Rope):
     """The end at which it is heard; makes the FIFO."""

@@ -37,7 +37,7 @@ Lost = Callable[[Iterable[Rank]], Rank | None]
 class Doing(IntEnum):
     """What a rank's program is doing."""
 
-    STARTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(7)
+    STARTING, CONNECTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(8)
 
 
 class Mark(IntEnum):

@@ -9,16 +9,13 @@ Rules of this file:
   everybody has done with this one. A turn needs one round of waiting, not two.
 * Everybody reads everything: each member adds up all the pieces itself, in the order of the group, as the simulator
   does. So all have the same bits, and the simulator's.
-* A counter is written after its piece and read before it. On x86-64 others see stores in their order; elsewhere a lock
-  taken and released twice in between keeps them in order: what is before a release comes before the next acquisition.
+* A counter is written after its piece and read before it. On x86-64 others see stores in their order; elsewhere
+  a `Fence` in between keeps them so.
 """
 
 from __future__ import annotations
 
-import ctypes
 import platform
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,19 +27,15 @@ from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadc
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Lost
 from paceline.backend.collectives import STAND_INS
+from paceline.backend.fence import Fence
+from paceline.backend.patience import Patience
 from paceline.backend.segment import BUFFERS, LINE_BYTES, Segment
 
 SPINS = 30
 """looks at a counter before anything else: some microseconds"""
 IN_ORDER = platform.machine() in ("x86_64", "AMD64")
 """whether others see a processor's stores in their order"""
-YIELD_S = 2e-4
-"""for so long after that, a wait gives its core to whoever wants it, and looks again"""
-PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 WORD_BYTES = 8
-give_way = getattr(ctypes.CDLL(None), "sched_yield", lambda: time.sleep(0))
-"""gives the core to whoever wants it, and, unlike `os.sched_yield`, the interpreter to other threads of this process"""
 FORMS = {
     dtype: code
     for code, dtype in enumerate(
@@ -94,7 +87,7 @@ class Channel:
         self._turn = 0
         """turns that this member has counted"""
         self._broken: Exception | None = None
-        self._fence = threading.Lock()
+        self._fence = Fence()
 
     def perform(self, op: Collective) -> Any:
         """Performs a collective, once the ones before it are done; answers what it is to answer.
@@ -191,7 +184,7 @@ class Channel:
         """Says of what form the value is, and that the piece is there."""
         self._words[self._headers[buffer][self._me]] = form
         if not IN_ORDER:
-            self._in_order()
+            self._fence()
         self._turn += 1
         self._words[self._counters[self._me]] = self._turn
 
@@ -202,7 +195,7 @@ class Channel:
             if words[self._counters[member]] < turn:
                 self._await_long(self._counters[member])
         if not IN_ORDER:
-            self._in_order()
+            self._fence()
 
     def _await_long(self, place: int) -> None:
         """Waits for a member that is not there yet, without keeping others from their work."""
@@ -210,21 +203,13 @@ class Channel:
         for _ in range(SPINS):
             if words[place] >= turn:
                 return
-        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
+        patience = Patience()
         while words[place] < turn:
-            if time.monotonic() < yields_until:
-                give_way()
+            if patience.gives_way():
                 continue
             if (dead := self._lost(self._group)) is not None and words[place] < turn:
                 raise PeerFailed(f"rank {dead} died", dead)
-            time.sleep(pause_s)
-            pause_s = min(pause_s * LONGER, LONGEST_S)
-
-    def _in_order(self) -> None:
-        """What this thread has stored or seen before comes before what it stores or reads after."""
-        for _ in range(2):
-            with self._fence:
-                pass
+            patience.pause()
 
     def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
         for source in sources:

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from paceline.backend import forwarding
+from paceline.backend.forking import fork
 from paceline.backend.hosts import INTERFACE, NETWORK, Crossed, Hosts, address
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.namespaces import NoHosts, enter, namespaces, run_ip
@@ -158,7 +159,7 @@ def _fork(names: list[str], lines: Lines, packet: int, counters: Any) -> int:
     """Starts the process; answers its id once it carries packets."""
     heard, say = os.pipe()
     launcher = os.getpid()
-    if (process := os.fork()) == 0:
+    if (process := fork()) == 0:
         os.close(heard)
         _run(launcher, say, names, lines, packet, counters)
     os.close(say)

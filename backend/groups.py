@@ -26,14 +26,13 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend.accelerator import Accelerator, Processor, until
 from paceline.backend.board import Lost
 from paceline.backend.gpus import Devices
+from paceline.backend.inbox import LOOK_S
 
 T = TypeVar("T")
 LOOPBACK = "lo"
 """the interface by which processes of one host meet"""
 NOTICE_S = 5.0
 """how long the launcher may need to notice that a rank has died"""
-LOOK_S = 0.05
-"""how often it is asked about that"""
 LARGE_BYTES = 2**24
 """from here on a value may be on its way when a rank dies; a thread for it costs nothing beside its transfer"""
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.backend.forking import fork
 from paceline.backend.hostlock import takes
 
 LOOK_S = 0.1
@@ -32,7 +33,7 @@ def guard(folder: Path) -> int:
 def survivor(clean_up: Callable[[], None]) -> int:
     """Forks a process that outlives this one, if it has to, by as long as it takes to clean up; answers its id."""
     launcher = os.getpid()
-    if (pid := os.fork()) != 0:
+    if (pid := fork()) != 0:
         return pid
     try:
         os.setsid()  # who kills the caller's whole group does not mean the guard

@@ -105,6 +105,7 @@ class Interpreter:
                 break
             self.pauses.make(main, self._part(), self.started.answer)
         self.loader.close()
+        self._backward.close()
         self.keeper.show()
         return self._state
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from torch.distributed.distributed_c10d import PrefixStore
 
-from paceline.algorithms.errors import DeadlockError, PacelineError
+from paceline.algorithms.errors import PacelineError
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.board import Board, Doing, Over
 from paceline.backend.clocks import Reading, answer, ask
@@ -33,15 +33,14 @@ from paceline.backend.joining import RANK_THREAD, FailedElsewhere
 from paceline.backend.joint_record import JointRecord
 from paceline.backend.launch import LOOK_S, WATCH_S, Launch, Show
 from paceline.backend.leases import Across, Lease, Shares
-from paceline.backend.mailbox import in_file
+from paceline.backend.looks import Scores, Stillness
 from paceline.backend.mirror import Mirror, lose
-from paceline.backend.recorder import Recorder, Tail
+from paceline.backend.recorder import Recorder
 from paceline.backend.seats import seat
 from paceline.backend.segment import Segment, fits
-from paceline.backend.watch import GRACE_S, STILL
-from paceline.backend.worker import START_IN_S, Place, attempt
+from paceline.backend.watch import GRACE_S
+from paceline.backend.worker import START_IN_S, Place, attempt, memory_of
 from paceline.backend.world import World
-from paceline.records.goals import Goal
 from paceline.records.trace import Trace
 
 NEVER = 2**63 - 1
@@ -98,9 +97,9 @@ class Joint:
         self.heard: list[int] = []
         self.failure: PacelineError | None = None
         self.deadline = float("inf")
-        self._goal = Goal(self.job.budget)
-        self._tail = Tail(stream_of(self.folder, self.job.keeper))
-        self._moves, self._moved_s, self._looked_s = -1, time.monotonic(), 0.0
+        self._stillness = Stillness(self.board, launch.patience_s)
+        self._scores = Scores(self.job, self.board, self.folder)
+        self._looked_s = 0.0
         self._recorder: Recorder | None = None
         self._own_failure: Failure | None = None
         self._thread = threading.Thread(target=self._perform, args=(nodes,), daemon=True, name=RANK_THREAD)
@@ -143,9 +142,7 @@ class Joint:
         if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
             segments[me.node] = Segment(me.node, folder=self.folder)
         host = Group(tuple(self.mine))
-        mailboxes = {}
-        if launch.shared_memory and len(host) > 1:
-            mailboxes[host] = in_file(self.folder / "messages", len(host))
+        mailboxes = {host: memory_of(host, self.folder)} if launch.shared_memory and len(host) > 1 else {}
         store = self.world.connect(f"{self.name}/groups") if self.several else None
         place = Place(
             os.getpid(),
@@ -178,7 +175,8 @@ class Joint:
                 self._tell_hosts()
             if self.world.leads:
                 self._lead()
-            self._look_at_scores()
+            if self.rank == self.job.keeper:  # its record lies on its own host
+                self._scores.look()
             time.sleep(WATCH_S)
         if self.several and self.world.leads:
             self._tell_hosts(at_once=True)
@@ -232,34 +230,14 @@ class Joint:
                 board.common["over"] = Over.FAILED
         elif board.all_drained:
             board.common["over"] = Over.DONE
-        else:
-            self._look_for_deadlock()
+        elif (deadlock := self._stillness.look(range(len(self.job.team)))) is not None:
+            self.failure = deadlock
+            board.common["over"] = Over.FAILED
         self.show.look(every_s=LOOK_S)
 
     def _settled(self, ranks: Any) -> bool:
         """Whether each of these ranks has written what it had to."""
         return all(self.board.doing(rank) in (Doing.DRAINED, Doing.FAILED) for rank in ranks)
-
-    def _look_for_deadlock(self) -> None:
-        """As the launcher of forked ranks does; other hosts' rows are as old as the mirror."""
-        board, ranks = self.board, range(len(self.job.team))
-        moves = int(board.rows["moves"].sum())
-        blocked = [rank for rank in ranks if board.doing(rank) is Doing.BLOCKED]
-        idle = all(board.doing(rank) in STILL for rank in ranks) and not board.rows["busy"].any()
-        if moves != self._moves or not blocked or not idle:
-            self._moves, self._moved_s = moves, time.monotonic()
-        elif time.monotonic() - self._moved_s > self.launch.patience_s:
-            lines = "\n".join(f"  {board.waits(rank)}" for rank in blocked)
-            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.launch.patience_s:g} s\n{lines}")
-            board.common["over"] = Over.FAILED
-
-    def _look_at_scores(self) -> None:
-        """Ends the run when a snapshot has reached what the budget asks for; the keeper's own process looks."""
-        if self.rank != self.job.keeper or not self.job.budget.scored or self.board.stopping:
-            return
-        for kind, value in self._tail.read():
-            if kind == "snapshot" and (why := self._goal.reached(self.job.learner.evaluate(value.vector))):
-                self.board.stop(why)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from paceline.backend.board import Board
 from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
 from paceline.backend.finite import Nonfinite
+from paceline.backend.forking import fork
 from paceline.backend.gather import gather, stream_of
 from paceline.backend.gpus import Asked, Devices, Start, devices
 from paceline.backend.guard import guard
@@ -159,7 +160,7 @@ def run_job(launch: Launch) -> Trace:
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
             guards.append(guard(folder))
             for me in team:
-                if (pid := spawn(folder, me.rank) if spawned else os.fork()) == 0:
+                if (pid := spawn(folder, me.rank) if spawned else fork()) == 0:
                     work(place, me)
                 children[pid] = me.rank
         watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)

@@ -6,6 +6,7 @@ Rules of this file:
   terminal: prints and warnings of a user's code, words of a C++ library that aborts, the stack of a fault.
 * `life` is a rank's logger, for what happens to it: it started, where it runs, its first step, checkpoints, its end.
   Outside a rank's process nobody listens to it.
+* A rank that is sent SIGUSR1 writes down where each of its threads stands, whatever keeps it.
 * A log lies in the run's shared folder while the run lasts, and in ``logs/`` of what is kept of it.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,8 @@ life.setLevel(logging.INFO)
 life.propagate = False
 life.addHandler(logging.NullHandler())
 
+STACKS = signal.SIGUSR1
+"""has a rank write into its log where its threads stand, and go on"""
 Echo = Callable[[Rank, str], None]
 """told every line that a rank has written"""
 
@@ -51,6 +55,7 @@ def take_over(path: Path) -> None:
     sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115  # for as long as there is
     sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
     faulthandler.enable(2)
+    faulthandler.register(STACKS, 2)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     life.addHandler(handler)

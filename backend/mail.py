@@ -64,6 +64,8 @@ class Mail:
 
     def close(self) -> None:
         """Ends the threads that receive, where this process goes on; all have flushed."""
+        if self._memory is not None:
+            self._memory.close()
         if self._gloo is not None:
             self._gloo.close()
 

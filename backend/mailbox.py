@@ -17,7 +17,6 @@ from __future__ import annotations
 import mmap
 import shutil
 import threading
-import time
 from pathlib import Path
 
 from paceline.algorithms.errors import PeerFailed, RunFailed
@@ -25,16 +24,14 @@ from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 from paceline.backend.bell import Bell, Rope
 from paceline.backend.board import Lost
+from paceline.backend.fence import Fence
 from paceline.backend.inbox import Envelope, Inbox
-from paceline.backend.ring import COUNTS_BYTES, LINE_BYTES, RING_BYTES, WORD_BYTES, Fence, Ring
+from paceline.backend.patience import Patience
+from paceline.backend.ring import COUNTS_BYTES, LINE_BYTES, RING_BYTES, WORD_BYTES, Ring
 from paceline.backend.segment import NOT_RESERVED, PAGE_BYTES
 
 PIECE_BYTES = 2**18
 """written before the receiver is told, so that it takes the first while the next is written; provenance: ours"""
-YIELD_S = 2e-4
-"""for so long a thread that waits in the middle of a message gives its core away and looks again"""
-PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
 
 
 def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
@@ -107,8 +104,10 @@ class Mailbox:
         """messages of which a part is here"""
         self._fetching, self._called, self._fence = threading.Lock(), False, Fence()
         self._bell, self._alarm = Bell(_bell(folder, rank)), Bell(_alarm(folder, rank))
+        self._closed = False
         inbox.fetcher = self
-        threading.Thread(target=self._relieve, daemon=True, name="mailbox").start()
+        self._reliever = threading.Thread(target=self._relieve, daemon=True, name="mailbox")
+        self._reliever.start()
 
     def __contains__(self, rank: Rank) -> bool:
         return rank in self._out
@@ -120,6 +119,16 @@ class Mailbox:
             PeerFailed: there was no room for it, and the receiver has died.
         """
         self._out[to].send(envelope)
+
+    def close(self) -> None:
+        """Ends its thread and lets go of the bells, where this process goes on; nobody sends here any more."""
+        self._closed = True
+        self._alarm.pull()
+        self._reliever.join()
+        for bell in (self._bell, self._alarm):
+            bell.close()
+        for way in self._out.values():
+            way.close()
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
@@ -143,7 +152,7 @@ class Mailbox:
 
     def _relieve(self) -> None:
         """Empties the rings when a sender has found no room in one."""
-        while True:
+        while not self._closed:
             self._alarm.wait()
             while self._empty():
                 pass
@@ -168,11 +177,10 @@ class Mailbox:
 
     def _comes_soon(self) -> bool:
         """Whether the rest of a message comes while this thread gives its core away and looks again."""
-        until = time.monotonic() + YIELD_S
-        while time.monotonic() < until:
+        patience = Patience()
+        while patience.gives_way():
             if any(self._in[source].ready for source in self._coming):
                 return True
-            time.sleep(0)
         return False
 
     def _take(self, source: Rank, ring: Ring) -> int:
@@ -218,6 +226,11 @@ class Way:
                 self._torn = failure
                 raise
 
+    def close(self) -> None:
+        """Lets go of the bells."""
+        self._bell.close()
+        self._alarm.close()
+
     def _write(self, part: wire.Bytes) -> None:
         while len(part):
             if written := self._ring.write(part[:PIECE_BYTES]):
@@ -235,16 +248,14 @@ class Way:
 
     def _await_room(self) -> None:
         """Waits until the receiver has read, without keeping anybody from work."""
-        yields_until, pause_s = time.monotonic() + YIELD_S, PAUSE_S
+        patience = Patience()
         while self._ring.full:
-            if time.monotonic() < yields_until:
-                time.sleep(0)
+            if patience.gives_way():
                 continue
             self._alarm.pull()
             if (dead := self._lost((self._to,))) is not None and self._ring.full:
                 raise PeerFailed(f"rank {dead} died", dead)
-            time.sleep(pause_s)
-            pause_s = min(pause_s * LONGER, LONGEST_S)
+            patience.pause()
 
 
 def _bell(folder: Path, rank: Rank) -> Path:

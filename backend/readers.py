@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 
 from paceline.algorithms.errors import RunFailed
+from paceline.backend.forking import fork
 from paceline.backend.pace import Clock
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.file import RecordFile
@@ -56,7 +57,7 @@ class Readers:
     def __enter__(self) -> Self:
         for _ in range(self.count):
             ours, theirs = multiprocessing.Pipe()
-            if (pid := os.fork()) == 0:
+            if (pid := fork()) == 0:
                 ours.close()
                 serve(theirs, self.file, self.direct)
             theirs.close()

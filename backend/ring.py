@@ -11,10 +11,10 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
-import threading
 
 import numpy as np
 
+from paceline.backend.fence import Fence
 from paceline.backend.wire import Bytes
 
 RING_BYTES = 2**20
@@ -26,24 +26,6 @@ COUNTS_BYTES = 2 * LINE_BYTES
 WORD_BYTES = 8
 READ = LINE_BYTES // WORD_BYTES
 """the word that counts what has been read; the first one counts what has been written"""
-
-
-class Fence:
-    """What a thread has stored or seen before comes before what it stores or reads after.
-
-    A lock taken and released twice: what is before a release comes before the next taking. On x86-64 taking one is a
-    full barrier.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        lock = self._lock
-        lock.acquire()
-        lock.release()
-        lock.acquire()
-        lock.release()
 
 
 class Ring:

@@ -1,4 +1,8 @@
-"""How the board lies in memory: a row for each rank, and what they have in common."""
+"""How the board lies in memory: a row for each rank, and what they have in common.
+
+Rules of this file: every number is aligned, since others read it while it is written: one that lay across two lines of
+a cache could be seen half written.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ from paceline.backend.tally import FIELDS
 BUCKETS, SLOTS, TEXT = 8, 64, 240
 MARKS = 64
 """the last ones of a rank that others can still read; nobody is further ahead of another one"""
-MARK = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")])
-ENTRY = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")])
+MARK = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")], align=True)
+ENTRY = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")], align=True)
 ROW = np.dtype(
     [
         ("doing", "u1"),
@@ -29,7 +33,8 @@ ROW = np.dtype(
         ("marked", "i8"),
         ("marks", MARK, (MARKS,)),
         ("collectives", ENTRY, (BUCKETS, SLOTS)),
-    ]
+    ],
+    align=True,
 )
 COMMON = np.dtype(
     [
@@ -42,7 +47,8 @@ COMMON = np.dtype(
         ("why", "S16"),
         ("over", "u1"),
         ("text", f"S{TEXT}"),
-    ]
+    ],
+    align=True,
 )
 
 

@@ -117,7 +117,7 @@ def train(
                     runs.append(keep(_run(plan, failure.trace, paced, launch, goes_on=world is not None)))
                 raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
             runs.append(keep(_run(plan, trace, paced, launch)))
-            if world is not None:
+            if world is not None and way.saving is not None:
                 world.note(f"stored{number}", str(runs[-1].path))
     return runs
 
@@ -179,21 +179,22 @@ def _launch(
     saving: Saving | None = None,
     start: Checkpoint | None = None,
 ) -> Launch:
+    scenario, real = plan.scenario, plan.scenario.train
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,
         pace=plan if paced else None,
-        prefetch=plan.scenario.prefetch,
-        threads=plan.scenario.train.threads,
-        device=plan.scenario.train.device,
-        share_gpus=plan.scenario.train.share_gpus,
-        processes=plan.scenario.train.start,
-        scenario=plan.scenario.dump(),
-        pin=plan.scenario.train.pin,
-        shared_memory=plan.scenario.train.shared_memory,
-        interfaces=plan.scenario.train.interfaces,
-        timeout_s=plan.scenario.train.timeout,
-        nonfinite=plan.scenario.train.nonfinite,
+        prefetch=scenario.prefetch,
+        threads=real.threads,
+        device=real.device,
+        share_gpus=real.share_gpus,
+        processes=real.start,
+        scenario=scenario.dump(),
+        pin=real.pin,
+        shared_memory=real.shared_memory,
+        interfaces=real.interfaces,
+        timeout_s=real.timeout,
+        nonfinite=real.nonfinite,
         saving=saving,
         start=start,
         observe=observe,

@@ -2,8 +2,10 @@
 
 Rules of this file:
 
-* Waiting for others is no sign of life and none is asked of it: only those are silent who should be at work.
-* Nobody is silent for whom nobody waits.
+* Waiting for others is no sign of life and none is asked of it: only those are silent who should be at work. How a wait
+  is made does not matter: one that looks again and again uses its processor, and is still one.
+* Nobody is silent for whom nobody waits. Whoever has come as far as it can without the others waits for all of them.
+* While ranks connect each may be the one that the others wait for: so then all are silent, or none.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ LOOKS = 40
 LEAST_SHARE = 0.02
 """of a processor: who uses more is at work; threads that only wait for the network use less"""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+AT_WORK = (Doing.STARTING, Doing.RUNNING, Doing.ENDED)
+WAITING = (Doing.READY, Doing.BLOCKED, Doing.DRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +55,25 @@ class Signs:
         if now - self._looked_s < timeout_s / LOOKS:
             return []
         self._looked_s = now
-        late = [pid for pid in list(self._children) if now - self._look(pid, now).at_s > timeout_s]
-        waiting = [pid for pid in late if self._doing(pid) is Doing.BLOCKED]
-        return [pid for pid in late if self._doing(pid) is Doing.RUNNING] if waiting else []
+        doing = {pid: self._board.doing(rank) for pid, rank in self._children.items()}
+        late = [pid for pid in doing if now - self._look(pid, doing[pid], now).at_s > timeout_s]
+        if len(late) == len(doing) and (connecting := [pid for pid in late if doing[pid] is Doing.CONNECTING]):
+            return [pid for pid in late if doing[pid] is Doing.STARTING] or connecting
+        waited = any(doing[pid] in (*WAITING, Doing.CONNECTING) for pid in late)
+        return [pid for pid in late if doing[pid] in AT_WORK] if waited else []
 
-    def _doing(self, pid: int) -> Doing:
-        return self._board.doing(self._children[pid])
-
-    def _look(self, pid: int, now: float) -> Sign:
+    def _look(self, pid: int, doing: Doing, now: float) -> Sign:
         """The process's last sign, which may be this one."""
         moves, (used_s, runs) = int(self._board.rows["moves"][self._children[pid]]), processor(pid)
         last = self._last.get(pid)
-        at_work = last is None or runs or used_s - last.processor_s > LEAST_SHARE * (now - last.at_s) + TICK_S
-        if last is None or moves != last.moves or at_work:
+        if last is None or moves != last.moves or (doing not in WAITING and at_work(last, used_s, runs, now)):
             last = self._last[pid] = Sign(moves, used_s, now)
         return last
+
+
+def at_work(last: Sign, used_s: float, runs: bool, now_s: float) -> bool:
+    """Whether a process has used more of its processor since its last sign than one that waits for the network."""
+    return runs or used_s - last.processor_s > LEAST_SHARE * (now_s - last.at_s) + TICK_S
 
 
 def processor(pid: int) -> tuple[float, bool]:

@@ -16,22 +16,24 @@ import signal
 import time
 from pathlib import Path
 
-from paceline.algorithms.errors import DeadlockError, PacelineError, RunFailed
+from paceline.algorithms.errors import PacelineError, RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing
-from paceline.backend.gather import Failure, stream_of
-from paceline.backend.recorder import Tail
+from paceline.backend.gather import Failure
+from paceline.backend.logs import STACKS
+from paceline.backend.looks import Scores, Stillness
 from paceline.backend.signs import Signs
 from paceline.backend.worker import EXIT_FAILED
-from paceline.records.goals import Goal
 from paceline.records.trace import LostRank
 
 GRACE_S = 5.0
 """how long survivors have to write their records after a rank has ended the run"""
-STILL = (Doing.BLOCKED, Doing.ENDED, Doing.DRAINED)
+STACKS_S = 0.5
+"""how long ranks have to write down where their threads stand, before a silent one is killed"""
 WORDS = {
     Doing.STARTING: "starting",
+    Doing.CONNECTING: "connecting",
     Doing.READY: "ready for the start",
     Doing.RUNNING: "running",
     Doing.ENDED: "at its end",
@@ -56,26 +58,28 @@ class Watch:
         self, job: Job, board: Board, children: dict[int, Rank], folder: Path, *, patience_s: float, timeout_s: float
     ) -> None:
         self.job, self.board, self.children, self.folder = job, board, children, folder
-        self.patience_s, self.timeout_s = patience_s, timeout_s
+        self.timeout_s = timeout_s
         self.failure: PacelineError | None = None
         self.lost_ranks: list[LostRank] = []
         self.deadline = float("inf")
-        self.moves, self.moved_s = -1, time.monotonic()
         self.stopped: dict[int, tuple[float, str]] = {}
         """since when a process is, and by which signal"""
         self.sentences: dict[Rank, str] = {}
-        """why those were killed whom the watch has killed"""
+        """why those are killed whom the watch kills"""
+        self.condemned: dict[int, float] = {}
+        """when"""
         self.signs = Signs(board, children)
-        self.goal = Goal(job.budget)
-        self.tail = Tail(stream_of(folder, board.keeper))
+        self.stillness, self.scores = Stillness(board, patience_s), Scores(job, board, folder)
 
     def look(self) -> bool:
         """Looks once at everything; whether there is anything left to look after."""
         self.reap()
         self.look_for_stopped()
         self.look_for_silent()
-        self.look_for_deadlock()
-        self.look_at_scores()
+        deadlock = self.stillness.look(self.children.values(), excused=bool(self.stopped))
+        if deadlock is not None and self.failure is None:
+            self.failure, self.deadline = deadlock, 0.0
+        self.scores.look()
         return bool(self.children) and time.monotonic() <= self.deadline
 
     # --- who has ended --------------------------------------------------------------------------------------------
@@ -118,10 +122,10 @@ class Watch:
     def go_on_without(self, rank: Rank) -> None:
         """Lets the others know; where the weights were this one's to keep, the next keeper's are looked at."""
         before = self.board.keeper
-        self.look_at_scores()
+        self.scores.look()
         self.board.lose(rank, ends=False)
         if self.board.keeper != before:
-            self.tail = Tail(stream_of(self.folder, self.board.keeper))
+            self.scores.follow(self.board.keeper)
 
     def can_lose(self, rank: Rank) -> bool:
         """Whether the run goes on without one more."""
@@ -151,16 +155,22 @@ class Watch:
         """Kills who has been stopped for too long."""
         for pid, (since_s, name) in self.stopped.items():
             if time.monotonic() - since_s > self.timeout_s:
-                self.put_down(pid, f"was stopped ({name}) for {self.timeout_s:g} s")
+                self.condemn(pid, f"was stopped ({name}) for {self.timeout_s:g} s", within_s=0.0)
 
     def look_for_silent(self) -> None:
-        """Kills who keeps others waiting and has shown no sign of life for too long."""
+        """Kills who keeps others waiting and has shown no sign of life for too long; the logs say where all stood."""
         if self.stopped:
             self.signs.forget()
         for pid in self.signs.silent(self.timeout_s)[:1]:
-            self.put_down(pid, f"kept others waiting for {self.timeout_s:g} s without a sign of life")
+            self.condemn(pid, f"kept others waiting for {self.timeout_s:g} s without a sign of life", within_s=STACKS_S)
+        for pid in [pid for pid, at_s in self.condemned.items() if pid in self.children and time.monotonic() >= at_s]:
+            os.kill(pid, signal.SIGKILL)
 
-    def put_down(self, pid: int, what: str) -> None:
+    def condemn(self, pid: int, what: str, *, within_s: float) -> None:
+        """Notes why a rank is to be killed, once the ranks had so long to write their threads' stacks into their logs.
+
+        A rank that hangs before it has a log is killed by the request.
+        """
         rank = self.children[pid]
         if rank not in self.sentences:
             doing = self.board.doing(rank)
@@ -168,31 +178,15 @@ class Watch:
             if doing is Doing.RUNNING and self.board.rows["busy"][rank] > 0:
                 words = "computing or loading"
             when = f"at step {self.step(rank)}" if self.board.start_s else "before the start"
-            waiting = [self.board.waits(other) for other in self.children.values() if self.is_blocked(other, rank)]
-            told = "".join(f"\n  {line}" for line in waiting)
+            told = "".join(f"\n  {line}" for line in self.meanwhile(rank))
             self.sentences[rank] = f"{what} {when}, {words}" + (f"; meanwhile{told}" if told else "")
-            os.kill(pid, signal.SIGKILL)
+            self.condemned[pid] = time.monotonic() + within_s
+            for child in self.children if within_s else ():
+                os.kill(child, STACKS)
 
-    def is_blocked(self, rank: Rank, but: Rank) -> bool:
-        return rank != but and self.board.doing(rank) is Doing.BLOCKED
-
-    def look_for_deadlock(self) -> None:
-        """A deadlock: every rank is blocked or at its end, none computes, and nothing has moved for a while."""
-        moves = int(self.board.rows["moves"].sum())
-        ranks = [int(rank) for rank in self.children.values()]
-        blocked = [rank for rank in ranks if self.board.doing(rank) is Doing.BLOCKED]
-        idle = all(self.board.doing(rank) in STILL and not self.board.rows["busy"][rank] for rank in ranks)
-        if moves != self.moves or not blocked or not idle or self.stopped:
-            self.moves, self.moved_s = moves, time.monotonic()
-        elif time.monotonic() - self.moved_s > self.patience_s and self.failure is None:
-            lines = "\n".join(f"  {self.board.waits(rank)}" for rank in blocked)
-            self.failure = DeadlockError(f"deadlock: nobody has moved for {self.patience_s:g} s\n{lines}")
-            self.deadline = 0.0
-
-    def look_at_scores(self) -> None:
-        """Ends the run when a snapshot has reached what the budget asks for, or has diverged."""
-        if not self.job.budget.scored or self.board.stopping:
-            return
-        for kind, value in self.tail.read():
-            if kind == "snapshot" and (why := self.goal.reached(self.job.learner.evaluate(value.vector))):
-                self.board.stop(why)
+    def meanwhile(self, rank: Rank) -> list[str]:
+        """What the other ranks wait for; before the start, how far they are."""
+        board, others = self.board, [other for other in self.children.values() if other != rank]
+        if not board.start_s:
+            return [f"rank {other} ({self.job.team[other].role}) is {WORDS[board.doing(other)]}" for other in others]
+        return [board.waits(other) for other in others if board.doing(other) is Doing.BLOCKED]

@@ -128,7 +128,7 @@ def work(place: Place, me: Me) -> NoReturn:
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
     status = EXIT_FAILED
     try:
-        begin_log(place, me, recorder)
+        begin_log(place, me)
         if attempt(place, me, recorder) is None:
             status = 0
     finally:  # not even a record that cannot be written lets this process out into the launcher's code
@@ -139,6 +139,7 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
     """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
     failure: Failure | None = None
     try:
+        tell_warnings(recorder, log=not place.stays)  # a process that goes on has no log of its own
         wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         keep_freed()
@@ -158,27 +159,26 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
     return failure
 
 
-def begin_log(place: Place, me: Me, recorder: Recorder) -> None:
-    """From here on the process writes to its own log; warnings are told to the launcher too."""
+def begin_log(place: Place, me: Me) -> None:
+    """From here on the process writes to its own log."""
     take_over(log_of(place.folder, me.rank))
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        file: str,
-        line: int,
-        *_: Any,
-    ) -> None:
-        warned(message, category, file, line)
-        recorder.add("warning", (str(message), category, file, line))
-
-    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
     job, cores = place.launch.job, place.placement.cores.get(me.rank)
     where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
     life.info(
         "started: %s, rank %d of %d (%s), process %d, %s, torch threads: %d",
         job.method.name, me.rank, len(job.team), me.role, os.getpid(), where, place.launch.threads,
     )  # fmt: skip
+
+
+def tell_warnings(recorder: Recorder, *, log: bool) -> None:
+    """From here on warnings go into the record, for whoever speaks for all ranks, and into the log if there is one."""
+
+    def show(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+        if log:
+            warned(message, category, file, line)
+        recorder.add("warning", (str(message), category, file, line))
+
+    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
 
 
 def perform(place: Place, me: Me, recorder: Recorder) -> None:
@@ -195,6 +195,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         job = replace(job, learner=job.learner.on(own.device))
     initial = job.learner.initial()
     groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
+    board.say(me.rank, Doing.CONNECTING)
     mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
@@ -240,7 +241,6 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
     recorder.flush()  # whatever happens to this rank from here on, its record is whole
     board.say(me.rank, Doing.ENDED)
     mail.flush()
-    recorder.flush()
     board.say(me.rank, Doing.DRAINED)
     while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -128,7 +129,7 @@ class World:
         """What an earlier start has said."""
         return str(self._lasting.get(key).decode()) if self._lasting.check([key]) else None
 
-    @property
+    @cached_property
     def _lasting(self) -> Store:
         return PrefixStore("paceline/all starts", _connected(self.joined))
 

@@ -10,7 +10,6 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
 from paceline.scenarios.load import load
 from paceline.scenarios.plan import Plan
+from paceline.workloads.threads import torch_threads
 
 PACKAGES = ("paceline", "python", "torch", "numpy")
 """whose versions may show in the bits of a gradient"""
@@ -113,7 +113,7 @@ def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
     plan = plan_of(run)
     recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
-    with _threads(plan.scenario.train.threads):
+    with torch_threads(plan.scenario.train.threads):
         trace = replay(job, recording, told)
     return Replayed(
         run=run,
@@ -169,16 +169,3 @@ def unlike(run: Run) -> Iterator[str]:
     for fact in ("processor", "architecture"):
         if here[fact] != run.machine.get(fact):
             yield f"the run's {fact} was {run.machine.get(fact)}, this is {here[fact]}"
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """As many torch threads as a rank had: sums over a batch are split among them."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import Barrier
 from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Step
+from paceline.algorithms.values import Rank, Step
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.recorder import Recorder, Tail
+from paceline.backend.worker import tell_warnings
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case
@@ -106,3 +108,16 @@ def test_the_error_names_the_log_in_which_the_traceback_stands(tmp_path: Path, v
     assert "hello from 1" in text
     assert ("Traceback" in result.stderr) == verbose
     assert ("rank 0: hello from 0" in result.stderr) == verbose
+
+
+def test_warnings_of_a_rank_without_a_log_are_told_by_whoever_speaks_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process that others have started writes to their terminal; its warnings are in the record alone."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    recorder = Recorder(Rank(1), tmp_path / "rank1.stream")
+    tell_warnings(recorder, log=False)
+    warnings.showwarning("look out", UserWarning, "here.py", 7)
+    recorder.close()
+    assert list(Tail(recorder.path).read()) == [("warning", ("look out", UserWarning, "here.py", 7))]
+    assert capsys.readouterr().err == ""

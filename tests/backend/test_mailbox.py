@@ -373,3 +373,20 @@ def test_an_interface_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: here | {"ib7": []})
     with pytest.raises(InputError, match=r"train.interfaces\[0\]: found 'ib7', which has no internet address here"):
         interfaces.check(["ib7"])
+
+
+def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) -> None:
+    """No thread and no open file; what had been sent by then has arrived."""
+    before = psutil.Process().num_fds(), threading.active_count()
+    memory = mailbox.anonymous(2)
+    group = Group((Rank(0), Rank(1)))
+    inboxes = [Inbox(lambda _: None, group) for _ in group]
+    boxes = [
+        Mailbox(memory, group, rank, tmp_path, inbox, lambda _: None)
+        for rank, inbox in zip(group, inboxes, strict=True)
+    ]
+    boxes[0].send(Rank(1), Envelope(Rank(0), "", "hello", 0.0))
+    assert inboxes[1].get(Rank(0), "", 1.0, Claim(inboxes[1])).value == "hello"
+    for box in boxes:
+        box.close()
+    assert (psutil.Process().num_fds(), threading.active_count()) == before

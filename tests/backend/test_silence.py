@@ -1,0 +1,141 @@
+"""A rank that hangs is named, whatever it does when it hangs and however the others wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.method import Me, Replica
+from paceline.algorithms.operations import Barrier, Next, Receive, Send
+from paceline.algorithms.program import Program, program
+from paceline.algorithms.values import Rank, Step
+from paceline.backend import worker
+from paceline.backend.launch import RankFailed
+from tests.backend.jobs import no_children, run_for_real
+from tests.contract.cases import Case
+from tests.support import job_of
+
+pytestmark = pytest.mark.backend
+
+TIMEOUT_S = 1.0
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    assert no_children()
+
+
+def hang() -> None:
+    """Longer than any test here waits, without a sign of life."""
+    threading.Event().wait(60.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangsWhenReceivedFrom(Case):
+    """The others sleep until a message comes."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 1:
+            hang()
+            yield from Send(Rank(0), None)
+        elif me.rank == 0:
+            yield from Receive(Rank(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangsBeforeBarrier(Case):
+    """The others look again and again at the memory of their node: they use their processors, and wait all the same."""
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 1:
+            hang()
+        yield from Barrier(group=me.workers, key="everybody")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangsAtItsEnd(Case):
+    """The others have ended, and stay until this one has."""
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            yield from self.body(me, step, state)
+            state = Replica(step.number + 1, state.weights, None)
+        return state
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 1:
+            hang()
+        yield from ()
+
+
+HANGS = {
+    HangsWhenReceivedFrom: "rank 0 (worker) at ",
+    HangsBeforeBarrier: "rank 0 (worker) at ",
+    HangsAtItsEnd: None,
+}
+
+
+@pytest.mark.parametrize("case", HANGS)
+def test_a_rank_without_a_sign_of_life_is_named_with_those_who_wait(case: type[Case]) -> None:
+    """A rank that has ended does not say that it waits: it is the run's end that it waits for."""
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(case(), nodes=[[0, 1]], steps=1), timeout_s=TIMEOUT_S)
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith("rank 1 (worker) kept others waiting for 1 s without a sign of life at step 0, running")
+    if (waiting := HANGS[case]) is None:
+        assert not others
+    else:
+        assert len(others) == 1 and waiting in others[0] and "waits " in others[0]
+
+
+def test_the_log_of_a_silent_rank_says_where_it_stands() -> None:
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(HangsBeforeBarrier(), nodes=[[0, 1]], steps=1), timeout_s=TIMEOUT_S)
+    trace: Any = caught.value.trace
+    assert b"in hang\n" in trace.files["logs/rank1.log"]
+    assert b"in perform\n" in trace.files["logs/rank0.log"]
+
+
+def hangs_in(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Has rank 1 hang in a function of its process's beginning, before the start."""
+    before = getattr(worker, name)
+
+    def body(place: worker.Place, me: Me, *more: Any, **named: Any) -> Any:
+        if me.rank == 1:
+            hang()
+        return before(place, me, *more, **named)
+
+    monkeypatch.setattr(worker, name, body)
+
+
+@pytest.mark.parametrize("nodes", [[[0, 1]], [[0], [1]]], ids=["one node", "two nodes"])
+@pytest.mark.parametrize("function", ["begin_log", "interface_at"])
+def test_a_rank_that_never_comes_to_the_start_is_named(
+    monkeypatch: pytest.MonkeyPatch, function: str, nodes: list[list[int]]
+) -> None:
+    """Whether the others connect to it meanwhile, or are ready. It may be one that has no log yet."""
+    hangs_in(monkeypatch, function)
+    with pytest.raises(RankFailed) as caught:
+        run_for_real(job_of(SyncSgd(), nodes=nodes, steps=1), timeout_s=TIMEOUT_S)
+    first, other = str(caught.value).splitlines()
+    said = "rank 1 (worker) kept others waiting for 1 s without a sign of life before the start, starting"
+    assert first.startswith(said)
+    assert other.strip() == f"rank 0 (worker) is {'connecting' if len(nodes) == 2 else 'ready for the start'}"
+
+
+def test_ranks_that_never_get_connected_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose fault it is nobody can know then: each waits for the other."""
+    hangs_in(monkeypatch, "mail_of")
+    with pytest.raises(RankFailed, match=r"without a sign of life before the start, connecting") as caught:
+        run_for_real(job_of(SyncSgd(), nodes=[[0], [1]], steps=1), timeout_s=TIMEOUT_S)
+    assert str(caught.value).endswith(" (worker) is connecting")
