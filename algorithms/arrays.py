@@ -36,19 +36,24 @@ def zeros(count: int, like: Any) -> Any:
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
 
 
-def less(vector: Any, factor: float, change: Any) -> Any:
+def less(vector: Any, factor: float | None, change: Any, room: Any = None) -> Any:
     """vector − factor · change: of torch's tensors in one pass, with one rounding, as its optimizers do it.
+
+    Args:
+        vector: what is subtracted from.
+        factor: None: 1.
+        change: what is subtracted.
+        room: a vector that nobody looks at again, whose memory a tensor may take; None: new memory.
 
     >>> less(np.array([1.0]), 0.5, np.array([4.0]))
     array([-1.])
     """
-    if isinstance(vector, np.ndarray | Special):
-        return vector - factor * change
-    import torch
+    if not isinstance(vector, np.ndarray | Special):
+        import torch
 
-    if isinstance(vector, torch.Tensor) and isinstance(change, torch.Tensor):
-        return torch.sub(vector, change, alpha=factor)
-    return vector - factor * change
+        if isinstance(vector, torch.Tensor) and isinstance(change, torch.Tensor):
+            return torch.sub(vector, change, alpha=1 if factor is None else factor, out=room)
+    return vector - (change if factor is None else factor * change)
 
 
 def normal(count: int, like: Any, seed: int) -> Any:

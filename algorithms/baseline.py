@@ -39,7 +39,7 @@ class SequentialSgd(Descent):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             yield from Work("update", gradient.vector.nbytes)
-            vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory)
+            vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory, room=gradient.vector)
             version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version), memory)
         return state
@@ -74,7 +74,7 @@ class SyncSgd(Descent):
             key = f"gradient {step.number}"
             mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.kept)
             yield from Work("update", mean.nbytes)
-            vector, memory = rule.update(state.weights.vector, mean, state.memory)
+            vector, memory = rule.update(state.weights.vector, mean, state.memory, room=mean)
             version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version), memory, kept)
         return state

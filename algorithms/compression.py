@@ -260,7 +260,7 @@ def beginning(compression: Compression | None, vector: Any, layers: Sequence[Lay
 def averaged(
     group: Group, vector: Any, key: str, compression: Compression | None = None, memory: Any = None
 ) -> Program[tuple[Any, Any]]:
-    """The mean of the members' vectors, as near as the compression comes to it, and the new memory.
+    """The mean of the members' vectors, as near as the compression comes to it, the caller's own, and the new memory.
 
     Args:
         group: who averages.

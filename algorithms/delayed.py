@@ -95,13 +95,14 @@ class LayerwiseAgd(Layerwise, Agd):
 
     @program
     def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+        shares = self.shares(me)
         while step := (yield from Next(state)):
             flights, weights, memory = state.flights, state.weights, state.memory
-            due = self.landings(me, flights[0], weights, memory) if 0 < self.delay == len(flights) else []
-            flight, pieces = yield from self.exchange(me, step, weights, due)
+            due = self.landings(shares, flights[0], weights, memory) if 0 < self.delay == len(flights) else []
+            flight, pieces = yield from self.exchange(me, shares, step, weights, due)
             flights = (*flights, flight)
             if self.delay == 0:
-                pieces = yield from self.settle(self.landings(me, flight, weights, memory))
+                pieces = yield from self.settle(self.landings(shares, flight, weights, memory))
             vector, inputs = weights.vector, list[Contribution]()
             if pieces:
                 vector, memory = join([piece.vector for piece in reversed(pieces)]), tuple(p.memory for p in pieces)

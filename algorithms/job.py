@@ -48,7 +48,7 @@ class Learner(Protocol):
         ...
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        """Mean gradient and mean loss over a batch, at `vector`."""
+        """Mean gradient, a new vector that a program may give away, and mean loss over a batch, at `vector`."""
         ...
 
     def gradients(self, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:

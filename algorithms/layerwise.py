@@ -4,6 +4,7 @@ Rules of this file:
 
 * What is listed by bucket stands last layers first, the order of the backward pass, of the exchanges and of updates. A
   bucket is what one message holds: a layer, or consecutive layers where `bucket` asks for more numbers than one has.
+  In records it goes by the name of its first layer.
 * These methods, and `layerwise-agd`, differ in nothing but where they wait for a layer's mean: after the backward pass,
   in order (`layerwise-sgd`) or as they come (`layerwise-sgd-lazy`); before the layer's next forward pass
   (`layerwise-sgd-next-forward`); before its exchange a step or more later (`layerwise-agd`).
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from paceline.algorithms.buckets import Bucket, buckets
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Descent, Me, Notion, Replica
 from paceline.algorithms.operations import (
@@ -32,50 +34,10 @@ from paceline.algorithms.operations import (
 from paceline.algorithms.options import COUNT, Range
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.rules import Chain
-from paceline.algorithms.values import Contribution, Layer, Rank, Step, Weights, join
+from paceline.algorithms.values import Contribution, Rank, Step, Weights, join
 
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Consecutive layers that are exchanged and applied together, first layer first."""
-
-    layers: tuple[Layer, ...]
-
-    @property
-    def part(self) -> slice:
-        """Where they lie in the whole vector."""
-        return slice(self.layers[0].start, self.layers[-1].stop)
-
-    @property
-    def name(self) -> str:
-        """That of its first layer, whose gradient completes it."""
-        return self.layers[0].name
-
-    def alone(self) -> list[Layer]:
-        """The layers as they lie in the bucket's own vector."""
-        start = self.layers[0].start
-        return [Layer(layer.name, layer.start - start, layer.stop - start) for layer in self.layers]
-
-
-def buckets(layers: Sequence[Layer], least: int | None) -> list[Bucket]:
-    """Layers, given first layer first, in buckets, last layers first.
-
-    Args:
-        layers: of the model.
-        least: numbers at which a bucket is full; the last one takes what is left. None: each layer for itself.
-
-    >>> layers = [Layer("a", 0, 5), Layer("b", 5, 7), Layer("c", 7, 8)]
-    >>> [bucket.part for bucket in buckets(layers, 3)], [bucket.name for bucket in buckets(layers, None)]
-    ([slice(5, 8, None), slice(0, 5, None)], ['c', 'b', 'a'])
-    """
-    found: list[Bucket] = []
-    held: tuple[Layer, ...] = ()
-    for layer in layers[::-1]:
-        held = (layer, *held)
-        if least is None or held[-1].stop - layer.start >= least:
-            found.append(Bucket(held))
-            held = ()
-    return [*found, Bucket(held)] if held else found
+Shares = Sequence[tuple[Bucket, Chain]]
+"""what is exchanged together, last layers first, each with its own rule, which sees that bucket's slice alone"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +68,11 @@ class Landing(NamedTuple):
 
 @program
 def land(landing: Landing) -> Program[Piece]:
-    """Waits for a bucket's mean gradient and applies it."""
+    """Waits for a bucket's mean gradient and applies it; the new weights lie where that lay, beside other buckets'."""
     reduced = yield from Wait(landing.mean)
     yield from Work("update", reduced.nbytes)
-    vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory)
-    for layer in reversed(landing.bucket.layers):
-        yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=layer.name)
+    vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory, room=reduced)
+    yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=landing.bucket.name)
     return Piece(vector, landing.piece.version + 1, memory)
 
 
@@ -126,13 +87,9 @@ class Layerwise(Descent):
     """numbers from which on a message is sent, made of as many consecutive layers as that takes; None: each layer for
     itself; provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
 
-    def buckets(self, me: Me) -> list[Bucket]:
-        """What is exchanged together, last layers first."""
-        return buckets(me.layout.layers, self.bucket)
-
-    def rules(self, me: Me) -> list[Chain]:
-        """Each bucket's own rule, last layers first: it sees that bucket's slice alone."""
-        return [self.rule(bucket.alone()) for bucket in self.buckets(me)]
+    def shares(self, me: Me) -> Shares:
+        """Worked out once, at the beginning of a program: nothing of it depends on the step."""
+        return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers, self.bucket)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -143,34 +100,37 @@ class Layerwise(Descent):
         return found
 
     def begin(self, me: Me, vector: Any) -> Any:
-        parts = zip(self.rules(me), self.buckets(me), strict=True)
-        return Replica(0, Weights(vector, 0), tuple(rule.init(vector[bucket.part]) for rule, bucket in parts))
+        memory = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
+        return Replica(0, Weights(vector, 0), memory)
 
-    def landings(self, me: Me, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
+    def landings(self, shares: Shares, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
         """How the means of a flight are applied to a replica."""
-        parts = zip(self.buckets(me), flight.means, memory, self.rules(me), strict=True)
+        parts = zip(shares, flight.means, memory, strict=True)
         return [
             Landing(bucket, flight.origin, mean, Piece(weights.vector[bucket.part], weights.version, own), rule)
-            for bucket, mean, own, rule in parts
+            for (bucket, rule), mean, own in parts
         ]
 
     @program
     def exchange(
-        self, me: Me, step: Step, weights: Weights | tuple[Handle[Piece], ...], due: Sequence[Landing] = ()
+        self,
+        me: Me,
+        shares: Shares,
+        step: Step,
+        weights: Weights | tuple[Handle[Piece], ...],
+        due: Sequence[Landing] = (),
     ) -> Program[tuple[Flight, list[Piece]]]:
         """Starts the reduction of each bucket's gradient as it is ready; before that, what is due there lands."""
         batch = yield from Load(step.samples)
-        parts = iter((yield from LayerGradients(weights, batch)))
+        parts = yield from LayerGradients(weights, batch, [bucket for bucket, _ in shares])
         means, landed, landings = [], [], iter(due)
-        for bucket in self.buckets(me):
+        for (bucket, _), part in zip(shares, parts, strict=True):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
-            handles = [next(parts) for _ in bucket.layers]
-            ready = [gradient for _, gradient in (yield from WaitFor(handles))]
-            vector = join([gradient.vector for gradient in reversed(ready)])
+            gradient = yield from Wait(part)
             key = f"gradient {step.number} {bucket.name}"
-            means.append((yield from Start(AllReduce(value=vector, group=me.workers, key=key, spent=True))))
-        return Flight(tuple(means), ready[-1].contribution()), landed
+            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True))))
+        return Flight(tuple(means), gradient.contribution()), landed
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
@@ -204,9 +164,10 @@ class LayerwiseSgd(Layerwise):
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        shares = self.shares(me)
         while step := (yield from Next(state)):
-            flight, _ = yield from self.exchange(me, step, state.weights)
-            pieces = yield from self.settle(self.landings(me, flight, state.weights, state.memory))
+            flight, _ = yield from self.exchange(me, shares, step, state.weights)
+            pieces = yield from self.settle(self.landings(shares, flight, state.weights, state.memory))
             state = yield from assembled(step.number + 1, pieces, state.weights, flight.origin)
         return state
 
@@ -261,11 +222,13 @@ class LayerwiseSgdNextForward(Layerwise):
 
     @program
     def worker(self, me: Me, state: Replica | Ahead) -> Program[Replica]:
+        shares = self.shares(me)
         while step := (yield from Next(state)):
-            flight, _ = yield from self.exchange(me, step, state.layers if isinstance(state, Ahead) else state.weights)
+            held = state.layers if isinstance(state, Ahead) else state.weights
+            flight, _ = yield from self.exchange(me, shares, step, held)
             before = yield from whole(state)  # is there: the forward pass has had every layer
             parts, layers = [], list[Handle[Piece]]()
-            for landing in self.landings(me, flight, before.weights, before.memory):
+            for landing in self.landings(shares, flight, before.weights, before.memory):
                 parts.append((yield from Start(land(landing))))
                 layers += [parts[-1]] * len(landing.bucket.layers)
             rest = yield from Start(landed(step.number + 1, parts, before.weights, flight.origin))

@@ -56,7 +56,7 @@ class PostLocalSgd(Averaging):
                 gradient = yield from gradient_at(state.weights, step.samples)
                 key = f"gradient {step.number}"
                 mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True)
-                state = yield from descend(rule, state, mean, gradient.contribution())
+                state = yield from descend(rule, state, mean, gradient.contribution(), spent=True)
             else:
                 state = yield from local_step(rule, state, step.samples)
                 if (state.step - self.switch) % self.period == 0:

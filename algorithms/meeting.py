@@ -129,6 +129,8 @@ def outcome(room: Room) -> Mapping[Rank, Any]:
         case AllReduce() | Reduce():
             total: Any = reduce(add, (op.value for op in ops))  # type: ignore[union-attr]
             result = total / len(ops) if first.op == "mean" else total
+            if isinstance(first, AllReduce) and first.spent:
+                return {rank: given(room.came[rank].value, result) for rank in room.group}  # type: ignore[union-attr]
             return {rank: result if isinstance(first, AllReduce) or rank == first.root else None for rank in room.group}
         case Broadcast():
             return dict.fromkeys(room.group, room.came[first.root].value)  # type: ignore[union-attr]
@@ -161,3 +163,11 @@ def sent_bytes(op: Collective, rank: Rank) -> int:
             return (members - 1) * value.nbytes if rank == root else 0
         case _:
             return 0
+
+
+def given(spent: Any, result: Any) -> Any:
+    """The result in the memory that a member gave away for it, and so its own; one of NumPy's is shared by all.
+
+    A program can write into a tensor alone, by what `arrays.less` takes as its `room`.
+    """
+    return spent.copy_(result) if hasattr(spent, "copy_") else result

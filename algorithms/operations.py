@@ -16,11 +16,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+from paceline.algorithms.buckets import Bucket, buckets
 from paceline.algorithms.values import (
     Batch,
     Contribution,
     GradientResult,
     Group,
+    Layout,
     Message,
     Rank,
     Samples,
@@ -99,12 +101,18 @@ class Gradient(Op[GradientResult]):
 class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
     """As `Gradient`, answered at once with one handle per layer, last layer first: the order in which backward ends.
 
-    `weights` may hold one handle per layer (first layer first): the forward pass of a layer then waits for its own. One
-    that stands for several layers is given once for each of them.
+    With `buckets`, all layers in their order, there is one handle for each of these instead. `weights` may hold one
+    handle per layer (first layer first): the forward pass of a layer then waits for its own. One that stands for
+    several layers is given once for each of them.
     """
 
     weights: Weights | tuple[Handle[Weights], ...]
     batch: Batch
+    buckets: Sequence[Bucket] = ()
+
+    def parts(self, layout: Layout) -> Sequence[Bucket]:
+        """What each handle stands for."""
+        return self.buckets or buckets(layout.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,8 @@ class Work(Op[None]):
 class AllReduce(Op[Vector]):
     """Sum or mean of every member's `value`, on every member. Members must issue the same keys in the same order.
 
-    With `spent` the program gives its value away: nobody looks at it again, and its memory may become the answer's.
+    With `spent` the program gives its value away: nobody looks at it again, and its memory may become the answer's. A
+    tensor that answers is then the caller's own, to be given away in its turn.
     """
 
     value: Vector

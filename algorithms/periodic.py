@@ -29,8 +29,8 @@ class Averaging(Descent):
 
     @program
     def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
-        """The state with the group's mean weights."""
-        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key)
+        """The state with the group's mean weights, for one that comes from a local step: nobody else holds it."""
+        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, spent=True)
         memory = state.memory
         if self.average_momentum:
             memory = yield from mean_of(memory, group, f"momentum of {key}")

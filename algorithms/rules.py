@@ -6,6 +6,7 @@ Rules of this file:
   subtracted in its place. It has no state of its own: what it remembers goes in and comes out.
 * A rule works on a flat vector and knows where its layers lie; one that acts on each layer for itself (LARS) or on the
   whole (clipping) says so.
+* What a transform remembers is new: it keeps no vector that it was given, whose memory may be given away.
 * Nothing here knows whose gradient it is or how old: programs scale stale gradients before they come here.
 * Where the rate comes last, it is applied together with the subtraction: as torch.optim.SGD does it, to the bit.
 * The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, rate, velocity.
@@ -75,15 +76,22 @@ class Chain:
         """The memory before the first step from `vector`."""
         return Memory(0, tuple(link.init(vector) for link in self.links))
 
-    def update(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
-        """The new vector and the new memory."""
+    def update(self, vector: Any, gradient: Any, memory: Memory, room: Any = None) -> tuple[Any, Memory]:
+        """The new vector and the new memory.
+
+        Args:
+            vector: where the step is taken.
+            gradient: what the step is made of.
+            memory: what `init` or the step before has answered.
+            room: a vector that nobody looks at again, such as the gradient, whose memory the new one may take.
+        """
         last = self.links[-1] if self.links else None
         if not isinstance(last, Scale):
             change, memory = self.step(vector, gradient, memory)
-            return vector - change, memory
+            return arrays.less(vector, None, change, room), memory
         change, kept = self._through(self.links[:-1], vector, gradient, memory)
         kept = Memory(kept.number, (*kept.links, None))
-        return arrays.less(vector, last.at(memory.number), change), kept
+        return arrays.less(vector, last.at(memory.number), change, room), kept
 
     def step(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
         """What is to be subtracted from the vector, and the new memory."""

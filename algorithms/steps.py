@@ -28,7 +28,9 @@ def gradient_at(weights: Weights, samples: Samples) -> Program[GradientResult]:
 
 
 @program
-def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True) -> Program[R]:
+def descend(
+    rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True, spent: bool = False
+) -> Program[R]:
     """The state after one step of the rule.
 
     Args:
@@ -37,9 +39,10 @@ def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advan
         gradient: a vector; one's own gradient, or what all agreed on.
         origin: one's own gradient, as far as it is in there.
         advance: whether what is being learned moves; a local step between averages does not move it.
+        spent: whether nobody else has the gradient or looks at it again: the new weights may lie in its memory.
     """
     yield from Work("update", gradient.nbytes)
-    vector, memory = rule.update(state.weights.vector, gradient, state.memory)
+    vector, memory = rule.update(state.weights.vector, gradient, state.memory, room=gradient if spent else None)
     version = yield from Applied(Weights(vector, state.weights.version), [origin], advance)
     return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), memory=memory)
 
@@ -48,7 +51,7 @@ def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advan
 def local_step(rule: Chain, state: R, samples: Samples) -> Program[R]:
     """The state after a step that nobody else knows of."""
     gradient = yield from gradient_at(state.weights, samples)
-    return (yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False))
+    return (yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False, spent=True))
 
 
 @program

@@ -128,7 +128,10 @@ class Channel:
             case Reduce(root=root) if self._group.ranks[self._me] != root:
                 return self._bring(mine)
             case AllReduce() | Reduce():
-                total, share = torch.empty_like(mine), len(self._group) if op.op == "mean" else 1
+                share = len(self._group) if op.op == "mean" else 1
+                # a piece is in the shared memory before the total's takes its place
+                spent = isinstance(op, AllReduce) and op.spent and isinstance(op.value, torch.Tensor)
+                total = mine if spent else torch.empty_like(mine)
                 whole = 1 if total.is_floating_point() else share  # whole numbers are divided into others
                 self._bring(mine, self._everyone, lambda part, pieces: _add(total[part], pieces, share // whole))
                 return like(total) if whole == 1 else like(total) / share
@@ -225,7 +228,7 @@ class Channel:
 
 
 def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
-    """A vector's numbers as a flat tensor, which nobody may write into, and the way back for other such numbers."""
+    """A vector's numbers as a flat tensor, which is read only if not spent, and the way back for other such numbers."""
     if isinstance(value, torch.Tensor):
         shape = value.shape
         return value.detach().contiguous().reshape(-1), lambda tensor: tensor.reshape(shape)

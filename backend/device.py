@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from itertools import accumulate
 from typing import Any, Protocol
 
+from paceline.algorithms.buckets import Bucket
 from paceline.algorithms.job import Learner
 from paceline.algorithms.values import Batch, GradientResult, Rank, Weights
+from paceline.backend.accelerator import Processor
+from paceline.backend.by_layer import Answers, Gathering
 from paceline.backend.finite import Finite, Nonfinite
 from paceline.backend.inbox import Cancelled
-from paceline.backend.station import Station, Thread
+from paceline.backend.station import Station, Thread, Turn
 
 SIGN_S = 0.5
 """a rank that waits out more than this says now and then that it is at work"""
@@ -72,51 +74,71 @@ class Device:
             self._tally.gradient(loss)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 
+    @property
+    def works_beside(self) -> bool:
+        """Whether it works while this process's threads do something else, and is not one of them itself."""
+        return self.pace is not None or not isinstance(self.station.accelerator, Processor)
+
     def layers(
-        self, thread: Thread, weights: Callable[[], Weights], batch: Batch, ready: Sequence[Future[GradientResult]]
+        self,
+        thread: Thread,
+        weights: Callable[[], Weights],
+        batch: Batch,
+        buckets: Sequence[Bucket],
+        answers: Answers,
+        turn: Turn,
     ) -> None:
-        """Backward, layer by layer: each layer's gradient is handed out at its moment, last layer first.
+        """Backward, layer by layer: each bucket's gradient is handed out at its moment, last layers first.
 
         Args:
             thread: the lane in which this runs.
             weights: answers the weights, once they are all there.
             batch: what to compute on.
-            ready: one future per layer, last layer first; a failure is handed out in place of what is missing.
+            buckets: of the layers, last layers first.
+            answers: takes one for each bucket; a failure is handed out in place of what is missing.
+            turn: taken whenever there is a new one.
         """
         try:
-            self._layers(thread, weights(), batch, ready)
+            self._layers(thread, weights(), batch, buckets, answers, turn)
         except BaseException as error:
-            for future in ready:
-                if not future.done():
-                    future.set_exception(error)
+            answers.fail(error)
 
-    def _layers(self, thread: Thread, weights: Weights, batch: Batch, ready: Sequence[Future[GradientResult]]) -> None:
+    def _layers(
+        self, thread: Thread, weights: Weights, batch: Batch, buckets: Sequence[Bucket], answers: Answers, turn: Turn
+    ) -> None:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
-        waiting = iter(zip(self.station.me.layout.layers[::-1], self._due(step, size), ready, strict=True))
-        with self._free, self.station.busy():
-            start = begun = self.station.clock.now()
+        station, clock, gathering = self.station, self.station.clock, Gathering(buckets)
+        due = iter(self._due(step, size, buckets))
+        with self._free, station.busy():
+            start = begun = clock.now()
 
             def hand_out(name: str, gradient: Any) -> None:
                 nonlocal begun
-                self.station.accelerator.synchronize()
-                layer, due_s, future = next(waiting)
-                assert name == layer.name, f"backward is last layer first: {layer.name} is due, {name} came"
-                if due_s is not None:
+                if (complete := gathering.take(name, gradient)) is None:
+                    return
+                bucket, vector = complete
+                station.accelerator.synchronize()
+                if (due_s := next(due)) is not None:
                     assert self.pace is not None
                     self._hold(self.pace.end_s(rank, start, due_s))
-                self.station.span(thread, "compute", begun, step=step, layer=name)
-                begun = self.station.clock.now()
+                station.span(thread, "compute", begun, step=step, layer=bucket.name)
                 loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
-                future.set_result(GradientResult(gradient, weights.version, loss, size, rank, step, begun - start))
+                busy_s = clock.now() - start
+                answers.put(GradientResult(vector, weights.version, loss, size, rank, step, busy_s))
+                turn()
+                begun = clock.now()
 
             loss = self.learner.layer_gradients(weights.vector, batch.data, hand_out)
+            assert gathering.due is None, f"the learner has handed out no gradient of {gathering.due}"
             self.finite.check_layers(step, loss)
             self._tally.gradient(loss)
 
-    def _due(self, step: int, size: int) -> list[float] | list[None]:
-        """After how much work a paced device has each layer's gradient, last layer first, in seconds."""
+    def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
+        """After how much work a paced device has each bucket's gradient, last layers first, in seconds."""
         if self.pace is None:
-            return [None] * len(self.station.me.layout.layers)
+            return [None] * len(buckets)
         forward, backward = self.pace.layer_shares()
         whole_s = self.pace.compute_s(self.station.me.rank, step, size)
-        return [whole_s * (sum(forward) + share) for share in accumulate(reversed(backward))]
+        after = list(accumulate(reversed(backward)))
+        last = accumulate(len(bucket.layers) for bucket in buckets)
+        return [whole_s * (sum(forward) + after[count - 1]) for count in last]

@@ -4,7 +4,8 @@ Rules of this file:
 
 * A table has what performs each operation; what it means is in the module that is called.
 * A collective is issued at its `Start`, in program order, since gloo matches by order; gradients by layer are computed
-  by one standing thread, one after the other; everything else that is started runs in a thread of its own.
+  by the lane's own thread (`driving`), or by one standing thread where the device works beside it; everything else that
+  is started runs in a thread of its own.
 * Before a rank waits for others it says so on the board.
 """
 
@@ -25,11 +26,13 @@ from paceline.algorithms.operations import Handle, Op
 from paceline.algorithms.parts import together
 from paceline.algorithms.program import Branches, Lane, Routine
 from paceline.algorithms.values import GradientResult, Weights, may_diverge, nbytes
+from paceline.backend.by_layer import Answers
 from paceline.backend.cells import LINE_BYTES, Cells
 from paceline.backend.checkpoint import Part
 from paceline.backend.collectives import Collectives
 from paceline.backend.communication import Communication
 from paceline.backend.device import Device, Pace
+from paceline.backend.driving import Drive, nobodys_turn
 from paceline.backend.finite import Nonfinite
 from paceline.backend.inbox import Claim
 from paceline.backend.keeper import Keeper
@@ -117,21 +120,7 @@ class Interpreter:
     @may_diverge
     def drive(self, thread: Thread) -> Any:
         """Performs a routine's operations until it ends."""
-        assert thread.lane is not None, "only routines are driven"
-        op = thread.lane.advance()
-        while op is not None:
-            answer, failure = None, None
-            try:
-                answer = self.perform(thread, op)
-            except Exception as error:
-                failure = error
-            began = self.station.clock.now()
-            following = thread.lane.advance(answer, failure)
-            if isinstance(op, ops.Work) and failure is None:  # the program does it itself, before it asks again
-                self.station.accelerator.synchronize()
-                self.station.span(thread, "update", began)
-            op = following
-        return thread.lane.answer
+        return Drive(self.station, thread, self.started, self.perform).to_its_end()
 
     def perform(self, thread: Thread, op: Op[Any]) -> Any:
         """Answers one operation."""
@@ -225,10 +214,9 @@ class Interpreter:
 
     def _layers(self, thread: Thread, op: ops.LayerGradients) -> tuple[Handle[GradientResult], ...]:
         """Starts a gradient that comes layer by layer."""
-        weights = op.weights
-        child = Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step)
-        layers = self.station.me.layout.layers[::-1]
-        ready: list[Future[GradientResult]] = [Future() for _ in layers]
+        weights, child = op.weights, Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step)
+        buckets = op.parts(self.station.me.layout)
+        answers = Answers()
 
         def whole() -> Weights:
             if isinstance(weights, Weights):
@@ -236,8 +224,14 @@ class Interpreter:
             # torch's graph needs every layer before it begins, so the forward pass waits for all of them
             return together([part for _, part in self.started.wait(child, weights, len(weights))])
 
-        self._backward.put(partial(self.device.layers, child, whole, op.batch, ready))
+        compute = partial(self.device.layers, child, whole, op.batch, buckets, answers)
+        if self.device.works_beside or thread.leave is None:
+            self._backward.put(partial(compute, nobodys_turn))
+        else:
+            thread.leave(compute)
         return tuple(
-            self.started.keep(Pending(future.done, future.result, f"the gradient of {layer.name}"))
-            for future, layer in zip(ready, layers, strict=True)
+            self.started.keep(
+                Pending(partial(answers.done, place), partial(answers.get, place), f"the gradient of {bucket.name}")
+            )
+            for place, bucket in enumerate(buckets)
         )

@@ -3,15 +3,17 @@
 Rules of this file:
 
 * Collectives of one group and stream are performed in the order of the program. One that is called is performed by the
-  caller itself; one that is started, by a thread of that group and stream, and so is what is called before it is done.
+  caller itself; one that is started, by a thread of that group and stream, or by whoever waits for it if that comes
+  sooner: a thread that has nothing to overlap with would only be handed over to.
 * Any group whose ranks are of one node is served, and the streams of started sub-programs, as long as there are
   channels; the others go by gloo. The members agree on it by the segment's table.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,39 +65,68 @@ class Line:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._thread: Standing | None = None
+        self._due: deque[Issued] = deque()
+        self._turn = threading.Lock()
+        """held by whoever performs one"""
+        self._helper: Standing | None = None
         """there is none before something is started"""
-        self._last: Future[Any] | None = None
-
-    @property
-    def _idle(self) -> bool:
-        return self._last is None or self._last.done()
 
     def issue(self, op: Collective, *, started: bool) -> InMemory:
         """Begins a collective; one that is not started begins when its answer is asked for."""
-        if not started and self._idle:
-            return InMemory(lambda: False, lambda: self._channel.perform(op))
-        future: Future[Any] = Future()
+        issued = Issued(op)
+        self._due.append(issued)
+        if started:
+            if self._helper is None:
+                self._helper = Standing("collectives")
+            self._helper.put(self._next)
+        return InMemory(lambda: issued.done, lambda: self._finish(issued))
 
-        def job() -> None:
-            try:
-                future.set_result(self._channel.perform(op))
-            except BaseException as error:
-                future.set_exception(error)
+    def _next(self) -> None:
+        """Performs the oldest one, unless whoever waits for it was quicker."""
+        with self._turn:
+            if self._due:
+                self._due.popleft().perform(self._channel)
 
-        self._last = future
-        if self._thread is None:
-            self._thread = Standing("collectives")
-        self._thread.put(job)
-        return InMemory(future.done, future.result)
+    def _finish(self, issued: Issued) -> Any:
+        """Performs what is due up to this one, as far as the helper has not; answers it."""
+        with self._turn:
+            while not issued.done:
+                self._due.popleft().perform(self._channel)
+        return issued.answer()
 
     def close(self, then: Callable[[], None]) -> None:
         """Calls `then` when all is done; nothing is issued any more."""
-        if self._thread is None:
+        if self._helper is None:
             then()
         else:
-            self._thread.put(then)
-            self._thread.close()
+            self._helper.put(then)
+            self._helper.close()
+
+
+@dataclass(slots=True)
+class Issued:
+    """A collective, and what it came to."""
+
+    op: Collective | None
+    done: bool = False
+    _answer: Any = None
+    _failure: BaseException | None = None
+
+    def perform(self, channel: Channel) -> None:
+        """Performs it, and lets go of its value."""
+        assert self.op is not None, "each is performed once"
+        op, self.op = self.op, None
+        try:
+            self._answer = channel.perform(op)
+        except BaseException as error:
+            self._failure = error
+        self.done = True
+
+    def answer(self) -> Any:
+        """Its answer; raises what it failed by."""
+        if self._failure is not None:
+            raise self._failure
+        return self._answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from paceline.algorithms.errors import PeerFailed, ProgramError
 from paceline.algorithms.operations import Handle
+from paceline.algorithms.values import Rank
 from paceline.backend.station import Station, Thread
 
 POLL_S = 0.0002
@@ -37,28 +37,43 @@ class Pending:
         return self._answer[0]
 
 
+class Held(Handle[Any]):
+    """A handle with what stands behind it, which so lives as long as a program keeps the handle."""
+
+    __slots__ = ("pending",)
+    pending: Pending
+
+    def __init__(self, rank: Rank, number: int, pending: Pending) -> None:
+        super().__init__(rank, number)
+        object.__setattr__(self, "pending", pending)  # frozen, as handles are
+
+
 class Started:
-    """Handles, and what stands behind them."""
+    """What a rank's program has handles of."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
         self._numbers = count()
-        # Held weakly: an answer lives as long as a program keeps the handle, which may be waited for more than once.
-        self._pending: WeakKeyDictionary[Handle[Any], Pending] = WeakKeyDictionary()
+        self._before: dict[Handle[Any], Pending] = {}
+        """what stands behind handles from before a checkpoint"""
         self._unheard: dict[Pending, None] = {}
         """of which the program has had neither answer nor failure"""
 
     def keep(self, pending: Pending) -> Handle[Any]:
         """A handle for it."""
-        handle: Handle[Any] = Handle(self._station.me.rank, next(self._numbers))
-        self._pending[handle] = pending
         self._unheard[pending] = None
-        return handle
+        return Held(self._station.me.rank, next(self._numbers), pending)
 
     def _known(self, handle: Handle[Any]) -> Pending:
-        if handle not in self._pending:
+        if isinstance(handle, Held):
+            return handle.pending
+        if handle not in self._before:
             raise ProgramError(f"rank {self._station.me.rank}: {handle} was started by nobody here")
-        return self._pending[handle]
+        return self._before[handle]
+
+    def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
+        """Whether a wait for all of these would be over at once; the last, mostly the latest, is looked at first."""
+        return all((pending := self._known(handle)).cancelled or pending.done() for handle in reversed(handles))
 
     def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
         """Waits until `least` are done; answers (index, answer) of all that are by then."""
@@ -131,7 +146,7 @@ class Started:
         """Goes on from a checkpoint: its handles are answered, and new ones are numbered after them."""
         for handle, answer in answers.items():
             whole = partial(_same, answer)
-            self._pending[handle] = Pending(lambda: True, whole, "an operation from before the checkpoint")
+            self._before[handle] = Pending(lambda: True, whole, "an operation from before the checkpoint")
         self._numbers = count(max((handle.number for handle in answers), default=-1) + 1)
 
 

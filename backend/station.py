@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,11 @@ from paceline.backend.inbox import Claim
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder
 from paceline.records.trace import Activity, Span
+
+Turn = Callable[[], None]
+"""lets a program go on as far as it can without waiting for anybody"""
+Behind = Callable[[Turn], None]
+"""a computation, which gives the program its turn now and then"""
 
 
 @dataclass
@@ -30,6 +35,8 @@ class Thread:
     step: int = 0
     line: str = ""
     """its name by `Branches`"""
+    leave: Callable[[Behind], None] | None = None
+    """has something computed by this thread as soon as the lane has gone on; a single started operation has none"""
     claim: Claim | None = None
     """of a single started receive: what a `Cancel` takes away"""
     given_up: threading.Event | None = None

@@ -16,9 +16,8 @@ two does not depend on the order; with torch's own to a rounding a step: DDP div
 adds them up, where Paceline adds them up first. For two that is the same but for the smallest of numbers, so the
 difference that is printed was 0 in all that was measured. A launch with other weights ends the command with 1.
 
-What the run itself costs is measured by itself: one rank, a learner without arithmetic, vectors of four numbers. All of
-such a step counts: the program, its operations, the board, the record and its way to the file, loading, and what the
-calls of torch cost with nothing to compute. It stands beside 2 % of a step of 5 ms, which is 100 µs.
+What the run itself costs is measured by itself, and of that what the program's generator and the record take
+(`backend_costs`): these stand beside 2 % of a step of 5 ms, which is 100 µs.
 """
 
 from __future__ import annotations
@@ -32,15 +31,16 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 import torch
-from backend_models import MODELS, Nothing, learner_of
-from backend_runs import BATCH, OURS, TORCH, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch, run, step_s
+from backend_costs import ALLOWED_S, Cost, costs
+from backend_models import MODELS, learner_of
+from backend_runs import BATCH, OURS, TORCH, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch
 from paired import between
 from rich.console import Console
 from rich.table import Table
 
 from paceline.records.machine import OtherLoad
 
-TRANSPORTS = {"gloo": False, "shared memory": True}
+TRANSPORTS: dict[str, bool] = {"gloo": False, "shared memory": True}
 PAIRS: Sequence[tuple[str, str]] = (
     ("sync-sgd", "DDP"),
     ("layerwise-sgd", "DDP"),
@@ -57,8 +57,6 @@ SAME: Mapping[str, str] = {
 }
 """whose weights a method's must be"""
 OVERHEAD_STEPS = 2000
-ALLOWED_S = 0.02 * 0.005
-"""2 % of a step of 5 ms"""
 
 Way = tuple[str, str]
 """what is run, and over what; the torch programs are over gloo"""
@@ -81,18 +79,6 @@ class Row:
     rounds: int
     weights_differ: float | None
     """‖x − x'‖ / ‖x'‖ at the end, at most; None where they are not meant to be the same"""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a step of a method costs where there is nothing to compute and nobody to wait for."""
-
-    pair: str
-    transport: str
-    step_s: float
-    low: float
-    high: float
-    share_of_5ms: float
 
 
 class OtherWeights(Exception):
@@ -178,19 +164,6 @@ def row(model: str, found: Sequence[Mapping[Way, Timed]], ours: Way, theirs: Way
     )
 
 
-def costs(times: int, steps: int) -> Iterator[Cost]:
-    """What the run itself costs, by method and transport."""
-    for name in OURS:
-        for transport, shared in TRANSPORTS.items():
-            each = []
-            for _ in range(times):
-                trace = run(name, Nothing(), workers=1, steps=2 * steps, shared_memory=shared)
-                each.append(step_s(trace, 1, steps))
-            low, high = between(each)
-            middle = median(each)
-            yield Cost(f"{name} / nothing", transport, middle, low, high, middle / 0.005)
-
-
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
@@ -219,10 +192,11 @@ def cost_table(found: Sequence[Cost]) -> Table:
     shown = Table(title=title, title_justify="left", box=None)
     shown.add_column("method")
     shown.add_column("transport")
-    for column in ("µs", "low", "high"):
+    for column in ("µs", "low", "high", "generator and record"):
         shown.add_column(column, justify="right")
     for one in found:
-        shown.add_row(one.pair, one.transport, *(f"{value * 1e6:.0f}" for value in (one.step_s, one.low, one.high)))
+        figures = (one.step_s, one.low, one.high, one.generator_and_record_s)
+        shown.add_row(one.pair, one.transport, *(f"{value * 1e6:.0f}" for value in figures))
     return shown
 
 
@@ -253,7 +227,7 @@ def main() -> None:
             for model in arguments.models:
                 rounds = Rounds(learner_of(model), arguments.steps or MODELS[model].steps)
                 rows += rows_of(model, measured(rounds, arguments.rounds))
-            overhead = list(costs(arguments.rounds, arguments.steps or OVERHEAD_STEPS))
+            overhead = list(costs(TRANSPORTS, arguments.rounds, arguments.steps or OVERHEAD_STEPS))
     except OtherWeights as error:
         sys.exit(f"error: {error}")
     cores = len(os.sched_getaffinity(0))

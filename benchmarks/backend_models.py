@@ -95,11 +95,12 @@ class Nothing(OneByOne):
         return None
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        return vector, 0.0
+        return vector.clone(), 0.0
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
+        gradient = vector.clone()
         for layer in reversed(self.layout.layers):
-            ready(layer.name, vector[layer.part])
+            ready(layer.name, gradient[layer.part])
         return 0.0
 
     def evaluate(self, vector: Any) -> Score:

@@ -157,10 +157,10 @@ class AnyOrder(Driver):
         return GradientResult(vector, op.weights.version, loss, samples.count, task.me.rank, samples.index, busy_s=1.0)
 
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
-        layers = task.me.layout.layers
-        made = [self._promise_of(task, f"the gradient of layer {layer.name}") for layer in reversed(layers)]
+        layout = task.me.layout
+        made = [self._promise_of(task, f"the gradient of layer {part.name}") for part in op.parts(layout)]
         promises = [promise for _, promise in made]
-        self._begin_lane(task, backward(op, layers, promises), line=task.line)
+        self._begin_lane(task, backward(op, layout, promises), line=task.line)
         return tuple(handle for handle, _ in made)
 
     def _apply(self, task: Task, op: Applied) -> int:

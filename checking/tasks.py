@@ -16,7 +16,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.parts import together
 from paceline.algorithms.program import Lane, Program, program
-from paceline.algorithms.values import GradientResult, Layer, Weights
+from paceline.algorithms.values import GradientResult, Layout, Weights
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class LayerReady(Op[None]):
-    """Between `backward` and its interpreter: this layer's gradient is complete."""
+    """Between `backward` and its interpreter: this bucket's gradient is complete."""
 
     promise: Promise
     answer: GradientResult
@@ -86,18 +86,16 @@ def alone(op: Op[Any]) -> Program[Any]:
 
 
 @program
-def backward(op: LayerGradients, layers: tuple[Layer, ...], promises: list[Promise]) -> Program[None]:
-    """Layer by layer, last first. The version is the oldest among the layers': the gradient depends on all of them."""
+def backward(op: LayerGradients, layout: Layout, promises: list[Promise]) -> Program[None]:
+    """Bucket by bucket, last layers first. The version is the oldest among the layers', on all of which it depends."""
     if isinstance(op.weights, Weights):
         weights = op.weights
     else:
         weights = together([part for _, part in (yield from WaitFor(op.weights))])
     whole = yield from Gradient(weights, op.batch)
-    for layer, promise in zip(reversed(layers), promises, strict=True):
-        vector = whole.vector[layer.part]
-        part = GradientResult(
-            vector, whole.version, whole.loss, whole.samples, whole.rank, whole.step, whole.busy_s / len(layers)
-        )
+    for bucket, promise in zip(op.parts(layout), promises, strict=True):
+        vector, busy_s = whole.vector[bucket.part], whole.busy_s * len(bucket.layers) / len(layout.layers)
+        part = GradientResult(vector, whole.version, whole.loss, whole.samples, whole.rank, whole.step, busy_s)
         yield from LayerReady(promise, part)
 
 

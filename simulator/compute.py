@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import simpy
 
+from paceline.algorithms.buckets import Bucket
 from paceline.algorithms.job import Job
 from paceline.algorithms.operations import Gradient, LayerGradients, Load, Work
 from paceline.algorithms.parts import together
@@ -74,14 +75,14 @@ class Compute:
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
-        self, strand: Strand, op: LayerGradients, weights: Sequence[Task], parts: Sequence[Task]
+        self, strand: Strand, op: LayerGradients, weights: Sequence[Task], parts: Sequence[tuple[Bucket, Task]]
     ) -> Steps:
-        """Ends `parts` one by one as backward passes their layers; forward waits for the layers' `weights`, if tasks.
+        """Ends tasks one by one as backward passes their layers; forward waits for the layers' `weights`, if tasks.
 
         The device is this gradient's from the start of forward to the end of backward, waiting included: nobody swaps
         the activations of a half-done pass.
         """
-        rank, samples, layers = strand.me.rank, op.batch.samples, strand.me.layout.layers
+        rank, samples = strand.me.rank, op.batch.samples
         yield from strand.station.device.acquire(strand, "its device")
         pending: Pending | None = None
         try:
@@ -93,13 +94,15 @@ class Compute:
             else:
                 given, busy = yield from self._forward(strand, weights, forward, samples.index)
             pending = self._flight.begin(given.vector, samples)
-            for layer, seconds, part in zip(reversed(layers), reversed(backward), parts, strict=True):
+            rest = reversed(backward)
+            for bucket, part in parts:
+                seconds = sum(islice(rest, len(bucket.layers)))
                 stretches, spent = yield from self._lives(strand, seconds, samples.index)
                 vector, loss = self._flight.end(pending)
                 busy += spent
-                self._note_life(strand, [*before, *stretches], step=samples.index, layer=layer.name)
+                self._note_life(strand, [*before, *stretches], step=samples.index, layer=bucket.name)
                 before = []
-                piece, version = vector[layer.part], given.version
+                piece, version = vector[bucket.part], given.version
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
             self._flight.give_up(pending)

@@ -232,9 +232,10 @@ class Simulation:
         return self._handles.give(strand.station, child.task)
 
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
-        """Begins the pass through the layers; each layer's gradient is a task of its own, ended by that pass."""
+        """Begins the pass through the layers; each part of the gradient is a task of its own, ended by that pass."""
         weights = [self._handles.task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
-        parts = [Task(partial("the gradient of layer {!r}".format, one.name)) for one in strand.me.layout.layers[::-1]]
+        buckets = op.parts(strand.me.layout)
+        parts = [Task(partial("the gradient of layer {!r}".format, bucket.name)) for bucket in buckets]
         child = self._beside(strand, lambda: "the gradients of the layers", strand.line)
 
         def end_all() -> None:
@@ -242,7 +243,7 @@ class Simulation:
                 part.end(failure=child.task.failure)
 
         child.task.watchers.append(end_all)
-        self._begin(child, self._compute.layer_gradients(child, op, weights, parts))
+        self._begin(child, self._compute.layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True))))
         return tuple(self._handles.give(strand.station, part) for part in parts)
 
     def _beside(self, strand: Strand, what: Callable[[], str], line: str, lane: Lane | None = None) -> Strand:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _unflatten_dense_tensors
 
 Ready = Callable[[str, Tensor], None]
 """told a layer's name and its gradient"""
@@ -35,6 +36,8 @@ class Pass:
     """A backward pass under way: where gradients are put, how many of a layer's are missing, and who is told."""
 
     whole: Tensor
+    places: Sequence[Tensor]
+    """each parameter's in it"""
     missing: Counter[str]
     ready: Ready
 
@@ -49,22 +52,20 @@ class ByLayer:
 
     def __init__(self, parameters: Sequence[nn.Parameter], pieces: Sequence[Piece]) -> None:
         self._parameters = parameters
+        self._size = pieces[-1].part.stop
         self._counts = Counter(piece.layer for piece in pieces)
         self._parts: dict[str, slice] = {}
         self._pass: Pass | None = None
-        for parameter, piece in zip(parameters, pieces, strict=True):
+        for place, (parameter, piece) in enumerate(zip(parameters, pieces, strict=True)):
             start = self._parts.get(piece.layer, piece.part).start
             self._parts[piece.layer] = slice(start, piece.part.stop)
-            parameter.register_post_accumulate_grad_hook(self._hook(piece))
+            parameter.register_post_accumulate_grad_hook(self._hook(place, piece.layer))
 
     def run(self, loss: Tensor, ready: Ready) -> None:
         """The backward pass of a loss."""
-        size = sum(parameter.numel() for parameter in self._parameters)
-        self._pass = Pass(
-            torch.empty(size, dtype=self._parameters[0].dtype, device=self._parameters[0].device),
-            self._counts.copy(),
-            ready,
-        )
+        first = self._parameters[0]
+        whole = torch.empty(self._size, dtype=first.dtype, device=first.device)
+        self._pass = Pass(whole, _unflatten_dense_tensors(whole, self._parameters), self._counts.copy(), ready)
         try:
             loss.backward()
         finally:
@@ -72,16 +73,16 @@ class ByLayer:
             for parameter in self._parameters:
                 parameter.grad = None
 
-    def _hook(self, piece: Piece) -> Callable[[Tensor], None]:
+    def _hook(self, place: int, layer: str) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
             now = self._pass
             if now is None:  # somebody else's backward pass
                 return
             assert parameter.grad is not None
-            now.whole[piece.part].view(piece.shape).copy_(parameter.grad)
+            now.places[place].copy_(parameter.grad)
             parameter.grad = None
-            now.missing[piece.layer] -= 1
-            if now.missing[piece.layer] == 0:
-                now.ready(piece.layer, now.whole[self._parts[piece.layer]])
+            now.missing[layer] -= 1
+            if now.missing[layer] == 0:
+                now.ready(layer, now.whole[self._parts[layer]])
 
         return arrived

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._utils import _unflatten_dense_tensors  # views of a flat tensor by one call: what DDP uses
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -91,7 +92,6 @@ class TorchLearner:
         self._start = start.to(device, dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
-        self._sizes, self._shapes = [p.numel() for p in self._parameters], [p.shape for p in self._parameters]
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
@@ -225,9 +225,9 @@ class TorchLearner:
 
     def _hold(self, vector: Tensor) -> None:
         """Makes the module's parameters views of `vector`."""
-        parts = vector.detach().split(self._sizes)
-        for parameter, part, shape in zip(self._parameters, parts, self._shapes, strict=True):
-            parameter.data = part.view(shape)
+        parts = _unflatten_dense_tensors(vector.detach(), self._parameters)
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.data = part
 
 
 def together_of(module: nn.Module, dtype: torch.dtype) -> int:

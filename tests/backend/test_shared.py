@@ -418,3 +418,26 @@ def test_unlike_values_are_told_from_each_other(kind: str, size: int) -> None:
     found = rf"{size} numbers of {kind}"
     with pytest.raises(ProgramError, match=rf"{found}, where .* 3 numbers of float64|3 numbers of float64.*{found}"):
         run_for_real(job_of(Lengths(kind=kind, size=size), nodes=[[0, 1]], steps=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivesAway(Case):
+    """Whether the answer lies where the value lay; it is written there if the program looks at it again no more."""
+
+    spent: bool
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+        value: Any = torch.full((PIECE_BYTES // 4 + 7,), 1.0 + me.rank)
+        handle = yield from Start(AllReduce(value=value, group=me.workers, key="a", spent=self.spent))
+        total: Any = yield from Wait(handle)
+        return total.data_ptr() == value.data_ptr(), total[[0, -1]].tolist(), value[[0, -1]].tolist()
+
+
+@pytest.mark.parametrize("interpreter", [real, by_sockets])
+@pytest.mark.parametrize("spent", [False, True])
+def test_the_sum_lies_where_a_spent_value_lay_and_nowhere_else(interpreter: Run, spent: bool) -> None:
+    for rank, (same, total, value) in enumerate(answers(interpreter, GivesAway(spent=spent), nodes=[[0, 1]])):
+        assert same == spent
+        assert total == [1.5, 1.5]
+        assert value == (total if spent else [1.0 + rank] * 2)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.algorithms.buckets import Bucket
 from paceline.algorithms.method import Me, Notion, Replica
 from paceline.algorithms.operations import (
     Applied,
@@ -54,7 +55,7 @@ def later(weights: Weights) -> Program[Weights]:
 
 @dataclass(frozen=True, kw_only=True)
 class ByLayers(Case):
-    """The same gradient thrice: whole, by layers, and by layers from weights that come layer by layer."""
+    """The same gradient whole, by layers, by layers from weights that come by layers, and in one bucket of both."""
 
     @program
     def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
@@ -69,11 +70,15 @@ class ByLayers(Case):
         from_layers = []
         for part in (yield from LayerGradients(tuple(layers), batch)):
             from_layers.append((yield from Wait(part)))
-        return whole, answered, from_layers
+        both = Bucket(me.layout.layers)
+        (one,) = yield from LayerGradients(Weights(weights, 3), batch, [both])
+        return whole, answered, from_layers, (yield from Wait(one))
 
 
 def test_layers_come_last_first_and_make_up_the_whole(interpreter: Interpreter) -> None:
-    whole, answered, from_layers = answers(interpreter, ByLayers(), workers=1)[0]
+    whole, answered, from_layers, bucket = answers(interpreter, ByLayers(), workers=1)[0]
+    np.testing.assert_array_equal(bucket.vector, whole.vector)
+    assert (bucket.version, bucket.samples, bucket.rank, bucket.step) == (3, 8, 0, 0)
     for parts in (answered, from_layers):
         np.testing.assert_array_equal(join([part.vector for part in reversed(parts)]), whole.vector)
         assert [len(part.vector) for part in parts] == [2, 2]

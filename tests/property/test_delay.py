@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from paceline.algorithms import find
 from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.layerwise import Flight, Landing
-from paceline.algorithms.method import Me
+from paceline.algorithms.layerwise import Flight, Landing, Shares
 from paceline.algorithms.values import Rank, Samples, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
@@ -103,8 +102,8 @@ def test_layer_by_layer_is_the_same_in_value(data: st.DataObject, workers: int, 
 class LandsElsewhere(LayerwiseAgd):
     """Applies each layer's mean to another layer."""
 
-    def landings(self, me: Me, flight: Flight, weights: Weights, memory: Any) -> list[Landing]:
-        return super().landings(me, dataclasses.replace(flight, means=flight.means[::-1]), weights, memory)
+    def landings(self, shares: Shares, flight: Flight, weights: Weights, memory: Any) -> list[Landing]:
+        return super().landings(shares, dataclasses.replace(flight, means=flight.means[::-1]), weights, memory)
 
 
 def test_number_40_is_broken_by_layers_that_land_in_each_others_place() -> None:

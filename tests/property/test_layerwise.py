@@ -45,11 +45,12 @@ def check_the_numbers(method: Callable[..., Method]) -> None:
         steps=st.integers(1, 3),
         size=st.sampled_from([2, 6]),
         momentum=st.sampled_from([0.0, 0.5]),
+        bucket=st.sampled_from([None, 1, 3, 100]),
     )
-    def same(data: st.DataObject, workers: int, steps: int, size: int, momentum: float) -> None:
+    def same(data: st.DataObject, workers: int, steps: int, size: int, momentum: float, bucket: int | None) -> None:
         layered, flat = (
-            AnyOrder(job_of(made(momentum=momentum), workers, steps=steps, learner=Bowl(size=size)))
-            for made in (method, SyncSgd)
+            AnyOrder(job_of(one, workers, steps=steps, learner=Bowl(size=size)))
+            for one in (method(momentum=momentum, bucket=bucket), SyncSgd(momentum=momentum))
         )
         np.testing.assert_array_equal(layered.run(drawn(data)).weights, flat.run().weights)
         for rank in range(workers):

@@ -1,0 +1,102 @@
+"""What a run itself costs a step: all of it, and what the program's generator and the record take of that.
+
+Rules of this file:
+
+* One rank, a learner without arithmetic, vectors of four numbers: all of a step is the run's own, with what the calls
+  of torch cost that have nothing to compute.
+* The generator is what passes between an answer and the next operation, the program's arithmetic on four numbers
+  included. The record is spans, rows, and their way to the file. They are timed in launches of their own, so that the
+  timing, which counts itself in, does not slow down the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import RawValue
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+from backend_models import Nothing
+from backend_runs import OURS, run, step_s
+from paired import between
+
+from paceline.algorithms.program import Lane
+from paceline.backend.keeper import Keeper
+from paceline.backend.recorder import Recorder
+from paceline.backend.station import Station
+
+ALLOWED_S = 0.02 * 0.005
+"""2 % of a step of 5 ms"""
+RECORD_AND_GENERATOR = (
+    (Lane, "advance"),
+    (Station, "span"),
+    (Keeper, "applied"),
+    (Recorder, "flush"),
+)
+"""where the time is taken: none of these calls another one"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step of a method costs where there is nothing to compute and nobody to wait for."""
+
+    pair: str
+    transport: str
+    step_s: float
+    low: float
+    high: float
+    generator_and_record_s: float
+    share_of_5ms: float
+    """of the generator and the record"""
+
+
+def costs(transports: dict[str, bool], times: int, steps: int) -> Iterator[Cost]:
+    """By method and transport, the median of so many launches."""
+    for name in OURS:
+        for transport, shared in transports.items():
+            each = [launched(name, steps, shared) for _ in range(times)]
+            parts = [spent_s(name, steps, shared) for _ in range(times)]
+            low, high = between(each)
+            part_s = median(parts)
+            yield Cost(f"{name} / nothing", transport, median(each), low, high, part_s, part_s / 0.005)
+
+
+def launched(name: str, steps: int, shared: bool) -> float:
+    """Mean seconds of a step in the second half of a launch."""
+    return step_s(run(name, Nothing(), workers=1, steps=2 * steps, shared_memory=shared), 1, steps)
+
+
+def spent_s(name: str, steps: int, shared: bool) -> float:
+    """Seconds of a step that its generator and the record take."""
+    with timed() as spent:
+        run(name, Nothing(), workers=1, steps=steps, shared_memory=shared)
+    return float(spent.value) / steps
+
+
+@contextmanager
+def timed() -> Iterator[Any]:
+    """Ranks that are forked meanwhile add up here what they spend."""
+    spent: Any = RawValue("d", 0.0)
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def body(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return call(*given, **named)
+            finally:
+                spent.value += time.perf_counter() - began
+
+        return body
+
+    patches = [patch.object(owner, name, counted(getattr(owner, name))) for owner, name in RECORD_AND_GENERATOR]
+    for one in patches:
+        one.start()
+    try:
+        yield spent
+    finally:
+        for one in patches:
+            one.stop()
