@@ -16,10 +16,11 @@ from paceline.algorithms.job import Job, Learner, OneByOne, Score
 from paceline.algorithms.values import Layout, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
+from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import MeasuredNetwork
-from paceline.workloads import build
+from paceline.workloads import build, torch_learner
 from tests.backend.jobs import job_with, plain, run_for_real
 from tests.support import FixedTiming, built, staleness_table
 
@@ -147,3 +148,20 @@ def test_the_same_updates_and_staleness(outcomes: dict[str, Outcome]) -> None:
 def test_the_same_samples_at_the_end(outcomes: dict[str, Outcome]) -> None:
     ends = {name: outcome.trace.snapshots[-1] for name, outcome in outcomes.items()}
     assert len({(end.version, end.samples) for end in ends.values()}) == 1
+
+
+BY_GLOO = {"sync-sgd", "post-local-sgd"}
+"""all-reduces among four ranks of two nodes"""
+
+
+@pytest.mark.parametrize("name", [*sorted(BY_GLOO), "async-sgd", "async-easgd", "gossip", "dc-asgd"])
+def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reduced, sent, added to and stepped with; the record, followed with whole gradients, has the same bits."""
+    learner = build("digits-mlp", learning="train", seed=3, precision="float64")
+    job = job_with(built(name), learner, steps=STEPS)
+    monkeypatch.setattr(torch_learner, "APART_BYTES", 0)
+    recorded = run_for_real(job)
+    monkeypatch.setattr(torch_learner, "APART_BYTES", 2**62)
+    again = replay(job, Recording.of_run(recorded))
+    within = TOLERANCE["float64"] if name in BY_GLOO else 0.0
+    np.testing.assert_allclose(again.weights, recorded.weights, rtol=0, atol=within)
