@@ -1,7 +1,7 @@
 """What an emulated network holds of what it is asked for, and whether training on it takes what is predicted.
 
     sudo python benchmarks/emulation.py                    # rates, latencies, packets a second: two minutes
-    sudo python benchmarks/emulation.py --compare          # step times on three networks: ten minutes
+    sudo python benchmarks/emulation.py --compare          # step times on four networks: a quarter of an hour
     sudo python benchmarks/emulation.py --compare --rounds 3 --json
 
 Needs root: hosts are network namespaces of this machine. The first table is of the forwarder in user space, between two

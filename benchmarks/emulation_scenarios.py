@@ -55,5 +55,21 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         stop={"samples": 5120},
         evaluate={"every": "1 epoch"},
     ),
+    "leaf-spine": _scenario(
+        "leaf-spine",
+        nodes=[{"device": _device(25), "count": 4}],
+        network={
+            "topology": "leaf-spine",
+            "leaves": 2,
+            "spines": 1,
+            "hosts_per_leaf": 2,
+            "link": {"latency": "1.5 ms", "bandwidth": "50 Mbit/s"},
+            "uplink": {"latency": "3 ms", "bandwidth": "100 Mbit/s"},
+        },
+        workload=LARGE,
+        stop={"samples": 5120},
+        evaluate={"every": "1 epoch"},
+    ),
 }
-"""by name; `pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower"""
+"""by name; `pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower.
+The model's form was settled before `leaf-spine` was first run"""

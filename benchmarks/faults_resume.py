@@ -42,7 +42,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
 
 STEPS = 60
-LATE_S = 0.3
+LATE_S = 0.1
 """the longest time between a checkpoint and the moment"""
 WITHIN_S = 30.0
 """how long a killed run may take to be gone: it is an error if it takes longer"""

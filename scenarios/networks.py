@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
@@ -17,7 +25,7 @@ from paceline.scenarios import fields
 from paceline.scenarios.files import File, graph_of
 from paceline.scenarios.outages import LinkFaults
 from paceline.scenarios.part import Part
-from paceline.scenarios.problems import complain, expected, wrong
+from paceline.scenarios.problems import Fault, complain, expected, problems_of, wrong
 from paceline.topologies import LINKS, Link
 from paceline.topologies.graph import Graph
 from paceline.topologies.links import Piece
@@ -96,6 +104,23 @@ AnyLink = Annotated[
 ]
 
 
+LINK: TypeAdapter[LinkPart] = TypeAdapter(AnyLink)
+
+
+def _links(given: Mapping[str, object]) -> dict[str, str | LinkPart]:
+    """A topology's own links: names as they are, so that they stay names where the scenario is shown again."""
+    found: dict[str, str | LinkPart] = {}
+    faults: list[Fault] = []
+    for key, part in given.items():
+        try:
+            link = LINK.validate_python(part)
+            found[key] = part if isinstance(part, str) else link
+        except ValidationError as error:
+            faults += [((key, *one.place), wrong(one.text), part) for one in problems_of(error, LinkPart)]
+    complain(faults)
+    return found
+
+
 class NetworkPart(Part):
     topology: fields.Topology = Field(
         default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
@@ -144,6 +169,7 @@ class NetworkPart(Part):
             ]
         )
         own = {key: part for key, part in value.items() if key in known and key != "link"}
+        own |= _links({key: part for key, part in own.items() if known[key] in KNOWN_LINKS})
         rest = {key: part for key, part in value.items() if key not in own}
         given = rest.get("parameters", {})
         if isinstance(given, Mapping):
@@ -158,6 +184,11 @@ class NetworkPart(Part):
             del dumped[key]
         return dumped | own
 
+    def _settings(self) -> dict[str, object]:
+        """The parameters as `build` takes them."""
+        parts = {**self.parameters, "link": self.link}
+        return {key: part.build() if isinstance(part, LinkPart) else part for key, part in parts.items()}
+
     def graph(self, hosts: int) -> Graph:
         """The network, with room for so many hosts; raises `InputError`."""
         if self.file is not None:
@@ -165,7 +196,7 @@ class NetworkPart(Part):
             if (room := len(graph.of_kind("host"))) < hosts:
                 raise InputError(f"file: found {room} hosts in {self.file}, expected {hosts} or more, one a node")
             return graph
-        graph = build(self.topology, sized(self.topology, hosts, {**self.parameters, "link": self.link.build()}))
+        graph = build(self.topology, sized(self.topology, hosts, self._settings()))
         if (room := len(graph.of_kind("host"))) < hosts:
             given = ", ".join(f"{key} = {part}" for key, part in self.parameters.items())
             raise InputError(f"topology: found a {self.topology} of {room} hosts ({given}), expected {hosts} or more")
@@ -176,7 +207,7 @@ class NetworkPart(Part):
         if self.file is not None:
             return self._readable(self.file)
         try:
-            build(self.topology, sized(self.topology, 4, {**self.parameters, "link": self.link.build()}))
+            build(self.topology, sized(self.topology, 4, self._settings()))
         except InputError as error:
             faults = []
             for line in str(error).splitlines():

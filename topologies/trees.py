@@ -6,7 +6,7 @@ from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Bisection, Connection, Graph, Vertex
 from paceline.topologies.links import Link
 from paceline.topologies.networks import FAMILY, MOST, hop, spread_out, whole
-from paceline.topologies.wires import host_end, link_named
+from paceline.topologies.wires import host_end, link_named, switch_hop
 
 
 def leaf_spine(
@@ -29,7 +29,7 @@ def leaf_spine(
         spines: switches that join the leaves.
         hosts_per_leaf: how many.
         link: from a host to its leaf.
-        uplink: from a leaf to a spine.
+        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link as it is.
         cables: links per host.
         uplinks: links from each leaf to each spine.
 
@@ -42,7 +42,8 @@ def leaf_spine(
     whole("hosts_per_leaf", hosts_per_leaf, 1, MOST // leaves)
     whole("cables", cables, 1, 64)
     whole("uplinks", uplinks, 1, 64)
-    down, up = host_end(link_named(link)), link_named(uplink)
+    down = host_end(link_named(link))
+    up = switch_hop(link_named(uplink)) if isinstance(uplink, str) else uplink
     width = leaves * max(1.6, hosts_per_leaf * 0.62 + 0.5)
     spots = spread_out(leaves, width, 2.0)
     roots = [
@@ -58,7 +59,7 @@ def leaf_spine(
             for n, (at, low) in enumerate(row)
         ]
         vertices += [leaf, *hosts]
-        connections += [hop(leaf.name, root.name, up, uplinks) for root in roots]
+        connections += [Connection(ends=(leaf.name, root.name), link=up, count=uplinks) for root in roots]
         connections += [Connection(ends=(leaf.name, host.name), link=down, count=cables) for host in hosts]
     half, low = leaves * hosts_per_leaf // 2, leaves // 2
     one = cables * down.bytes_per_s

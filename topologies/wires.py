@@ -77,7 +77,7 @@ def link_named(name: str | Link) -> Link:
     known = LINKS | WIRES
     if isinstance(name, Link):
         return name
-    if name in known:
+    if isinstance(name, str) and name in known:
         return known[name]
     hint = near_miss(name, known) or f" (there are {', '.join(known)})"
     raise InputError(f"unknown link {name!r}{hint}")

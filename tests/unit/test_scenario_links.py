@@ -107,6 +107,17 @@ def test_systems_have_links_that_fail_too() -> None:
     assert loaded.cluster.build(loaded.workload).link_faults[0].between == ("gpu0", "gpu1")
 
 
+def test_a_topologys_own_link_is_a_name_or_latency_and_bandwidth() -> None:
+    given = {"latency": "3 ms", "bandwidth": "100 Mbit/s"}
+    loaded = load(scenario([], {"topology": "leaf-spine", "leaves": 2, "hosts_per_leaf": 2, "uplink": given}))
+    for one in (loaded, load(loaded.dump())):
+        joined = one.cluster.network.graph(4).connections
+        (up,) = {each.link for each in joined if {end[:4] for end in each.ends} == {"leaf", "spin"}}
+        assert (up.latency_s, up.bytes_per_s) == (0.003, 12.5e6)
+    named = load(scenario([], {"topology": "leaf-spine", "uplink": "ib-hdr"}))
+    assert named.dump()["cluster"]["network"]["uplink"] == "ib-hdr"
+
+
 @pytest.mark.parametrize(("name", "settings"), [("leaf-spine", {"spines": 4}), ("fat-tree", {"k": 4})])
 def test_messages_spread_over_all_uppermost_switches(name: str, settings: dict[str, int]) -> None:
     assert load(scenario([])).cluster.network.routing == "auto"

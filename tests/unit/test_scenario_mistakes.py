@@ -248,6 +248,22 @@ def test_an_unknown_link_is_told_the_nearest() -> None:
     assert line.endswith("(did you mean eth-10g?)")
 
 
+def test_a_topologys_own_link_is_looked_at_as_any_other() -> None:
+    network = "cluster.network={{topology: leaf-spine, uplink: {}}}"
+    (line,) = changed(network.format("eth-10"))
+    assert "cluster.network.uplink: found 'eth-10', expected one of eth-1g, " in line
+    (line,) = changed(network.format("[1, 2]"))
+    assert "cluster.network.uplink: found [1, 2], expected one of eth-1g, " in line
+    assert changed(network.format("{latency: fast, lat: 2 us}")) == [
+        "cluster.network.uplink.latency: found 'fast', expected a time of 0 or more with its unit, such as '4 ms'",
+        "cluster.network.uplink.bandwidth: missing; expected a bandwidth with its unit, in each direction: '10 Gbit/s'",
+        (
+            "cluster.network.uplink.lat: unknown key (did you mean latency?); there are name, latency, bandwidth, "
+            "provenance, medium, send, receive, pieces, fitted_up_to"
+        ),
+    ]
+
+
 def test_a_server_on_a_node_that_is_not_there() -> None:
     assert changed("cluster.server.node=2") == [
         "cluster.server.node: found 2, expected a node below 2, the number of nodes"
