@@ -48,18 +48,22 @@ def less(vector: Any, factor: float | None, change: Any, room: Any = None) -> An
     >>> less(np.array([1.0]), 0.5, np.array([4.0]))
     array([-1.])
     """
-    if isinstance(vector, np.ndarray | Special):
-        return vector - (change if factor is None else factor * change)
+    if not isinstance(vector, np.ndarray | Special):
+        import torch
+
+        if isinstance(vector, torch.Tensor) and isinstance(change, torch.Tensor):
+            return _tensor_less(vector, 1 if factor is None else factor, change, room)
+    return vector - (change if factor is None else factor * change)
+
+
+def _tensor_less(vector: Any, factor: float, change: Any, room: Any) -> Any:
     import torch
 
     from paceline.algorithms.unjoined import Unjoined
 
-    if not isinstance(vector, torch.Tensor) or not isinstance(change, torch.Tensor):
-        return vector - (change if factor is None else factor * change)
-    alpha = 1 if factor is None else factor
     if isinstance(change, Unjoined) and change.apart:
-        return change.taken_from(vector, alpha)
-    return torch.sub(vector, change, alpha=alpha, out=room)
+        return change.taken_from(vector, factor)
+    return torch.sub(vector, change, alpha=factor, out=room)
 
 
 def normal(count: int, like: Any, seed: int) -> Any:

@@ -95,7 +95,6 @@ class TorchLearner:
         self.layout: Layout = layout_of(tuple(_layers(module)))
         self._start = start.to(device, dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
-        self._nbytes = sum(parameter.nbytes for parameter in self._parameters)
         self._pieces = _pieces(module)
         self.together = together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
@@ -136,7 +135,7 @@ class TorchLearner:
         self._hold(vector)
         loss = self.loss(self.module(data.inputs), data.labels)
         gradients = torch.autograd.grad(loss, self._parameters)
-        if self._nbytes >= APART_BYTES:
+        if self._start.nbytes >= APART_BYTES:
             return Unjoined(gradients), loss.item()
         return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
 
