@@ -3,6 +3,7 @@
     python benchmarks/backend.py
     python benchmarks/backend.py --json --rounds 15
     python benchmarks/backend.py --models mlp --rounds 3 --steps 32     # a short look
+    python benchmarks/backend.py --ways DDP,sync-sgd,layerwise-sgd --transports gloo --rounds 25    # a closer one
 
 Two processes of one torch thread, 32 samples each, train three models in every way there is, all on the same batches
 from the same weights; layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order
@@ -26,21 +27,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
 import torch
 from backend_costs import ALLOWED_S, Cost, costs
 from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch
+from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch
 from paired import between
 from rich.console import Console
 from rich.table import Table
 
 from paceline.records.machine import OtherLoad
 
-TRANSPORTS: dict[str, bool] = {"gloo": False, "shared memory": True}
 PAIRS: Sequence[tuple[str, str]] = (
     ("sync-sgd", "DDP"),
     ("layerwise-sgd", "DDP"),
@@ -56,10 +56,15 @@ SAME: Mapping[str, str] = {
     "post-local-sgd": "torch's PostLocalSGD",
 }
 """whose weights a method's must be"""
+COSTS = "costs"
+WAYS = (*TORCH, *OURS, COSTS)
+"""what can be asked for: programs, methods, and what Paceline's own runs cost"""
 OVERHEAD_STEPS = 2000
 
 Way = tuple[str, str]
 """what is run, and over what; the torch programs are over gloo"""
+Launches = dict[Way, Timed]
+"""those of a round"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +93,27 @@ class OtherWeights(Exception):
 # --- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def ways() -> Iterator[tuple[Way, Callable[[Rounds], Timed]]]:
-    """Every way to train."""
+def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[Way, Callable[[Rounds], Timed]]]:
+    """Those of the ways to train that are asked for."""
     for name in TORCH:
-        yield (name, "gloo"), lambda rounds, name=name: by_torch(name, rounds)  # type: ignore[misc]
+        if name in names:
+            yield (name, "gloo"), lambda rounds, name=name: by_torch(name, rounds)  # type: ignore[misc]
     for name in OURS:
-        for transport, shared in TRANSPORTS.items():
-            yield (
-                (name, transport),
-                lambda rounds, name=name, shared=shared: by_paceline(name, rounds, shared_memory=shared),  # type: ignore[misc]
-            )
+        for transport in transports:
+            if name in names:
+                yield (
+                    (name, transport),
+                    lambda rounds, name=name, shared=TRANSPORTS[transport]: by_paceline(  # type: ignore[misc]
+                        name, rounds, shared_memory=shared
+                    ),
+                )
 
 
-def measured(rounds: Rounds, times: int) -> list[dict[Way, Timed]]:
+def measured(every: list[tuple[Way, Callable[[Rounds], Timed]]], rounds: Rounds, times: int) -> list[Launches]:
     """Round after round; each begins with another way."""
-    every = list(ways())
     found = []
     for number in range(times):
-        first = number * 3 % len(every)  # no divisor of their number, so all come first in time
+        first = number * 3 % len(every)  # mostly no divisor of their number, so all come first in time
         launches = {way: launch(rounds) for way, launch in every[first:] + every[:first]}
         check(launches, rounds)
         found.append(launches)
@@ -125,24 +133,23 @@ def check(launches: Mapping[Way, Timed], rounds: Rounds) -> None:
             raise OtherWeights(f"{name} over {transport}: the two ranks differ by {away:.2g}, expected 0")
     allowed = rounds.all_steps * torch.finfo(torch.float32).eps
     for name, theirs in SAME.items():
-        over_gloo, shared = (launches[name, transport].weights[0] for transport in TRANSPORTS)
-        if not torch.equal(over_gloo, shared):
-            raise OtherWeights(f"{name}: gloo and shared memory differ by {differ(shared, over_gloo):.2g}, expected 0")
-        if (away := differ(shared, launches[theirs, "gloo"].weights[0])) > allowed:
-            raise OtherWeights(f"{name} and {theirs}: weights differ by {away:.2g}, expected {allowed:.2g} at most")
+        ours = [launches[name, transport].weights[0] for transport in TRANSPORTS if (name, transport) in launches]
+        if len(ours) == 2 and not torch.equal(*ours):
+            raise OtherWeights(f"{name}: gloo and shared memory differ by {differ(*ours):.2g}, expected 0")
+        for one in ours if (theirs, "gloo") in launches else ():
+            if (away := differ(one, launches[theirs, "gloo"].weights[0])) > allowed:
+                raise OtherWeights(f"{name} and {theirs}: weights differ by {away:.2g}, expected {allowed:.2g} at most")
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def rows_of(model: str, found: Sequence[Mapping[Way, Timed]]) -> Iterator[Row]:
-    """The pairs of a model, over both transports, and torch's own among themselves."""
-    for ours, theirs in PAIRS:
+    """The pairs of a model of which both were run, over both transports, and torch's own among themselves."""
+    for ours, theirs in (*PAIRS, *((name, "DDP") for name in TORCH if name != "DDP")):
         for transport in TRANSPORTS:
-            yield row(model, found, (ours, transport), (theirs, "gloo"), same=SAME[ours] == theirs)
-    for name in TORCH:
-        if name != "DDP":
-            yield row(model, found, (name, "gloo"), ("DDP", "gloo"), same=False)
+            if (ours, transport) in found[0] and (theirs, "gloo") in found[0]:
+                yield row(model, found, (ours, transport), (theirs, "gloo"), same=SAME.get(ours) == theirs)
 
 
 def row(model: str, found: Sequence[Mapping[Way, Timed]], ours: Way, theirs: Way, *, same: bool) -> Row:
@@ -171,9 +178,9 @@ def table(rows: Sequence[Row]) -> Table:
     """The ratios."""
     shown = Table(title="Samples per second of the first / those of the second", title_justify="left", box=None)
     for column in ("pair", "model", "transport"):
-        shown.add_column(column, no_wrap=True)
+        shown.add_column(column)
     for column in ("ratio", "low", "high", "ms", "of ms", "differ"):
-        shown.add_column(column, justify="right")
+        shown.add_column(column, justify="right", no_wrap=True)  # names are folded where it is narrow, figures never
     for one in rows:
         shown.add_row(
             one.pair,
@@ -207,11 +214,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="launches of each way (default: %(default)s)")
     parser.add_argument("--models", default=",".join(MODELS), help="some of %(default)s")
     parser.add_argument("--steps", type=int, help="timed steps of a launch; default: 320, 64 and 32 by model")
+    parser.add_argument("--ways", default=",".join(WAYS), help="to train: some of %(default)s")
+    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="of Paceline's: some of %(default)s")
     arguments = parser.parse_args()
-    arguments.models = arguments.models.split(",")
-    for model in arguments.models:
-        if model not in MODELS:
-            parser.error(f"--models: found {model!r}, expected some of {', '.join(MODELS)}")
+    for option, known in {"models": MODELS, "ways": WAYS, "transports": TRANSPORTS}.items():
+        chosen = getattr(arguments, option).split(",")
+        setattr(arguments, option, chosen)
+        for one in chosen:
+            if one not in known:
+                parser.error(f"--{option}: found {one!r}, expected some of {', '.join(known)}")
     if arguments.rounds < 1:
         parser.error(f"--rounds: found {arguments.rounds}, expected 1 or more")
     if arguments.steps is not None and (arguments.steps < 8 or arguments.steps % 8):
@@ -222,12 +233,16 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     arguments = parsed()
     rows: list[Row] = []
+    overhead: list[Cost] = []
+    every = list(ways(arguments.ways, arguments.transports))
     try:
         with OtherLoad() as other:
             for model in arguments.models:
                 rounds = Rounds(learner_of(model), arguments.steps or MODELS[model].steps)
-                rows += rows_of(model, measured(rounds, arguments.rounds))
-            overhead = list(costs(TRANSPORTS, arguments.rounds, arguments.steps or OVERHEAD_STEPS))
+                rows += rows_of(model, measured(every, rounds, arguments.rounds))
+            if COSTS in arguments.ways:
+                ours = [way for way, _ in every if way[0] in OURS]
+                overhead += costs(ours, arguments.rounds, arguments.steps or OVERHEAD_STEPS)
     except OtherWeights as error:
         sys.exit(f"error: {error}")
     cores = len(os.sched_getaffinity(0))
@@ -244,8 +259,10 @@ def main() -> None:
         print(json.dumps(answer, indent=2))
         return
     console = Console()
-    console.print(table(rows))
-    console.print(cost_table(overhead))
+    if rows:
+        console.print(table(rows))
+    if overhead:
+        console.print(cost_table(overhead))
     console.print(f"{cores} cores; other programs took {other.share:.0%} of them.")
 
 

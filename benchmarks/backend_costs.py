@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawValue
@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 from backend_models import Nothing
-from backend_runs import OURS, run, step_s
+from backend_runs import TRANSPORTS, run, step_s
 from paired import between
 
 from paceline.algorithms.program import Lane
@@ -54,15 +54,14 @@ class Cost:
     """of the generator and the record"""
 
 
-def costs(transports: dict[str, bool], times: int, steps: int) -> Iterator[Cost]:
-    """By method and transport, the median of so many launches."""
-    for name in OURS:
-        for transport, shared in transports.items():
-            each = [launched(name, steps, shared) for _ in range(times)]
-            parts = [spent_s(name, steps, shared) for _ in range(times)]
-            low, high = between(each)
-            part_s = median(parts)
-            yield Cost(f"{name} / nothing", transport, median(each), low, high, part_s, part_s / 0.005)
+def costs(ways: Iterable[tuple[str, str]], times: int, steps: int) -> Iterator[Cost]:
+    """Of each of these methods over its transport, the median of so many launches."""
+    for name, transport in ways:
+        each = [launched(name, steps, TRANSPORTS[transport]) for _ in range(times)]
+        parts = [spent_s(name, steps, TRANSPORTS[transport]) for _ in range(times)]
+        low, high = between(each)
+        part_s = median(parts)
+        yield Cost(f"{name} / nothing", transport, median(each), low, high, part_s, part_s / 0.005)
 
 
 def launched(name: str, steps: int, shared: bool) -> float:

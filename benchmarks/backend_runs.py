@@ -218,6 +218,8 @@ OURS: Mapping[str, Mapping[str, Any]] = {
     "post-local-sgd": {"switch": 0, "period": PERIOD},
 }
 """methods, and their hyper-parameters beside the rate"""
+TRANSPORTS = {"gloo": False, "shared memory": True}
+"""of theirs; whether it is shared memory"""
 
 
 def run(name: str, learner: Learner, *, workers: int, steps: int, shared_memory: bool) -> Trace:
