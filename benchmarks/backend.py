@@ -34,7 +34,7 @@ from statistics import median
 import torch
 from backend_costs import ALLOWED_S, Cost, costs
 from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Rounds, Timed, by_paceline, by_torch
+from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Rounds, Timed, apart, by_paceline, by_torch
 from paired import between
 from rich.console import Console
 from rich.table import Table
@@ -114,7 +114,7 @@ def measured(every: list[tuple[Way, Callable[[Rounds], Timed]]], rounds: Rounds,
     found = []
     for number in range(times):
         first = number * 3 % len(every)  # mostly no divisor of their number, so all come first in time
-        launches = {way: launch(rounds) for way, launch in every[first:] + every[:first]}
+        launches = {way: apart(launch, rounds) for way, launch in every[first:] + every[:first]}
         check(launches, rounds)
         found.append(launches)
     return found
