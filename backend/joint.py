@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.algorithms.errors import PacelineError
 from paceline.algorithms.values import Group, Rank
+from paceline.backend import sentences
 from paceline.backend.board import Board, Doing, Over
 from paceline.backend.clocks import Reading, answer, ask
 from paceline.backend.gather import Failure, stream_of
@@ -35,17 +38,17 @@ from paceline.backend.launch import LOOK_S, WATCH_S, Launch, Show
 from paceline.backend.leases import Across, Lease, Shares
 from paceline.backend.looks import Scores, Stillness
 from paceline.backend.mirror import Mirror, lose
+from paceline.backend.neighbours import Neighbours
 from paceline.backend.recorder import Recorder
 from paceline.backend.seats import seat
 from paceline.backend.segment import Segment, fits
+from paceline.backend.signs import silent
 from paceline.backend.watch import GRACE_S
 from paceline.backend.worker import START_IN_S, Place, attempt, memory_of
 from paceline.backend.world import World
 from paceline.records.trace import Trace
 
 NEVER = 2**63 - 1
-NEIGHBOURS_S = 0.1
-"""how often a process looks whether its neighbours live"""
 SETTLE_S = 1.0
 
 
@@ -93,13 +96,13 @@ class Joint:
         self.start = self._compare_clocks()
         ahead_s = 0.0 if self.start is None else self.start.offset_s
         self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s)
+        self.neighbours = Neighbours(world, self.seats, self.board, self.job.team, launch.timeout_s)
         self.show = Show(launch, self.board, self.folder)
         self.heard: list[int] = []
         self.failure: PacelineError | None = None
         self.deadline = float("inf")
         self._stillness = Stillness(self.board, launch.patience_s)
         self._scores = Scores(self.job, self.board, self.folder)
-        self._looked_s = 0.0
         self._recorder: Recorder | None = None
         self._own_failure: Failure | None = None
         self._thread = threading.Thread(target=self._perform, args=(nodes,), daemon=True, name=RANK_THREAD)
@@ -167,7 +170,7 @@ class Joint:
         if self.rank is not None:
             self._thread.start()
         while self.board.common["over"][0] == Over.NO:
-            self._look_at_neighbours()
+            self.neighbours.look()
             if self.heard and self.board.lost() is None:
                 words = f"was told to end by {signal.Signals(self.heard[0]).name}"
                 lose(self.board, Rank(0) if self.rank is None else self.rank, words)
@@ -191,21 +194,6 @@ class Joint:
             lose(self.board, Rank(0), f"the store is gone: {error}")
             self.board.common["over"] = Over.FAILED
 
-    def _look_at_neighbours(self) -> None:
-        """Notes which ranks of this host have died or failed."""
-        if time.monotonic() - self._looked_s < NEIGHBOURS_S:
-            return
-        self._looked_s = time.monotonic()
-        for process in self.world.neighbours:
-            rank = self.seats.rank_of.get(process)
-            if rank is None or self.board.doing(rank) is Doing.DRAINED:
-                continue
-            if self.board.doing(rank) is Doing.FAILED:
-                lose(self.board, rank, "failed")
-            elif not self.world.lives(process):
-                self.board.say(rank, Doing.FAILED)
-                lose(self.board, rank, "its process is gone")
-
     def _settle(self) -> None:
         """The rank's program has ended, or its record is written without it."""
         self._thread.join(SETTLE_S if self.board.common["over"][0] == Over.FAILED else GRACE_S)
@@ -213,6 +201,9 @@ class Joint:
         if self._thread.is_alive():
             self._recorder.flush()
             self.board.say(self.rank, Doing.FAILED)
+            if self.board.lost() == self.rank:
+                sys.stderr.write(f"rank {self.rank} does not end; its threads stand at\n")
+                faulthandler.dump_traceback(sys.stderr)
         else:
             self._recorder.close()
 
@@ -220,20 +211,36 @@ class Joint:
 
     def _lead(self) -> None:
         """Decides for all: when they start, and that it is over."""
-        board = self.board
+        board, ranks = self.board, [me.rank for me in self.job.team]
         if self.several and not board.start_s and board.all_ready:
             since_s = 0.0 if self.launch.start is None else self.launch.start.time_s
             board.start(time.monotonic() + 20 * START_IN_S - since_s)  # others hear of it later
         if board.lost() is not None:
             self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
-            if self._settled(range(len(self.job.team))) or time.monotonic() > self.deadline:
+            if self._settled(ranks) or time.monotonic() > self.deadline:
                 board.common["over"] = Over.FAILED
         elif board.all_drained:
             board.common["over"] = Over.DONE
-        elif (deadlock := self._stillness.look(range(len(self.job.team)))) is not None:
+        elif (deadlock := self._stillness.look(ranks, excused=self._may_be_stopped)) is not None:
             self.failure = deadlock
             board.common["over"] = Over.FAILED
+        else:
+            self._look_for_silent(ranks)
         self.show.look(every_s=LOOK_S)
+
+    @property
+    def _may_be_stopped(self) -> bool:
+        """Whether a rank is, or a host, of which nothing is heard then."""
+        return bool(self.board.rows["stopped"].any()) or (self.several and self.mirror.late)
+
+    def _look_for_silent(self, ranks: Sequence[Rank]) -> None:
+        """Ends the run where a rank keeps others waiting and has shown no sign of life for too long."""
+        board, timeout_s = self.board, self.launch.timeout_s
+        quiet_s = {int(rank): float(board.rows["quiet_s"][rank]) for rank in ranks}
+        if max(quiet_s.values()) > timeout_s and not self._may_be_stopped:
+            for late in map(Rank, silent({rank: board.doing(rank) for rank in quiet_s}, quiet_s, timeout_s)[:1]):
+                what = sentences.kept_waiting(timeout_s)
+                lose(board, late, sentences.sentence(board, self.job.team, late, ranks, what))
 
     def _settled(self, ranks: Any) -> bool:
         """Whether each of these ranks has written what it had to."""
@@ -262,8 +269,7 @@ class Joint:
     def _wait_for_neighbours(self) -> None:
         until = time.monotonic() + GRACE_S
         while not self._settled(self.mine) and time.monotonic() < until:
-            self._looked_s = 0.0
-            self._look_at_neighbours()
+            self.neighbours.look(at_once=True)
             time.sleep(WATCH_S)
 
     def _say_own(self) -> None:

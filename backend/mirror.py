@@ -18,13 +18,17 @@ from typing import Any
 
 from paceline.algorithms.values import Rank
 from paceline.backend.board import Board, Doing, Over
-from paceline.backend.rows import TEXT
+from paceline.backend.rows import TEXT, WHY
 from paceline.backend.seats import Seats
 
 MIRROR_S = 0.05
 """how often a herald writes and reads"""
 VANISHED_S = 15.0
 """a host that has said nothing for so long is given up; so is a leader. Provenance: ours"""
+LATE_S = 1.0
+"""who has said nothing for so long may be stopped"""
+NUMBERS = ("moves", "step", "busy", "quiet_s", "stopped")
+"""of a rank's row, beside what it does and says"""
 
 
 class Mirror:
@@ -59,6 +63,11 @@ class Mirror:
             self._store.set(f"host{self._here}", json.dumps(self._said()))
             self._hear_leader()
 
+    @property
+    def late(self) -> bool:
+        """Whether a host has said nothing for a while: what its rows say may be old."""
+        return any(time.monotonic() - since_s > LATE_S for _, since_s in self._heard.values())
+
     # --- the leader -----------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
@@ -75,9 +84,11 @@ class Mirror:
         for host in self._there(self._others):
             said = json.loads(self._store.get(f"host{host}"))
             self._note(host, said["beat"])
-            for rank, doing, moves, step, busy, text in said["rows"]:
+            for rank, doing, text, rest in said["rows"]:
                 row = self._board.rows[rank]
-                row["moves"], row["step"], row["busy"], row["text"] = moves, step, busy, text.encode()[:TEXT]
+                row["text"] = text.encode()[:TEXT]
+                for name, value in zip(NUMBERS, rest, strict=True):
+                    row[name] = value
                 row["doing"] = doing
             self._hear_loss(said)
 
@@ -92,8 +103,7 @@ class Mirror:
         rows = []
         for rank in self._seats.on(self._here):
             row = board.rows[rank]
-            rest = [int(row["moves"]), int(row["step"]), int(row["busy"]), board.waits(rank)]
-            rows.append([int(rank), int(row["doing"]), *rest])
+            rows.append([int(rank), int(row["doing"]), board.waits(rank), [row[name].item() for name in NUMBERS]])
         return {"beat": self._beat, "rows": rows, **self._loss()}
 
     def _hear_leader(self) -> None:
@@ -137,7 +147,7 @@ class Mirror:
 def lose(board: Board, rank: Rank, text: str) -> None:
     """Notes on a host's board that a rank is gone, and why, if none was before."""
     if board.lost() is None:
-        board.common["text"] = text.encode()[:TEXT]
+        board.common["text"] = text.encode()[:WHY]
         board.lose(rank)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from paceline.backend.tally import FIELDS
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
+WHY = 8 * TEXT
+"""room for why a rank is lost, with what the others waited for"""
 MARKS = 64
 """the last ones of a rank that others can still read; nobody is further ahead of another one"""
 MARK = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")], align=True)
@@ -30,6 +32,8 @@ ROW = np.dtype(
         ("sums", "f8", (len(FIELDS),)),
         ("text", f"S{TEXT}"),
         ("dead", "?"),
+        ("quiet_s", "f8"),
+        ("stopped", "?"),
         ("marked", "i8"),
         ("marks", MARK, (MARKS,)),
         ("collectives", ENTRY, (BUCKETS, SLOTS)),
@@ -46,7 +50,7 @@ COMMON = np.dtype(
         ("start_s", "f8"),
         ("why", "S16"),
         ("over", "u1"),
-        ("text", f"S{TEXT}"),
+        ("text", f"S{WHY}"),
     ],
     align=True,
 )

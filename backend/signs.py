@@ -24,6 +24,8 @@ LOOKS = 40
 LEAST_SHARE = 0.02
 """of a processor: who uses more is at work; threads that only wait for the network use less"""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+RUNS = ("R", "D")
+"""has a processor or waits for one; waits for a disk"""
 AT_WORK = (Doing.STARTING, Doing.RUNNING, Doing.ENDED)
 WAITING = (Doing.READY, Doing.BLOCKED, Doing.DRAINED)
 
@@ -38,10 +40,16 @@ class Sign:
 
 
 class Signs:
-    """The last sign of each rank."""
+    """The last sign of each rank of a host.
 
-    def __init__(self, board: Board, children: Mapping[int, Rank]) -> None:
-        self._board, self._children = board, children
+    Args:
+        board: what ranks say.
+        processes: theirs, by their ids.
+        joined: whether each performs its program beside its main thread, which looks after the run and does not count.
+    """
+
+    def __init__(self, board: Board, processes: Mapping[int, Rank], *, joined: bool = False) -> None:
+        self._board, self._processes, self._joined = board, processes, joined
         self._last: dict[int, Sign] = {}
         self._looked_s = 0.0
 
@@ -49,26 +57,38 @@ class Signs:
         """Everybody's time begins anew."""
         self._last.clear()
 
-    def silent(self, timeout_s: float) -> list[int]:
-        """The processes that should be at work, have given no sign for so long, and are waited for as long."""
+    def quiet_s(self, timeout_s: float) -> dict[int, float] | None:
+        """How long each process has given no sign; None where somebody has looked a moment ago.
+
+        Args:
+            timeout_s: what these are held against, so often that this does not matter.
+        """
         now = time.monotonic()
         if now - self._looked_s < timeout_s / LOOKS:
-            return []
+            return None
         self._looked_s = now
-        doing = {pid: self._board.doing(rank) for pid, rank in self._children.items()}
-        late = [pid for pid in doing if now - self._look(pid, doing[pid], now).at_s > timeout_s]
-        if len(late) == len(doing) and (connecting := [pid for pid in late if doing[pid] is Doing.CONNECTING]):
-            return [pid for pid in late if doing[pid] is Doing.STARTING] or connecting
-        waited = any(doing[pid] in (*WAITING, Doing.CONNECTING) for pid in late)
-        return [pid for pid in late if doing[pid] in AT_WORK] if waited else []
+        return {pid: now - self._look(pid, rank, now).at_s for pid, rank in self._processes.items()}
 
-    def _look(self, pid: int, doing: Doing, now: float) -> Sign:
+    def _look(self, pid: int, rank: Rank, now: float) -> Sign:
         """The process's last sign, which may be this one."""
-        moves, (used_s, runs) = int(self._board.rows["moves"][self._children[pid]]), processor(pid)
-        last = self._last.get(pid)
-        if last is None or moves != last.moves or (doing not in WAITING and at_work(last, used_s, runs, now)):
+        moves, (used_s, runs) = int(self._board.rows["moves"][rank]), processor(pid, joined=self._joined)
+        last, waits = self._last.get(pid), self._board.doing(rank) in WAITING
+        if last is None or moves != last.moves or (not waits and at_work(last, used_s, runs, now)):
             last = self._last[pid] = Sign(moves, used_s, now)
         return last
+
+
+def silent(doing: Mapping[int, Doing], quiet_s: Mapping[int, float], timeout_s: float) -> list[int]:
+    """Who should be at work, has given no sign for so long, and is waited for as long.
+
+    >>> silent({1: Doing.RUNNING, 2: Doing.BLOCKED}, {1: 61.0, 2: 70.0}, 60.0)
+    [1]
+    """
+    late = [one for one in doing if quiet_s[one] > timeout_s]
+    if len(late) == len(doing) and (connecting := [one for one in late if doing[one] is Doing.CONNECTING]):
+        return [one for one in late if doing[one] is Doing.STARTING] or connecting
+    waited = any(doing[one] in (*WAITING, Doing.CONNECTING) for one in late)
+    return [one for one in late if doing[one] in AT_WORK] if waited else []
 
 
 def at_work(last: Sign, used_s: float, runs: bool, now_s: float) -> bool:
@@ -76,14 +96,34 @@ def at_work(last: Sign, used_s: float, runs: bool, now_s: float) -> bool:
     return runs or used_s - last.processor_s > LEAST_SHARE * (now_s - last.at_s) + TICK_S
 
 
-def processor(pid: int) -> tuple[float, bool]:
-    """Processor time that a process has used, in seconds, and whether it would use more if it were given a processor.
+def processor(pid: int, *, joined: bool = False) -> tuple[float, bool]:
+    """Processor time that a process has used, in seconds, and whether it would use more, or the disk, if it were let.
+
+    Args:
+        pid: the process.
+        joined: leaves its main thread out.
 
     >>> processor(os.getpid())[1]
     True
     """
+    process = Path(f"/proc/{pid}")
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # it has just ended
+        stats = [thread / "stat" for thread in (process / "task").iterdir() if thread.name != str(pid)]
+        found = [_used(stat) for stat in (stats if joined else [process / "stat"])]
+    except OSError:  # it, or a thread of it, has just ended
         return 0.0, False
-    return (int(fields[11]) + int(fields[12])) * TICK_S, fields[0] == "R"
+    return sum(used_s for used_s, _ in found), any(state in RUNS for _, state in found)
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is, by a signal or a debugger."""
+    try:
+        return _used(Path(f"/proc/{pid}/stat"))[1] in ("T", "t")
+    except OSError:
+        return False
+
+
+def _used(stat: Path) -> tuple[float, str]:
+    """Processor time in seconds, and the state, by its letter."""
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S, fields[0]

@@ -19,11 +19,12 @@ from pathlib import Path
 from paceline.algorithms.errors import PacelineError, RunFailed
 from paceline.algorithms.job import Job
 from paceline.algorithms.values import Rank
+from paceline.backend import sentences
 from paceline.backend.board import Board, Doing
 from paceline.backend.gather import Failure
 from paceline.backend.logs import STACKS
 from paceline.backend.looks import Scores, Stillness
-from paceline.backend.signs import Signs
+from paceline.backend.signs import Signs, silent
 from paceline.backend.worker import EXIT_FAILED
 from paceline.records.trace import LostRank
 
@@ -31,15 +32,6 @@ GRACE_S = 5.0
 """how long survivors have to write their records after a rank has ended the run"""
 STACKS_S = 0.5
 """how long ranks have to write down where their threads stand, before a silent one is killed"""
-WORDS = {
-    Doing.STARTING: "starting",
-    Doing.CONNECTING: "connecting",
-    Doing.READY: "ready for the start",
-    Doing.RUNNING: "running",
-    Doing.ENDED: "at its end",
-    Doing.DRAINED: "at its end",
-    Doing.FAILED: "failing",
-}
 
 
 class Watch:
@@ -134,9 +126,8 @@ class Watch:
 
     def died(self, rank: Rank, code: int) -> str:
         """When and how."""
-        when = f"at step {self.step(rank)}" if self.board.start_s else "before the start"
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return f"died {when}: {how}"
+        return f"died {sentences.when(self.board, rank)}: {how}"
 
     def too_many(self) -> str:
         """What is to be added where ranks were lost before."""
@@ -155,14 +146,16 @@ class Watch:
         """Kills who has been stopped for too long."""
         for pid, (since_s, name) in self.stopped.items():
             if time.monotonic() - since_s > self.timeout_s:
-                self.condemn(pid, f"was stopped ({name}) for {self.timeout_s:g} s", within_s=0.0)
+                self.condemn(pid, sentences.stopped(f" ({name})", self.timeout_s), within_s=0.0)
 
     def look_for_silent(self) -> None:
         """Kills who keeps others waiting and has shown no sign of life for too long; the logs say where all stood."""
         if self.stopped:
             self.signs.forget()
-        for pid in self.signs.silent(self.timeout_s)[:1]:
-            self.condemn(pid, f"kept others waiting for {self.timeout_s:g} s without a sign of life", within_s=STACKS_S)
+        if (quiet_s := self.signs.quiet_s(self.timeout_s)) is not None:
+            doing = {pid: self.board.doing(rank) for pid, rank in self.children.items()}
+            for pid in silent(doing, quiet_s, self.timeout_s)[:1]:
+                self.condemn(pid, sentences.kept_waiting(self.timeout_s), within_s=STACKS_S)
         for pid in [pid for pid, at_s in self.condemned.items() if pid in self.children and time.monotonic() >= at_s]:
             os.kill(pid, signal.SIGKILL)
 
@@ -173,20 +166,9 @@ class Watch:
         """
         rank = self.children[pid]
         if rank not in self.sentences:
-            doing = self.board.doing(rank)
-            words = self.board.waits(rank).partition(": ")[2] if doing is Doing.BLOCKED else WORDS[doing]
-            if doing is Doing.RUNNING and self.board.rows["busy"][rank] > 0:
-                words = "computing or loading"
-            when = f"at step {self.step(rank)}" if self.board.start_s else "before the start"
-            told = "".join(f"\n  {line}" for line in self.meanwhile(rank))
-            self.sentences[rank] = f"{what} {when}, {words}" + (f"; meanwhile{told}" if told else "")
+            others = self.children.values()
+            what += f" {sentences.when(self.board, rank)}"
+            self.sentences[rank] = sentences.sentence(self.board, self.job.team, rank, others, what)
             self.condemned[pid] = time.monotonic() + within_s
             for child in self.children if within_s else ():
                 os.kill(child, STACKS)
-
-    def meanwhile(self, rank: Rank) -> list[str]:
-        """What the other ranks wait for; before the start, how far they are."""
-        board, others = self.board, [other for other in self.children.values() if other != rank]
-        if not board.start_s:
-            return [f"rank {other} ({self.job.team[other].role}) is {WORDS[board.doing(other)]}" for other in others]
-        return [board.waits(other) for other in others if board.doing(other) is Doing.BLOCKED]

@@ -20,7 +20,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -28,7 +28,6 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -39,6 +38,7 @@ from paceline.backend.gpus import Devices, devices
 from paceline.backend.groups import LOOPBACK
 from paceline.backend.guard import ALIVE, free, guard
 from paceline.backend.hostlock import takes
+from paceline.backend.interfaces import address_towards, interface_with
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.joining import Joined
 from paceline.backend.launch import SHARED, Launch
@@ -75,8 +75,8 @@ class World:
     store: Store
     crowded: bool = False
     """whether another host of these is the same machine"""
-    others: tuple[int, ...] = ()
-    """the process ids of the neighbours"""
+    ids: Mapping[int, int] = field(default_factory=dict)
+    """of this host's processes, as its system counts them"""
     connections: list[socket.socket] = field(default_factory=list)
     runs: Iterator[int] = field(default_factory=count)
     gpus: tuple[int, ...] = ()
@@ -86,6 +86,11 @@ class World:
     def neighbours(self) -> tuple[int, ...]:
         """The processes of this host, this one among them."""
         return self.hosts[self.here].processes
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The neighbours' process ids, without this one's."""
+        return tuple(pid for process, pid in self.ids.items() if process != self.joined.process)
 
     @property
     def first(self) -> bool:
@@ -191,12 +196,12 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
         raise RunFailed(f"process {joined.process} cannot see {folder}: processes of one host must share {SHARED}")
     alive.append(_alive(folder, joined.process).open("ab"))
     takes(alive[0])
-    own = _own_address(joined)
-    interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else _interface(own))
+    own = address_towards(joined.address, joined.port)
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else interface_with(own))
     machines = [entries[host.processes[0]]["machine"] for host in hosts]
     world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
     world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
-    world.others = tuple(entries[one]["id"] for one in world.neighbours if one != joined.process)
+    world.ids = {one: entries[one]["id"] for one in world.neighbours}
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)
     return world
@@ -244,7 +249,9 @@ def _barrier(store: Store, name: str, joined: Joined) -> None:
     store.add(name, 1)
     if not _until(lambda: store.add(name, 0) >= joined.processes, MEET_S):
         found = store.add(name, 0)
-        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have come")
+        missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
+        who = f"; missing: process {', '.join(missing)}" if missing else ""
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have come{who}")
 
 
 def _until(there: Any, within_s: float) -> bool:
@@ -270,22 +277,6 @@ def _leave(world: World) -> None:
 
 def _alive(folder: Path, process: int) -> Path:
     return folder / ALIVE.replace("*", f"process{process}")
-
-
-def _own_address(joined: Joined) -> str:
-    """This host's address on the way to the store."""
-    family, _, _, _, address = socket.getaddrinfo(joined.address, joined.port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as way:
-        way.connect(address)  # sends nothing
-        return str(way.getsockname()[0])
-
-
-def _interface(address: str) -> str:
-    """The network interface that has an address."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in addresses):
-            return name
-    raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
 
 
 def _connections(world: World, own: str) -> list[socket.socket]:

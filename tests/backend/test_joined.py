@@ -195,6 +195,67 @@ def test_a_killed_process_is_named_and_the_record_kept(tmp_path: Path, victim: i
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("launcher", "of", "victim"), [(mpirun, 2, 0), (srun, 4, 2)])
+def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launcher: Any, of: int, victim: int) -> None:
+    """Also the first one of a host, which looks after the others, and whether it holds the board's lock or not."""
+    nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "count": of // 2}]}
+    train = {"pace": "none", "timeout": "2 s"}
+    path = written(tmp_path, algorithms=["sync-sgd"], stop={"updates": 1_000_000}, cluster=nodes, train=train)
+    with started(together(launcher, of), str(path), "--out", str(tmp_path / "runs")) as processes:
+        at_work([process.pid for process in processes])
+        processes[victim].send_signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        processes[victim].send_signal(signal.SIGCONT)
+        time.sleep(1.0)
+        assert [process.poll() for process in processes] == [None] * of
+        processes[victim].send_signal(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        said = ended(processes)
+    assert time.monotonic() - stopped_s < 20.0
+    tells = 1 if victim == 0 else 0
+    assert said[tells].status == 1 and said[victim].status == -signal.SIGKILL
+    assert f"error: sync-sgd: rank {victim} (worker) was lost at step" in said[tells].err
+    assert ": was stopped for 2 s, " in said[tells].err
+    assert read_run(next((tmp_path / "runs").iterdir())).summary["ended"] == "failure"
+
+
+HANGS = """
+import threading
+from dataclasses import dataclass
+from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.program import program
+
+@dataclass(frozen=True, kw_only=True)
+class Hangs(SyncSgd):
+    name = "hangs"
+
+    @program
+    def worker(self, me, state):
+        if me.rank == {rank}:
+            threading.Event().wait(300.0)
+        return (yield from super().worker(me, state))
+"""
+
+
+@pytest.mark.parametrize(("launcher", "of", "victim"), [(mpirun, 2, 0), (srun, 4, 3)])
+def test_a_program_that_hangs_is_named_with_where_it_stands(
+    tmp_path: Path, launcher: Any, of: int, victim: int
+) -> None:
+    method = tmp_path / "hanging.py"
+    method.write_text(HANGS.format(rank=victim))
+    nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "count": of // 2}]}
+    train = {"pace": "none", "timeout": "2 s"}
+    path = written(tmp_path, algorithms=[f"{method}:Hangs"], cluster=nodes, train=train)
+    with started(together(launcher, of), str(path), "--out", str(tmp_path / "runs")) as processes:
+        said = ended(processes)
+    assert [one.status for one in said] == [1] * of
+    words = f"rank {victim} (worker) was lost at step 0: kept others waiting for 2 s without a sign of life, running"
+    assert words in said[0].err and "waits in AllReduce" in said[0].err
+    stacks = said[victim].err.partition(f"rank {victim} does not end; its threads stand at")[2]
+    assert "hanging.py" in stacks and "in worker" in stacks
+    assert all("does not end" not in one.err for rank, one in enumerate(said) if rank != victim)
+
+
 def at_work(launched: list[int]) -> Path:
     """The folder of a run that has written something of every rank."""
     until = time.monotonic() + 90.0
