@@ -40,7 +40,7 @@ from paceline.topologies.profile import Asked
 
 SIZES = (20_000, 800_000, 8_000_000)
 OPERATIONS = ("AllReduce", "Reduce", "Broadcast")
-RANKS = (2, 4)
+RANKS = (2, 4, 8)
 TIMES = 20
 """each collective in a launch"""
 PAUSES_S = (0.003, 0.006)

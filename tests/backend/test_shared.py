@@ -35,6 +35,7 @@ from paceline.algorithms.operations import (
 )
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Group, Null, Rank, Step
+from paceline.backend import channel
 from paceline.backend.collectives import Collectives
 from paceline.backend.launch import Launch, RankFailed, run_job
 from paceline.backend.segment import CHANNELS, PIECE_BYTES
@@ -134,6 +135,45 @@ SIZES = [0, 1, 1000, PIECE_BYTES // 4 + 1]
 def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str, size: int) -> None:
     for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
         assert found == expected(kind, size, rank, 3)
+
+
+@pytest.mark.usefixtures("no_sockets")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["float64", "torch.float32", "torch.bfloat16"])
+def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: str, size: int) -> None:
+    """Also of fewer numbers than members, where some have nothing to add up."""
+    monkeypatch.setattr(channel, "SHARERS", 3)
+    monkeypatch.setattr(channel, "MUCH_BYTES", 0)
+    for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
+        assert found == expected(kind, size, rank, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Case):
+    """One mean over everybody."""
+
+    size: int
+
+    @program
+    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+        value = torch.full((self.size,), float(me.rank))
+        mean: Any = yield from AllReduce(value=value, group=me.node, key="mean")
+        return float(mean[-1])
+
+
+@pytest.mark.usefixtures("no_sockets")
+@pytest.mark.parametrize(("less", "way"), [(0, "_add_shares"), (1, "_add_all")])
+def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, less: int, way: str) -> None:
+    ranks = list(range(channel.SHARERS))
+    case = Mean(size=channel.MUCH_BYTES // (4 * len(ranks)) - less)
+
+    def not_this_way(*_: Any) -> None:
+        raise ProgramError("not this way")
+
+    assert answers(real, case, nodes=[ranks]) == [sum(ranks) / len(ranks)] * len(ranks)
+    monkeypatch.setattr(channel.Channel, way, not_this_way)
+    with pytest.raises(ProgramError, match="not this way"):
+        answers(real, case, nodes=[ranks])
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
