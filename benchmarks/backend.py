@@ -29,6 +29,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
 
 import torch
@@ -237,12 +238,12 @@ def main() -> None:
     every = list(ways(arguments.ways, arguments.transports))
     try:
         with OtherLoad() as other:
-            for model in arguments.models:
+            for model in arguments.models if every else ():
                 rounds = Rounds(learner_of(model), arguments.steps or MODELS[model].steps)
                 rows += rows_of(model, measured(every, rounds, arguments.rounds))
             if COSTS in arguments.ways:
-                ours = [way for way, _ in every if way[0] in OURS]
-                overhead += costs(ours, arguments.rounds, arguments.steps or OVERHEAD_STEPS)
+                all_ours = product(OURS, arguments.transports)
+                overhead += costs(all_ours, arguments.rounds, arguments.steps or OVERHEAD_STEPS)
     except OtherWeights as error:
         sys.exit(f"error: {error}")
     cores = len(os.sched_getaffinity(0))
