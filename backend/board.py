@@ -13,7 +13,6 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -21,11 +20,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from paceline.algorithms.errors import ProgramError
 from paceline.algorithms.values import Rank
+from paceline.backend.entries import Entries
 from paceline.backend.hostlock import HostLock
 from paceline.backend.leases import Across, Bound
-from paceline.backend.rows import BUCKETS, COMMON, MARKS, ROW, SLOTS, TEXT, mapped
+from paceline.backend.rows import COMMON, MARKS, ROW, TEXT, mapped
 from paceline.backend.tally import Tally, Totals
 from paceline.records.trace import Reason
 
@@ -86,9 +85,8 @@ class Board:
             self.rows["collectives"]["position"] = -1
         # columns, looked up once: a step says some twenty things here
         self._doing, self._moves, self._texts = self.rows["doing"], self.rows["moves"], self.rows["text"]
-        self._busy, self._grants, self._entries = self.rows["busy"], self.rows["granted"], self.rows["collectives"]
-        self._turns, self._streams = self._entries["turn"], self._entries["stream"]
-        self._positions, self._entered = self._entries["position"], self._entries["text"]
+        self._busy, self._grants = self.rows["busy"], self.rows["granted"]
+        self.enter = Entries(self.rows["collectives"]).enter
         self._keepers = [int(rank) for rank in keepers]
         self._limit, self._together, self._across = NEVER if limit is None else limit, together, across
         self._lock = HostLock(None if folder is None else folder / "board.lock")
@@ -121,11 +119,27 @@ class Board:
         Between hosts: after the last step that any keeper may begin without asking.
         """
         with self._lock:
-            if self._across is not None:
-                if (bound := self._across.close(why, self._granted)) is not None:
-                    self._agree(bound)
-            elif self._granted < self._end:
-                self.common["stop_at"], self.common["why"] = self._granted, why.encode()
+            self._stop(why)
+
+    def stop_if_free(self, why: Reason) -> bool:
+        """As `stop`, unless a rank is at the board's lock: one that is stopped may be there for ever.
+
+        Returns whether that was done; who looks after ranks asks again, and never waits for one.
+        """
+        if not self._lock.acquire(0.0):
+            return False
+        try:
+            self._stop(why)
+        finally:
+            self._lock.release()
+        return True
+
+    def _stop(self, why: Reason) -> None:
+        if self._across is not None:
+            if (bound := self._across.close(why, self._granted)) is not None:
+                self._agree(bound)
+        elif self._granted < self._end:
+            self.common["stop_at"], self.common["why"] = self._granted, why.encode()
 
     def over(self, until: int) -> bool:
         """Whether programs that have returned have ended, and do not pause: the same on every rank, whenever it asks.
@@ -267,41 +281,3 @@ class Board:
         marks = self.rows["marks"][rank]
         found = np.flatnonzero((marks["name"] == name) & (marks["position"] == position) & (marks["mark"] != 0))
         return Mark(int(marks["mark"][found[0]])) if len(found) else None
-
-    # --- collectives ----------------------------------------------------------------------------------------------
-
-    def enter(self, rank: Rank, members: Sequence[Rank], stream: str, position: int, what: str, place: str) -> None:
-        """Notes a collective before it is issued; raises `ProgramError` where another member issued something else.
-
-        gloo matches collectives by their order alone: a swapped pair of equal size is silently added up, one of unequal
-        size aborts the process. Whoever comes second sees the difference here and does not issue.
-        """
-        check = zlib.crc32(stream.encode())
-        bucket, slot, name = check % BUCKETS, position % SLOTS, check | len(stream) << 32
-        mine, said = (rank, bucket, slot), what.encode()
-        with self._writing:
-            self._turns[mine] += 1  # odd while it is being written: streams may share a bucket, and so an entry
-            self._streams[mine], self._positions[mine] = name, position
-            self._entered[mine] = b"\1".join((said, place.encode()))[:TEXT]
-            self._turns[mine] += 1
-        for other in members:
-            if other == rank or (theirs := self._read((other, bucket, slot), name, position)) is None:
-                continue
-            theirs_said, _, their_place = theirs.partition(b"\1")
-            if theirs_said != said[:TEXT]:
-                raise ProgramError(
-                    f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
-                    f"{their_place.decode(errors='replace')} entered {theirs_said.decode(errors='replace')}; "
-                    "all members must issue the same collectives in the same order"
-                )
-
-    def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
-        """What somebody entered there; None if it is of another collective.
-
-        Also if it was being written meanwhile: whoever writes looks at the others after.
-        """
-        turn = self._turns[at]
-        if turn % 2 or self._positions[at] != position or self._streams[at] != name:
-            return None
-        text = bytes(self._entered[at])
-        return text if turn == self._turns[at] else None

@@ -13,6 +13,7 @@ from paceline.backend.board import Board, Doing
 from paceline.backend.gather import stream_of
 from paceline.backend.recorder import Tail
 from paceline.records.goals import Goal
+from paceline.records.trace import Reason
 
 STILL = (Doing.BLOCKED, Doing.ENDED, Doing.DRAINED)
 
@@ -56,6 +57,8 @@ class Scores:
     def __init__(self, job: Job, board: Board, folder: Path) -> None:
         self._job, self._board, self._folder = job, board, folder
         self._goal = Goal(job.budget)
+        self._why: Reason | None = None
+        """why the run is to end"""
         self.follow(board.keeper)
 
     def follow(self, keeper: Rank) -> None:
@@ -66,6 +69,8 @@ class Scores:
         """Scores what is new."""
         if not self._job.budget.scored or self._board.stopping:
             return
-        for kind, value in self._tail.read():
-            if kind == "snapshot" and (why := self._goal.reached(self._job.learner.evaluate(value.vector))):
-                self._board.stop(why)
+        snapshots = (value for kind, value in self._tail.read() if kind == "snapshot")
+        while self._why is None and (snapshot := next(snapshots, None)) is not None:
+            self._why = self._goal.reached(self._job.learner.evaluate(snapshot.vector))
+        if self._why is not None:
+            self._board.stop_if_free(self._why)  # otherwise with the next look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import zlib
 from collections.abc import Sequence
 
@@ -58,3 +59,24 @@ def test_nobody_reads_an_entry_that_is_being_written() -> None:
     finally:
         other.join()
     assert other.exitcode == 0
+
+
+def test_who_looks_after_ranks_waits_for_no_lock_of_theirs() -> None:
+    """A rank that is stopped may be at the board's lock: who would have to wait could not end it."""
+    board, (reading, writing) = Board(2, BOTH), multiprocessing.Pipe(duplex=False)
+
+    def hold() -> None:
+        with board._lock:
+            writing.send("held")
+            signal.pause()
+
+    holder = multiprocessing.get_context("fork").Process(target=hold)
+    holder.start()
+    try:
+        assert reading.recv() == "held"
+        assert not board.stop_if_free("accuracy")
+    finally:
+        holder.kill()
+        holder.join()
+    assert board.grant(Rank(0), 0) and board.stop_if_free("accuracy")
+    assert board.stopping and board.why == "accuracy" and not board.grant(Rank(1), 1)
