@@ -52,7 +52,7 @@ def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypa
     monkeypatch.setitem(sys.modules, "benchmark", backend)
     spec.loader.exec_module(backend)
     same = torch.ones(3)
-    launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways()}
+    launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways(backend.WAYS, runs.TRANSPORTS)}
     rounds = runs.Rounds(None, 8)
     backend.check(launches, rounds)
     launches[way] = runs.Timed(1.0, tuple(same * 1.001 if rank in (None, place) else same for place in (0, 1)))
@@ -60,7 +60,16 @@ def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypa
         backend.check(launches, rounds)
 
 
-@pytest.mark.parametrize("wrong", [("--models", "mpl"), ("--rounds", "0"), ("--steps", "9")])
+def test_some_ways_are_looked_at_alone() -> None:
+    look = ("--ways", "DDP,sync-sgd", "--transports", "gloo")
+    done = benchmark("--models", "mlp", "--rounds", "1", "--steps", "8", "--json", *look)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(row["pair"], row["transport"]) for row in found["rows"]] == [("sync-sgd / DDP", "gloo")]
+    assert found["overhead"] == []
+
+
+@pytest.mark.parametrize("wrong", [("--models", "mpl"), ("--ways", "dpd"), ("--rounds", "0"), ("--steps", "9")])
 def test_an_option_that_makes_no_sense_is_refused(wrong: tuple[str, str]) -> None:
     done = benchmark(*wrong)
     assert done.returncode == 2 and f"found {wrong[1]!r}" in done.stderr.replace("found 0", "found '0'").replace(

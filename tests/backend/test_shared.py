@@ -138,8 +138,7 @@ def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str,
 
 
 @pytest.mark.usefixtures("no_sockets")
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["float64", "torch.float32", "torch.bfloat16"])
+@pytest.mark.parametrize(("kind", "size"), [("float64", 1), ("torch.bfloat16", 1000), ("torch.float32", SIZES[-1])])
 def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: str, size: int) -> None:
     """Also of fewer numbers than members, where some have nothing to add up."""
     monkeypatch.setattr(channel, "SHARERS", 3)
