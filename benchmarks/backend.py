@@ -27,15 +27,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from statistics import median
 
 import torch
 from backend_costs import ALLOWED_S, Cost, costs
+from backend_maker import Launching, Maker
 from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Rounds, Timed, apart, by_paceline, by_torch
+from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Timed, by_paceline, by_torch
 from paired import between
 from rich.console import Console
 from rich.table import Table
@@ -94,7 +97,7 @@ class OtherWeights(Exception):
 # --- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[Way, Callable[[Rounds], Timed]]]:
+def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[Way, Launching]]:
     """Those of the ways to train that are asked for."""
     for name in TORCH:
         if name in names:
@@ -110,13 +113,13 @@ def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[
                 )
 
 
-def measured(every: list[tuple[Way, Callable[[Rounds], Timed]]], rounds: Rounds, times: int) -> list[Launches]:
+def measured(every: Sequence[Way], maker: Maker, times: int) -> list[Launches]:
     """Round after round; each begins with another way."""
     found = []
     for number in range(times):
         first = number * 3 % len(every)  # mostly no divisor of their number, so all come first in time
-        launches = {way: apart(launch, rounds) for way, launch in every[first:] + every[:first]}
-        check(launches, rounds)
+        launches = {way: maker.launch(way) for way in (*every[first:], *every[:first])}
+        check(launches, WARM_UP + maker.steps)
         found.append(launches)
     return found
 
@@ -126,13 +129,13 @@ def differ(one: torch.Tensor, other: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(one - other) / torch.linalg.vector_norm(other))
 
 
-def check(launches: Mapping[Way, Timed], rounds: Rounds) -> None:
+def check(launches: Mapping[Way, Timed], steps: int) -> None:
     """Whether all weights are as they are meant to be; raises `OtherWeights` with what is not."""
     for (name, transport), timed in launches.items():
         # also of local SGD, whose launches end with an average
         if name != "no communication" and (away := differ(*timed.weights)):
             raise OtherWeights(f"{name} over {transport}: the two ranks differ by {away:.2g}, expected 0")
-    allowed = rounds.all_steps * torch.finfo(torch.float32).eps
+    allowed = steps * torch.finfo(torch.float32).eps
     for name, theirs in SAME.items():
         ours = [launches[name, transport].weights[0] for transport in TRANSPORTS if (name, transport) in launches]
         if len(ours) == 2 and not torch.equal(*ours):
@@ -235,12 +238,16 @@ def main() -> None:
     arguments = parsed()
     rows: list[Row] = []
     overhead: list[Cost] = []
-    every = list(ways(arguments.ways, arguments.transports))
+    every = dict(ways(arguments.ways, arguments.transports))
+    models = arguments.models if every else ()
     try:
-        with OtherLoad() as other:
-            for model in arguments.models if every else ():
-                rounds = Rounds(learner_of(model), arguments.steps or MODELS[model].steps)
-                rows += rows_of(model, measured(every, rounds, arguments.rounds))
+        with OtherLoad() as other, ExitStack() as stack:
+            steps = {model: arguments.steps or MODELS[model].steps for model in models}
+            makers = {
+                model: stack.enter_context(Maker(partial(learner_of, model), steps[model], every)) for model in models
+            }  # before there is anything that they would inherit
+            for model, maker in makers.items():
+                rows += rows_of(model, measured(list(every), maker, arguments.rounds))
             if COSTS in arguments.ways:
                 all_ours = product(OURS, arguments.transports)
                 overhead += costs(all_ours, arguments.rounds, arguments.steps or OVERHEAD_STEPS)

@@ -4,8 +4,6 @@ Rules of this file:
 
 * Every way has as many processes, forked from one parent, with one torch thread each; the same initial weights; and the
   same batches, which it loads by the same `Learner.load` at the beginning of each step.
-* A launch is made by a process of its own, forked from one that has made none: how the C library deals with memory
-  depends on what a process has freed, is handed on to those that it forks, and moves a step by a tenth and more.
 * A step is timed by each rank's own clock, from the beginning of one step (where its batch is loaded) to that of the
   next. The first steps do not count. A launch's figure is the mean over its steps and ranks.
 """
@@ -15,7 +13,6 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -77,29 +74,6 @@ class Rounds:
     @property
     def all_steps(self) -> int:
         return WARM_UP + self.steps
-
-
-def apart(launch: Callable[[Rounds], Timed], rounds: Rounds) -> Timed:
-    """A launch by a process of its own."""
-    torch.set_num_threads(1)  # before the fork: no child inherits a pool of threads that is not there
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def body() -> None:
-        timed = launch(rounds)
-        sender.send((timed.step_s, [one.numpy() for one in timed.weights]))
-
-    launcher = context.Process(target=body)
-    launcher.start()
-    sender.close()
-    try:
-        step_s, weights = receiver.recv()
-    except EOFError:
-        launcher.join()
-        sys.exit(f"error: a launch has failed, exit status {launcher.exitcode}")
-    finally:
-        launcher.join()
-    return Timed(step_s, tuple(map(torch.from_numpy, weights)))
 
 
 # --- by torch ---------------------------------------------------------------------------------------------------------

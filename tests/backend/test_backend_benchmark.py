@@ -53,11 +53,10 @@ def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypa
     spec.loader.exec_module(backend)
     same = torch.ones(3)
     launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways(backend.WAYS, runs.TRANSPORTS)}
-    rounds = runs.Rounds(None, 8)
-    backend.check(launches, rounds)
+    backend.check(launches, 8)
     launches[way] = runs.Timed(1.0, tuple(same * 1.001 if rank in (None, place) else same for place in (0, 1)))
     with pytest.raises(backend.OtherWeights, match=way[0]):
-        backend.check(launches, rounds)
+        backend.check(launches, 8)
 
 
 def test_some_ways_are_looked_at_alone() -> None:
