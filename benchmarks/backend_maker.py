@@ -1,8 +1,8 @@
 """Who makes the launches that `backend.py` compares.
 
 Rules of this file: a launch is made by a process of its own, forked from one that has made none and holds nothing but
-the learner. How the C library deals with memory depends on what a process has freed, is handed on to those that it
-forks, and moves a step by a tenth and more.
+the learner. How the C library deals with memory depends on what a process has freed and is handed on to those that it
+forks: so no launch depends on those before it.
 """
 
 from __future__ import annotations
