@@ -3,7 +3,8 @@
 Rules of this file:
 
 * The board lies in a file of the run's folder in the host's memory: forked ranks inherit it, ranks that were started by
-  others map it. Ranks write their own row only, except for the stop, which has a lock that a killed rank cannot keep.
+  others map it. A rank writes its own row only; what is seen of it from outside (quiet, stopped) its neighbours write.
+  The stop has a lock that a killed rank cannot keep.
 * Where a run has several hosts, each has a board with a row for everybody; what the rows of other hosts' ranks say
   comes from there now and then (`mirror`), and steps are granted by leases (`leases`).
 * Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to

@@ -108,7 +108,8 @@ class Channel:
 
     def _perform(self, op: Collective) -> Any:
         if isinstance(op, Barrier):
-            self._exchange(empty := torch.empty(0), form_of(empty), self._everyone)
+            nothing = torch.empty(0)
+            self._exchange(nothing, form_of(nothing), self._everyone)
             return None
         mine, like = flat(op.value)
         form = form_of(mine)

@@ -224,7 +224,7 @@ class Joint:
         elif (deadlock := self._stillness.look(ranks, excused=self._may_be_stopped)) is not None:
             self.failure = deadlock
             board.common["over"] = Over.FAILED
-        else:
+        elif board.rows["quiet_s"].max() > self.launch.timeout_s and not self._may_be_stopped:
             self._look_for_silent(ranks)
         self.show.look(every_s=LOOK_S)
 
@@ -236,11 +236,10 @@ class Joint:
     def _look_for_silent(self, ranks: Sequence[Rank]) -> None:
         """Ends the run where a rank keeps others waiting and has shown no sign of life for too long."""
         board, timeout_s = self.board, self.launch.timeout_s
-        quiet_s = {int(rank): float(board.rows["quiet_s"][rank]) for rank in ranks}
-        if max(quiet_s.values()) > timeout_s and not self._may_be_stopped:
-            for late in map(Rank, silent({rank: board.doing(rank) for rank in quiet_s}, quiet_s, timeout_s)[:1]):
-                what = sentences.kept_waiting(timeout_s)
-                lose(board, late, sentences.sentence(board, self.job.team, late, ranks, what))
+        quiet_s, doing = board.rows["quiet_s"], {int(rank): board.doing(rank) for rank in ranks}
+        for late in map(Rank, silent(doing, dict(enumerate(quiet_s.tolist())), timeout_s)[:1]):
+            what = sentences.kept_waiting(timeout_s)
+            lose(board, late, sentences.sentence(board, self.job.team, late, ranks, what))
 
     def _settled(self, ranks: Any) -> bool:
         """Whether each of these ranks has written what it had to."""

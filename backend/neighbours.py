@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* Every process looks who has died or failed. Who is stopped, and for how long, every process notes for itself; the
-  first one that is not stopped itself kills who has been for the time-out.
+* Every process looks who has died or failed; now and then in a time-out, since each looks at all, who is stopped, and
+  for how long. The first one that is not stopped itself kills who has been for the time-out.
 * The first process that lives writes down how long each rank has been quiet. Whether that is too long, the leader says:
   who waits for it may be on another host.
 * Who has not looked for a while was stopped itself, or kept from its processor: it knows nothing of that time.
@@ -63,10 +63,11 @@ class Neighbours:
             self._stopped.clear()
         self._looked_s = now
         self._look_for_dead()
-        self._look_for_stopped(now)
-        if self._world.first and (quiet_s := self._signs.quiet_s(self._timeout_s)) is not None:
-            for pid, seconds in quiet_s.items():
-                self._board.rows["quiet_s"][self._pids[pid]] = seconds
+        if self._signs.due(self._timeout_s):
+            self._look_for_stopped(now)
+            if self._world.first:
+                for pid, seconds in self._signs.quiet_s().items():
+                    self._board.rows["quiet_s"][self._pids[pid]] = seconds
 
     def _look_for_dead(self) -> None:
         """Notes which ranks have died or failed."""
@@ -93,5 +94,5 @@ class Neighbours:
                 os.kill(pid, signal.SIGKILL)
 
     def _sentence(self, rank: Rank) -> str:
-        everyone, what = [me.rank for me in self._team], sentences.stopped("", self._timeout_s)
+        everyone, what = [me.rank for me in self._team], sentences.stopped(self._timeout_s)
         return sentences.sentence(self._board, self._team, rank, everyone, what)

@@ -19,9 +19,9 @@ WORDS = {
 }
 
 
-def stopped(by: str, timeout_s: float) -> str:
-    """What a rank did that was stopped for too long."""
-    return f"was stopped{by} for {timeout_s:g} s"
+def stopped(timeout_s: float, by: str = "") -> str:
+    """What a rank did that was stopped for too long, by a signal where that is known."""
+    return f"was stopped{by and f' ({by})'} for {timeout_s:g} s"
 
 
 def kept_waiting(timeout_s: float) -> str:

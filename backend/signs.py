@@ -57,16 +57,17 @@ class Signs:
         """Everybody's time begins anew."""
         self._last.clear()
 
-    def quiet_s(self, timeout_s: float) -> dict[int, float] | None:
-        """How long each process has given no sign; None where somebody has looked a moment ago.
-
-        Args:
-            timeout_s: what these are held against, so often that this does not matter.
-        """
+    def due(self, timeout_s: float) -> bool:
+        """Whether it is time to look again, as it is now and then in a time-out."""
         now = time.monotonic()
         if now - self._looked_s < timeout_s / LOOKS:
-            return None
+            return False
         self._looked_s = now
+        return True
+
+    def quiet_s(self) -> dict[int, float]:
+        """How long each process has given no sign, by this look and those before."""
+        now = time.monotonic()
         return {pid: now - self._look(pid, rank, now).at_s for pid, rank in self._processes.items()}
 
     def _look(self, pid: int, rank: Rank, now: float) -> Sign:

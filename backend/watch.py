@@ -146,15 +146,15 @@ class Watch:
         """Kills who has been stopped for too long."""
         for pid, (since_s, name) in self.stopped.items():
             if time.monotonic() - since_s > self.timeout_s:
-                self.condemn(pid, sentences.stopped(f" ({name})", self.timeout_s), within_s=0.0)
+                self.condemn(pid, sentences.stopped(self.timeout_s, name), within_s=0.0)
 
     def look_for_silent(self) -> None:
         """Kills who keeps others waiting and has shown no sign of life for too long; the logs say where all stood."""
         if self.stopped:
             self.signs.forget()
-        if (quiet_s := self.signs.quiet_s(self.timeout_s)) is not None:
+        if self.signs.due(self.timeout_s):
             doing = {pid: self.board.doing(rank) for pid, rank in self.children.items()}
-            for pid in silent(doing, quiet_s, self.timeout_s)[:1]:
+            for pid in silent(doing, self.signs.quiet_s(), self.timeout_s)[:1]:
                 self.condemn(pid, sentences.kept_waiting(self.timeout_s), within_s=STACKS_S)
         for pid in [pid for pid, at_s in self.condemned.items() if pid in self.children and time.monotonic() >= at_s]:
             os.kill(pid, signal.SIGKILL)

@@ -101,23 +101,18 @@ def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[
     """Those of the ways to train that are asked for."""
     for name in TORCH:
         if name in names:
-            yield (name, "gloo"), lambda rounds, name=name: by_torch(name, rounds)  # type: ignore[misc]
+            yield (name, "gloo"), partial(by_torch, name)
     for name in OURS:
         for transport in transports:
             if name in names:
-                yield (
-                    (name, transport),
-                    lambda rounds, name=name, shared=TRANSPORTS[transport]: by_paceline(  # type: ignore[misc]
-                        name, rounds, shared_memory=shared
-                    ),
-                )
+                yield (name, transport), partial(by_paceline, name, shared_memory=TRANSPORTS[transport])
 
 
 def measured(every: Sequence[Way], maker: Maker, times: int) -> list[Launches]:
     """Round after round; each begins with another way."""
     found = []
     for number in range(times):
-        first = number * 3 % len(every)  # mostly no divisor of their number, so all come first in time
+        first = number % len(every)
         launches = {way: maker.launch(way) for way in (*every[first:], *every[:first])}
         check(launches, WARM_UP + maker.steps)
         found.append(launches)
