@@ -21,6 +21,10 @@ Launcher = Literal["torchrun", "mpirun", "srun"]
 LOOPBACK_ADDRESS = "127.0.0.1"
 RANK_THREAD = "rank"
 """the name of the thread that performs the program of a joined process"""
+SIGKILL_TIMEOUT = "OMPI_MCA_odls_base_sigkill_timeout"
+"""how many seconds Open MPI gives processes between SIGTERM and SIGKILL; 1 if nobody says"""
+LEAVING_S = 10
+"""how long a failed run may take to store its record: what waits for the dead, and what is sent between hosts"""
 FIRST_PORT, PORTS = 20_000, 10_000
 """where the store is, if nobody says: a port that follows from the job's name, below those that systems give away"""
 
@@ -82,6 +86,22 @@ def joined(environment: Mapping[str, str]) -> Joined | None:
     if "SLURM_STEP_ID" in environment and "SLURM_PROCID" in environment:
         return _by_srun(Variables("srun", environment))
     return None
+
+
+def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
+    """What a launcher should be asked that would otherwise end all too soon after a failure; None if nothing.
+
+    >>> started = Joined(launcher="mpirun", process=0, processes=2, local=0, address="a", port=1)
+    >>> hasty(started, {SIGKILL_TIMEOUT: "10"}) is None
+    True
+    """
+    found = environment.get(SIGKILL_TIMEOUT, "1")
+    if started.launcher != "mpirun" or (found.isascii() and found.isdigit() and int(found) >= LEAVING_S):
+        return None
+    return (
+        f"when a rank fails, mpirun kills the others {found} s later: the record may be lost; "
+        f"`mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` gives them the time to store it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch.distributed.distributed_c10d import PrefixStore
 
@@ -49,7 +48,11 @@ from paceline.backend.world import World
 from paceline.records.trace import Trace
 
 NEVER = 2**63 - 1
-SETTLE_S = 1.0
+SETTLE_S = 0.3
+TOLD_S = 0.2
+"""within which other hosts tell whom they have lost"""
+IN_VAIN_S = 0.2
+"""after a loss: when nobody has moved for so long, and all wait for each other, nothing more will come"""
 
 
 def run_joint(launch: Launch, world: World) -> Trace | None:
@@ -95,13 +98,14 @@ class Joint:
         self.devices = world.devices(launch)
         self.start = self._compare_clocks()
         ahead_s = 0.0 if self.start is None else self.start.offset_s
-        self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s)
+        self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s, world.closed)
         self.neighbours = Neighbours(world, self.seats, self.board, self.job.team, launch.timeout_s)
         self.show = Show(launch, self.board, self.folder)
         self.heard: list[int] = []
         self.failure: PacelineError | None = None
-        self.deadline = float("inf")
+        self.deadline = self._told_s = float("inf")
         self._stillness = Stillness(self.board, launch.patience_s)
+        self._in_vain = Stillness(self.board, IN_VAIN_S)
         self._scores = Scores(self.job, self.board, self.folder)
         self._recorder: Recorder | None = None
         self._own_failure: Failure | None = None
@@ -171,11 +175,11 @@ class Joint:
             self._thread.start()
         while self.board.common["over"][0] == Over.NO:
             self.neighbours.look()
-            if self.heard and self.board.lost() is None:
-                words = f"was told to end by {signal.Signals(self.heard[0]).name}"
-                lose(self.board, Rank(0) if self.rank is None else self.rank, words)
             if self.several and self.world.first:
                 self._tell_hosts()
+            if self._told_to_end():
+                words = f"was told to end by {signal.Signals(self.heard[0]).name}"
+                lose(self.board, Rank(0) if self.rank is None else self.rank, words)
             if self.world.leads:
                 self._lead()
             if self.rank == self.job.keeper:  # its record lies on its own host
@@ -186,6 +190,13 @@ class Joint:
         if self.rank is not None:
             self._settle()
         warnings.showwarning = shown
+
+    def _told_to_end(self) -> bool:
+        """Whether this is what ends the run: a launcher tells all to end when one has died, perhaps on another host."""
+        if not self.heard or self.board.lost() is not None:
+            return False
+        self._told_s = min(self._told_s, time.monotonic())
+        return not self.several or time.monotonic() - self._told_s > TOLD_S
 
     def _tell_hosts(self, *, at_once: bool = False) -> None:
         try:
@@ -217,7 +228,8 @@ class Joint:
             board.start(time.monotonic() + 20 * START_IN_S - since_s)  # others hear of it later
         if board.lost() is not None:
             self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
-            if self._settled(ranks) or time.monotonic() > self.deadline:
+            left = [rank for rank in ranks if not self._settled([rank])]
+            if not left or self._in_vain.look(left) is not None or time.monotonic() > self.deadline:
                 board.common["over"] = Over.FAILED
         elif board.all_drained:
             board.common["over"] = Over.DONE
@@ -241,7 +253,7 @@ class Joint:
             what = sentences.kept_waiting(timeout_s)
             lose(board, late, sentences.sentence(board, self.job.team, late, ranks, what))
 
-    def _settled(self, ranks: Any) -> bool:
+    def _settled(self, ranks: Iterable[int]) -> bool:
         """Whether each of these ranks has written what it had to."""
         return all(self.board.doing(rank) in (Doing.DRAINED, Doing.FAILED) for rank in ranks)
 
@@ -256,7 +268,7 @@ class Joint:
             record = JointRecord(self.job, self.world, self.seats, self.folder, self.board, self.store, self.devices)
             placed = self.placement.record()
             if self.world.here == 0:
-                return record.gathered(placed, failed=failed, known=self.failure)
+                return record.gathered(placed, failed=failed, known=self.failure, gone=self.mirror.gone)
             record.send(placed, self.start, end, failed=failed)
         if failed:
             self._say_own()

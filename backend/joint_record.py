@@ -10,6 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,18 +63,21 @@ class JointRecord:
         except RuntimeError as error:
             raise RunFailed(f"the store is gone: {error}") from error
 
-    def gathered(self, placed: dict[str, Any], *, failed: bool, known: PacelineError | None) -> Trace:
+    def gathered(
+        self, placed: dict[str, Any], *, failed: bool, known: PacelineError | None, gone: Collection[int]
+    ) -> Trace:
         """The record of all hosts.
 
         Args:
             placed: where this host's ranks run.
             failed: whether the run has.
             known: why, where that is known already.
+            gone: hosts that send nothing any more.
 
         Raises:
             RankFailed, DeadlockError, ProgramError: the run has failed; the record is its `trace`.
         """
-        parts, missing = self._received(failed)
+        parts, missing = self._received(failed, gone)
         places = {0: placed} | {host: part["placement"] for host, part in parts.items()}
         by_host = {host: clock for host, part in parts.items() if (clock := _clock(part)) is not None}
         clocks = {rank: clock for host, clock in by_host.items() for rank in self.seats.on(host)}
@@ -96,10 +100,13 @@ class JointRecord:
         failure.trace = trace
         raise failure
 
-    def _received(self, failed: bool) -> tuple[dict[int, dict[str, Any]], list[str]]:
+    def _received(self, failed: bool, gone: Collection[int]) -> tuple[dict[int, dict[str, Any]], list[str]]:
         """What the other hosts have sent, and what they have not."""
         parts, missing = {}, []
         for host in range(1, len(self.seats.hosts)):
+            if host in gone:
+                missing.append(f"host {host}: it is gone")
+                continue
             store, within_s = PrefixStore(f"host{host}", self.store), COLLECT_S if failed else PATIENT_S
             try:
                 parts[host] = receive(store, self.folder, within_s=within_s)

@@ -17,7 +17,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from paceline.backend.board import Board
 from paceline.backend.checkpoint import Checkpoint, Saving
 from paceline.backend.device import Pace
 from paceline.backend.finite import Nonfinite
+from paceline.backend.folders import new_folder
 from paceline.backend.forking import fork
 from paceline.backend.gather import gather, stream_of
 from paceline.backend.gpus import Asked, Devices, Start, devices
@@ -58,7 +58,6 @@ PATIENCE_S = 10.0
 """all ranks blocked and nothing moved for so long: a deadlock"""
 TIMEOUT_S = 60.0
 """provenance: ours; how long a rank may be stopped, or silent while others wait for it"""
-SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
 class RankFailed(RunFailed):
@@ -145,7 +144,7 @@ def run_job(launch: Launch) -> Trace:
         import_module("paceline.backend.pauses")  # once, and not in every rank: it takes a second
     placed = launch.devices()
     spawned = placed.start(launch.processes) == "spawn"
-    folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
+    folder, held = new_folder()
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
@@ -184,6 +183,7 @@ def run_job(launch: Launch) -> Trace:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
             for pid in guards:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -6,14 +6,15 @@ Rules of this file:
   leader, reads what all have written and decides: the start, that all have drained, who is lost, and the end. The other
   heralds read that. Each key has one writer, so nothing can be decided twice.
 * Each host's board has a row for every rank, but only the leader's is kept up to date with the other hosts'.
-* What is written has a number that counts up. A host whose number has stood still for `VANISHED_S` is given up.
+* What is written has a number that counts up. A host whose number has stood still for `VANISHED_S` is given up; one
+  whose first process has closed its connection, which means that it is gone, as soon as nobody else of it writes.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.algorithms.values import Rank
@@ -40,10 +41,16 @@ class Mirror:
         seats: who is where.
         here: the number of this host; 0 is the leader's.
         ahead_s: how far the leader's clock is ahead of this host's.
+        closed: whether a host's first process has closed its connection.
     """
 
-    def __init__(self, store: Any, board: Board, seats: Seats, here: int, ahead_s: float) -> None:
+    def __init__(
+        self, store: Any, board: Board, seats: Seats, here: int, ahead_s: float, closed: Callable[[int], bool]
+    ) -> None:
         self._store, self._board, self._seats, self._here, self._ahead_s = store, board, seats, here, ahead_s
+        self._closed = closed
+        self.gone: set[int] = set()
+        """hosts that have been given up"""
         self._others = [index for index in range(len(seats.hosts)) if index != here] if here == 0 else [0]
         self._beat = 0
         self._heard: dict[int, tuple[int, float]] = {}
@@ -137,11 +144,19 @@ class Mirror:
         before, since_s = self._heard.get(host, (-1, 0.0))
         if beat != before:
             self._heard[host] = beat, time.monotonic()
-        elif time.monotonic() - since_s > VANISHED_S and self._board.common["over"][0] == Over.NO:
-            ranks = self._seats.on(host)
-            name = self._seats.hosts[host].name
-            words = f"nothing has been heard of host {host} ({name}) for {VANISHED_S:g} s"
-            lose(self._board, ranks[0] if ranks else Rank(0), words)
+        elif self._board.common["over"][0] == Over.NO and host not in self.gone:
+            quiet_s, name = time.monotonic() - since_s, f"host {host} ({self._seats.hosts[host].name})"
+            if quiet_s > VANISHED_S:
+                self._give_up(host, f"nothing has been heard of {name} for {VANISHED_S:g} s")
+            elif (quiet_s > LATE_S or len(self._seats.hosts[host].processes) == 1) and self._closed(host):
+                self._give_up(host, f"{name} is gone: it has closed its connection")
+
+    def _give_up(self, host: int, words: str) -> None:
+        self.gone.add(host)
+        ranks = self._seats.on(host)
+        for rank in ranks:
+            self._board.rows["doing"][rank] = Doing.FAILED
+        lose(self._board, ranks[0] if ranks else Rank(0), words)
 
 
 def lose(board: Board, rank: Rank, text: str) -> None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,12 +28,12 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.method import Me
+from paceline.backend.folders import SHARED, new_folder
 from paceline.backend.gpus import Devices, devices
 from paceline.backend.groups import LOOPBACK
 from paceline.backend.guard import ALIVE, free, guard
@@ -41,9 +41,10 @@ from paceline.backend.hostlock import takes
 from paceline.backend.interfaces import address_towards, interface_with
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.joining import Joined
-from paceline.backend.launch import SHARED, Launch
+from paceline.backend.launch import Launch
 from paceline.backend.placement import Pin, Placement, placement
 from paceline.backend.seats import Host, seat
+from paceline.backend.whereabouts import entry, hosts_of
 
 MEET_S = 300.0
 """how long processes wait for each other to come: some have to import torch from a slow disk"""
@@ -106,6 +107,18 @@ class World:
         """Whether a process of this host is still there."""
         return process == self.joined.process or not free(_alive(self.folder, process))
 
+    def closed(self, host: int) -> bool:
+        """Whether the first process of a host has closed its connection with this one, if there is one, or is gone."""
+        if not self.connections:
+            return False
+        connection = self.connections[0 if self.here else host - 1]
+        if not select.select([connection], [], [], 0)[0]:
+            return False
+        try:
+            return not connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
     def placement(self, pin: Pin, team: Sequence[Me], threads: int) -> Placement:
         """Where the ranks of this host run; cores that another host would give away too are not given away."""
         if self.crowded and pin == "auto":
@@ -150,10 +163,10 @@ def join(joined: Joined) -> Iterator[World]:
     Raises:
         RunFailed: some did not come, or the store cannot be reached.
     """
-    folder, guards = None, []
+    folder, held, guards = None, -1, []
     if joined.local == 0:
         with uninterrupted():
-            folder = Path(tempfile.mkdtemp(prefix="paceline-", dir=SHARED))
+            folder, held = new_folder()
             guards.append(guard(folder))  # before there are threads
     alive: list[IO[bytes]] = []
     world = None
@@ -164,11 +177,14 @@ def join(joined: Joined) -> Iterator[World]:
         with uninterrupted():
             if world is not None:
                 _leave(world)
+                for connection in world.connections:
+                    connection.close()
             for file in alive:
                 file.close()
             if folder is not None:
                 _until(lambda: all(map(free, folder.glob(ALIVE))), LEAVE_S)
                 shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
             for pid in guards:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -177,16 +193,7 @@ def join(joined: Joined) -> Iterator[World]:
 def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     raw = _connected(joined, hosts=joined.process == 0 and not joined.hosted)
     store = _prefixed(joined, raw)
-    mine = {
-        "node": str(joined.node) if joined.node is not None else f"{_machine()} {SHARED.stat().st_dev}",
-        "machine": _machine(),
-        "name": socket.gethostname(),
-        "local": joined.local,
-        "id": os.getpid(),
-        "folder": str(folder or ""),
-        "gpus": torch.cuda.device_count(),
-    }
-    store.set(f"process{joined.process}", json.dumps(mine))
+    store.set(f"process{joined.process}", json.dumps(entry(joined, folder)))
     _barrier(store, "come", joined)
     entries = [json.loads(one) for one in store.multi_get([f"process{one}" for one in range(joined.processes)])]
     hosts = hosts_of(entries)
@@ -205,27 +212,6 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)
     return world
-
-
-def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
-    """Processes by host, hosts in the order of their first processes.
-
-    >>> hosts_of([{"node": "a", "name": "n1", "local": 1}, {"node": "a", "name": "n1", "local": 0}])
-    (Host(name='n1', processes=(1, 0)),)
-    """
-    nodes = dict.fromkeys(entry["node"] for entry in entries)
-    found = []
-    for node in nodes:
-        mine = [process for process, entry in enumerate(entries) if entry["node"] == node]
-        mine.sort(key=lambda process: entries[process]["local"])
-        found.append(Host(entries[mine[0]]["name"], tuple(mine)))
-    return tuple(found)
-
-
-def _machine() -> str:
-    """What tells machines apart."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else socket.gethostname()
 
 
 def _connected(joined: Joined, *, hosts: bool = False) -> Store:
@@ -265,14 +251,21 @@ def _until(there: Any, within_s: float) -> bool:
 
 def _leave(world: World) -> None:
     """Says so; who hosts the store waits for the others to have done the same."""
-    for connection in world.connections:
-        connection.close()
     if world.here == 0 and not world.joined.hosted and not world.lives(0):
         return  # who hosted the store was killed
     with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
-        world.store.add("left", 1)
+        for process in world.neighbours:  # also for those that can no longer say so
+            if process == world.joined.process or not world.lives(process):
+                world.store.set(f"left{process}", "")
         if world.joined.process == 0 and not world.joined.hosted:
-            _until(lambda: world.store.add("left", 0) >= world.joined.processes, LEAVE_S)
+            _until(lambda: all(_left(world, process) for process in range(world.joined.processes)), LEAVE_S)
+
+
+def _left(world: World, process: int) -> bool:
+    """Whether a process has left, or is seen to be gone."""
+    alone = next((host for host, one in enumerate(world.hosts) if one.processes == (process,)), world.here)
+    gone = world.closed(alone) if alone != world.here else process in world.neighbours and not world.lives(process)
+    return gone or bool(world.store.check([f"left{process}"]))
 
 
 def _alive(folder: Path, process: int) -> Path:

@@ -29,7 +29,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.guarantees import Guarantee
 from paceline.algorithms.method import Method
 from paceline.algorithms.values import Rank
-from paceline.backend import launch
+from paceline.backend import folders
 from paceline.backend.run import train
 from paceline.backend.watch import GRACE_S
 from paceline.records import RunsFailed, store
@@ -134,7 +134,7 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
     answer: dict[str, Any] = {"error": None}
     try:
         (folder / "memory").mkdir()
-        launch.SHARED = folder / "memory"
+        folders.SHARED = folder / "memory"
 
         def say_started(_: str, __: float) -> None:
             os.write(started, b".")
@@ -277,11 +277,11 @@ def record_readable(what: Happened) -> Iterator[str]:
     """The record is there, whole, and says how the run ended."""
     if what.told is None:
         return
-    folders = list(what.folder.glob("faults-*"))
-    if len(folders) != 1:
-        yield f"there are {len(folders)} records, expected 1"
+    records = list(what.folder.glob("faults-*"))
+    if len(records) != 1:
+        yield f"there are {len(records)} records, expected 1"
         return
-    summary, right = store.read_run(folders[0]).summary, "failure" if what.told["error"] else "seconds"
+    summary, right = store.read_run(records[0]).summary, "failure" if what.told["error"] else "seconds"
     if summary["ended"] != right:
         yield f"its record says that it ended by {summary['ended']}, expected {right}"
 

@@ -1,12 +1,15 @@
-"""Every method on two hosts: started by torchrun's rendezvous in two network namespaces, joined by a shaped link.
+"""Every method on two hosts: started by torchrun, mpirun or srun in two network namespaces, joined by a shaped link.
 
     python benchmarks/two_hosts.py                       # all methods, two workers a host: two minutes on two cores
     python benchmarks/two_hosts.py --per-host 1 --samples 320 --json
+    python benchmarks/two_hosts.py --launcher srun       # by a Slurm of its own
+    python benchmarks/two_hosts.py --launcher mpirun --methods sync-sgd,async-sgd
 
-Needs root, as the hosts are network namespaces of this machine (`backend/hosts.py`). Each host runs one torchrun with
-a process for each of its ranks; all methods that suit two nodes are run by one start, one after the other. Methods
-whose workers share memory, or that are one chip's, need all workers on one node: a second start runs them, on the
-first host, while the processes of the second one sit them out.
+Needs root, as the hosts are network namespaces of this machine (`backend/hosts.py`), and the launcher
+(`benchmarks/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for each rank
+of a host; all methods that suit two nodes are run by one start, one after the other. Methods whose workers share
+memory, or that are one chip's, need all workers on one node: a second start runs them, on the first host, while the
+processes of the second one sit them out.
 
 Shown for each method: steps of its keeper, the loss at the end, where its ranks were, by how much times of the two
 hosts may be apart, and of deterministic methods whether the weights are those of ranks forked on this machine, bit for
@@ -26,22 +29,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from launchers import LAUNCHERS, start
 from rich.console import Console
 from rich.table import Table
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.errors import PacelineError, RunFailed
+from paceline.algorithms.errors import InputError, PacelineError, RunFailed
 from paceline.algorithms.values import Rank
-from paceline.backend.hosts import Hosts, NoHosts, hosts
+from paceline.backend.hosts import Hosts, hosts
 from paceline.backend.run import train
 from paceline.records import Run
 from paceline.records.store import as_array, read_run
 
 RATE = 125e6
 """of each host's link, bytes/s"""
-PORT = 29_411
-"""of the rendezvous, inside the namespaces"""
 WITHIN_S = 900.0
+WIDTH = 120
+"""of a table that nobody watches: no name is cut off"""
 
 
 def scenario(methods: Sequence[str], nodes: int, per_node: int, samples: int) -> dict[str, Any]:
@@ -68,40 +72,35 @@ def suits(name: str, nodes: int, per_node: int) -> bool:
     return not find(name)().problems([[Rank(next(ranks)) for _ in range(per_node)] for _ in range(nodes)])
 
 
-def starts(per_host: int, samples: int) -> Iterator[dict[str, Any]]:
-    """The scenarios that together hold every method."""
-    spread = [name for name in METHODS if suits(name, 2, per_host)]
-    yield scenario(spread, 2, per_host, samples)
-    if together := [name for name in METHODS if name not in spread]:
+def starts(methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict[str, Any]]:
+    """The scenarios that together hold these methods."""
+    if spread := [name for name in methods if suits(name, 2, per_host)]:
+        yield scenario(spread, 2, per_host, samples)
+    if together := [name for name in methods if name not in spread]:
         yield scenario(together, 1, per_host, samples)
 
 
-def torchrun(made: Hosts, what: Mapping[str, Any], processes: int, out: Path) -> list[Run]:
+def trained(launcher: str, made: Hosts, what: Mapping[str, Any], processes: int, out: Path) -> list[Run]:
     """Trains a scenario on two hosts; answers its runs as they are stored.
 
     Raises:
-        RunFailed: a torchrun has failed; its words are the message.
+        RunFailed: the launcher has failed; its words are the message.
     """
     path = out.parent / "two-hosts.json"  # which is YAML, too
     path.write_text(json.dumps(what))
     program = [sys.executable, "-c", "from paceline.cli import main; main()", "train", str(path), "--out", str(out)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    agents = []
-    for index, name in enumerate(made.names):
-        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--rdzv-conf=is_host={1 - index}"]
-        command = ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
-        command += [f"--nproc-per-node={processes}", *rendezvous, f"--local-addr=10.77.0.{index + 1}", "--no-python"]
-        agents.append(
-            subprocess.Popen(
-                [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-        )
-    try:
-        said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
-    finally:
-        for agent in agents:
-            agent.terminate()
-            agent.wait()
+    with start(launcher, made, processes, program) as found:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
+        agents = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in found.commands
+        ]
+        try:
+            said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
+        finally:
+            for agent in agents:
+                agent.terminate()
+                agent.wait()
     if any(agent.returncode for agent in agents):
         raise RunFailed("\n".join(said))
     return [read_run(folder) for folder in sorted(out.iterdir()) if (folder / "run.json").exists()]
@@ -125,14 +124,14 @@ def _weights(run: Run) -> Any:
     return as_array(run.weights)
 
 
-def rows(per_host: int, samples: int) -> Iterator[dict[str, Any]]:
+def rows(launcher: str, methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict[str, Any]]:
     """What every method did, start by start."""
-    for what in starts(per_host, samples):
+    for what in starts(methods, per_host, samples):
         processes = per_host + any(find(name).has_server for name in what["algorithms"])
         with tempfile.TemporaryDirectory() as folder, hosts(2, bytes_per_s=RATE) as made:
             out = Path(folder) / "runs"
             out.mkdir()
-            found = {run.algorithm: run for run in torchrun(made, what, processes, out)}
+            found = {run.algorithm: run for run in trained(launcher, made, what, processes, out)}
         alike = [name for name in what["algorithms"] if find(name)().deterministic]
         forked = {run.algorithm: run for run in train({**what, "algorithms": alike})}
         for name in what["algorithms"]:
@@ -143,7 +142,7 @@ def shown(found: Sequence[Mapping[str, Any]]) -> Table:
     """As a person likes to read it."""
     table = Table(box=None)
     for title in ("algorithm", "updates", "loss", "ranks of host 0", "of host 1", "clocks ± µs", "as forked"):
-        table.add_column(title, justify="left" if title == "algorithm" else "right")
+        table.add_column(title, justify="left" if title == "algorithm" else "right", no_wrap=True)
     for one in found:
         error_s, same = one["clock_error_s"], one["same_as_forked"]
         table.add_row(
@@ -159,13 +158,15 @@ def shown(found: Sequence[Mapping[str, Any]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="what starts the processes")
+    parser.add_argument("--methods", default=",".join(METHODS), help="names with commas between them; default: all")
     parser.add_argument("--per-host", type=int, default=2, help="workers on each host")
     parser.add_argument("--samples", type=int, default=1280, help="that each method takes, all workers together")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     asked = parser.parse_args()
     try:
-        found = list(rows(asked.per_host, asked.samples))
-    except NoHosts as error:
+        found = list(rows(asked.launcher, asked.methods.split(","), asked.per_host, asked.samples))
+    except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except PacelineError as error:
@@ -174,7 +175,7 @@ def main() -> int:
     if asked.json:
         print(json.dumps({"rows": found}))
     else:
-        Console().print(shown(found))
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(shown(found))
     return 0 if all(one["same_as_forked"] in (None, True) for one in found) else 1
 
 

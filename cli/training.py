@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.errors import InputError
-from paceline.backend.joining import Joined, SaidElsewhere, joined
+from paceline.backend.joining import Joined, SaidElsewhere, hasty, joined
 from paceline.cli.actions import Ask, answer_runs, say_kept
 from paceline.cli.output import Output
 from paceline.records import Run, RunsFailed, store
@@ -78,6 +78,8 @@ def _train(ask: Ask, scenario: Any, output: Output, world: Any = None, *, tensor
 
 def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
     """The same as one process of several: the first one writes and speaks for all."""
+    # before torch is imported: its store writes a page of stack for every connection that ends; what that means is said
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         scenario = ask.load() if started.process == 0 else ask.read()
         from paceline.backend.world import join
@@ -85,6 +87,8 @@ def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: boo
         with join(started) as world:
             speaking = output if world.leads else replace(output, quiet=True)
             speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
+            if (advice := hasty(started, os.environ)) is not None:
+                speaking.note(advice)
             runs = _train(ask, scenario, speaking, world, tensorboard=tensorboard and world.leads)
     except SaidElsewhere:
         raise

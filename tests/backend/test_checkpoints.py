@@ -53,7 +53,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
     place = tmp_path / "shared"
     place.mkdir()
-    monkeypatch.setattr("paceline.backend.launch.SHARED", place)
+    monkeypatch.setattr("paceline.backend.folders.SHARED", place)
     yield place
     assert list(place.iterdir()) == []
     assert no_children()

@@ -35,7 +35,7 @@ LONG = 5000
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
-    monkeypatch.setattr("paceline.backend.launch.SHARED", tmp_path)
+    monkeypatch.setattr("paceline.backend.folders.SHARED", tmp_path)
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
     assert no_children()

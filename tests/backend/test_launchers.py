@@ -1,0 +1,182 @@
+"""Real launchers on two hosts: Open MPI's mpirun and a Slurm of the tests' own. Needs root, iproute2, and the launcher.
+
+What torchrun does there is in `test_two_hosts`; what launchers leave in the environment is used without them in
+`test_joined`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from paceline.backend.hosts import hosts
+from paceline.backend.run import train
+from paceline.records.store import as_array, read_run
+from tests.backend.test_hosts import RATE, left_alone, needs_hosts  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.backend,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository"),
+    needs_hosts,
+]
+PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
+BUSY = 4
+"""threads of a process that performs a rank's program; one that waits for others has fewer, and so has a guard"""
+RANKED = {"mpirun": "OMPI_COMM_WORLD_RANK", "srun": "SLURM_PROCID"}
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "algorithms": ["sync-sgd"],
+    "workload": {"model": "digits-mlp", "batch_per_worker": 16},
+    "cluster": {
+        "nodes": [{"device": {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}, "count": 2}],
+        "network": {"topology": "star", "link": "eth-10g"},
+    },
+    "train": {"pace": "none"},
+    "stop": {"updates": 30},
+}
+
+
+@pytest.fixture
+def launchers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """benchmarks/launchers.py, from a folder of scripts that is no package."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("launchers")
+
+
+def needed(launchers: ModuleType, launcher: str) -> None:
+    if (lacks := launchers.missing(launcher)) is not None:
+        pytest.skip(lacks)
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(json.dumps(SMALL | changes))
+    return path
+
+
+@contextmanager
+def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
+    """A launcher, and its ranks, of which some have written a record already."""
+    program = [*PACELINE, "train", str(path), "--out", str(out)]
+    with hosts(2, bytes_per_s=RATE) as made, launchers.start(launcher, made, 1, program) as found:
+        (command,) = found.commands
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def ranks_of(path: Path) -> dict[str, psutil.Process]:
+    """The processes that are training a scenario, by the number that their launcher gave them."""
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[1:5] == [*PACELINE[1:], "train", str(path)] and len(process.threads()) >= BUSY:
+                said = process.environ()
+                found |= {said[name]: process for name in RANKED.values() if name in said}
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    """The ranks, once they have computed for a moment."""
+    until = time.monotonic() + 120
+    while len(ranks := ranks_of(path)) < 2:
+        assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
+        time.sleep(0.1)
+    time.sleep(1.0)
+    return ranks
+
+
+def test_mpirun_trains_on_two_hosts(left_alone: None, launchers: ModuleType) -> None:  # noqa: F811
+    """Each worker on a host of its own; what is deterministic learns what forked ranks learn, bit for bit."""
+    needed(launchers, "mpirun")
+    command = [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), "--launcher=mpirun", "--per-host=1"]
+    done = subprocess.run(
+        [*command, "--samples=128", "--methods=sync-sgd,async-sgd", "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, other = json.loads(done.stdout)["rows"]
+    assert (one["hosts"], one["same_as_forked"]) == ([[0], [1]], True)
+    assert other["hosts"] == [[0, 2], [1]] and other["updates"] > 0
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_record(
+    left_alone: None,  # noqa: F811
+    launchers: ModuleType,
+    launcher: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slurm waits longer than is needed; Open MPI is asked to, for this is a machine that may be slow."""
+    needed(launchers, launcher)
+    monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "5")
+    path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
+    with under_way(launchers, launcher, path, out) as process:
+        trained(path, process)["1"].kill()
+        said = process.communicate(timeout=60)[0]
+    assert process.returncode != 0
+    assert "rank 1 (worker) was lost at step" in said, said
+    assert "host 1 (node-b) is gone: it has closed its connection" in said
+    (folder,) = out.iterdir()
+    run = read_run(folder)
+    assert run.summary["ended"] == "failure" and run.summary["updates"] > 0
+    assert not ranks_of(path)
+
+
+def test_the_script_that_is_printed_is_one_that_slurm_runs(
+    left_alone: None,  # noqa: F811
+    launchers: ModuleType,
+    tmp_path: Path,
+) -> None:
+    needed(launchers, "srun")
+    path, out, script = written(tmp_path), tmp_path / "runs", tmp_path / "job.sh"
+    options = ["train", str(path), "--out", str(out)]
+    printed = subprocess.run([*PACELINE, *options, "--slurm"], capture_output=True, text=True, check=True)
+    script.write_text(printed.stdout)
+    with hosts(2, bytes_per_s=RATE) as made, launchers.named(made), launchers.slurm(made) as variables:
+        batch: Sequence[str] = ["sbatch", "--wait", f"--chdir={tmp_path}", str(script)]
+        done = subprocess.run(
+            launchers.inside(made, 0, batch),
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    (output,) = tmp_path.glob("small-*.out")
+    assert done.returncode == 0, done.stderr + output.read_text()
+    assert "2 processes of srun, hosts: 2" in output.read_text()
+    (folder,) = out.iterdir()
+    run, (forked,) = read_run(folder), train(SMALL)
+    np.testing.assert_array_equal(as_array(run.weights), as_array(forked.weights))
+    assert [(one["rank"], one["host"], one["name"]) for one in run.machine["seats"]] == [
+        (0, 0, "node-a"),
+        (1, 1, "node-b"),
+    ]

@@ -1,0 +1,101 @@
+"""Runs' folders in memory: what nobody uses any more is removed when the next one is made, and nothing else is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.backend import folders
+from paceline.backend.hostlock import takes
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of its own."""
+    monkeypatch.setattr(folders, "SHARED", tmp_path)
+    return tmp_path
+
+
+def aged(folder: Path) -> None:
+    """As if it had been made a while ago."""
+    before = time.time() - 2 * folders.YOUNG_S
+    os.utime(folder, (before, before))
+
+
+def test_a_folder_is_in_use_while_its_maker_lives() -> None:
+    folder, held = folders.new_folder()
+    aged(folder)
+    folders.sweep()
+    assert folder.is_dir()
+    os.close(held)
+    folders.sweep()
+    assert not folder.exists()
+
+
+def test_a_folder_is_in_use_while_a_forked_child_of_its_maker_lives() -> None:
+    folder, held = folders.new_folder()
+    if (child := os.fork()) == 0:
+        signal.pause()
+    os.close(held)
+    aged(folder)
+    try:
+        folders.sweep()
+        assert folder.is_dir()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    folders.sweep()
+    assert not folder.exists()
+
+
+def test_a_folder_is_in_use_while_a_process_holds_a_file_in_it() -> None:
+    folder, held = folders.new_folder()
+    os.close(held)
+    if (child := os.fork()) == 0:  # POSIX locks are between processes
+        with (folder / "process1.alive").open("ab") as file:
+            takes(file)
+            (folder / "ready").touch()
+            signal.pause()
+    try:
+        while not (folder / "ready").exists():
+            time.sleep(0.01)
+        aged(folder)
+        folders.sweep()
+        assert folder.is_dir()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    folders.sweep()
+    assert not folder.exists()
+
+
+def test_a_new_folder_that_is_not_locked_yet_stays(shared: Path) -> None:
+    young = shared / "paceline-young"
+    young.mkdir()
+    folders.sweep()
+    assert young.is_dir()
+
+
+def test_what_is_not_a_runs_folder_stays(shared: Path) -> None:
+    (shared / "paceline-file").write_text("")
+    (shared / "other").mkdir()
+    aged(shared / "paceline-file")
+    aged(shared / "other")
+    folders.sweep()
+    assert sorted(path.name for path in shared.iterdir()) == ["other", "paceline-file"]
+
+
+def test_making_a_folder_removes_what_was_left_behind(shared: Path) -> None:
+    (left := shared / "paceline-left").mkdir()
+    (left / "rank0").write_text("a record")
+    aged(left)
+    folder, held = folders.new_folder()
+    assert list(shared.iterdir()) == [folder]
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(held)
