@@ -212,7 +212,7 @@ class Joint:
         if self._thread.is_alive():
             self._recorder.flush()
             self.board.say(self.rank, Doing.FAILED)
-            if self.board.lost() == self.rank:
+            if self.board.lost() == self.rank and not self.heard:
                 sys.stderr.write(f"rank {self.rank} does not end; its threads stand at\n")
                 faulthandler.dump_traceback(sys.stderr)
         else:

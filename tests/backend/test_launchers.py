@@ -137,7 +137,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
 ) -> None:
     """Slurm waits longer than is needed; Open MPI is asked to, for this is a machine that may be slow."""
     needed(launchers, launcher)
-    monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "5")
+    monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "3")
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
     with under_way(launchers, launcher, path, out) as process:
         trained(path, process)["1"].kill()
