@@ -17,11 +17,11 @@ SCRIPT = """\
 #SBATCH --ntasks-per-node={tasks}
 # train.threads of the scenario
 #SBATCH --cpus-per-task={threads}
-# No node is shared: other jobs would slow single ranks, and all wait for the slowest.
+{gpus}# No node is shared: other jobs would slow single ranks, and all wait for the slowest.
 #SBATCH --exclusive
 #SBATCH --time=01:00:00
 #SBATCH --output=%x-%j.out
-# Perhaps also: --partition, --account, --constraint.
+# Perhaps also: --partition, --account, --constraint{perhaps}.
 
 # The environment that has paceline: `module load …`, or `source …/bin/activate`.
 
@@ -34,6 +34,12 @@ export OMP_NUM_THREADS="$SLURM_CPUS_PER_TASK"
 # --kill-on-bad-exit ends all tasks when one has failed; --cpu-bind=none lets train.pin decide about cores.
 srun --kill-on-bad-exit=1 --cpu-bind=none {command}
 """
+
+GPUS = """\
+# {whose}; all tasks of a node see all of its GPUs, and take them in their order
+#SBATCH --gpus-per-node={count}
+"""
+WHOSE = {False: "a GPU for each task", True: "train.share_gpus: one is enough for all tasks of a node"}
 
 
 def script(scenario: Scenario, arguments: Sequence[str]) -> str:
@@ -50,13 +56,17 @@ def script(scenario: Scenario, arguments: Sequence[str]) -> str:
     why = f"{one} on each node of the scenario's cluster"
     if served:
         why += "; one task more, since the first node also has the server: elsewhere it sits out"
+    tasks, train = workers + served, scenario.train
+    gpus = 1 if train.share_gpus else tasks
     return SCRIPT.format(
         name=scenario.name,
         job=scenario.name.replace(" ", "-"),
         nodes=len(placed),
         s="s" * (len(placed) > 1),
         why=why,
-        tasks=workers + served,
-        threads=scenario.train.threads,
+        tasks=tasks,
+        threads=train.threads,
+        gpus=GPUS.format(count=gpus, whose=WHOSE[train.share_gpus]) if train.device == "cuda" else "",
+        perhaps=f", --gpus-per-node={gpus} (train.device is auto)" if train.device == "auto" else "",
         command=shlex.join(["paceline", *arguments]),
     )

@@ -32,6 +32,25 @@ def test_nodes_and_tasks_follow_from_the_cluster(algorithms: list[str], nodes: s
     assert found["cpus-per-task"] == "1" and found["job-name"] == "quickstart"
 
 
+@pytest.mark.parametrize(
+    ("train", "gpus"),
+    [
+        ("device: cpu", None),
+        ("device: cuda", "3"),  # the server's too
+        ("device: cuda, share_gpus: true", "1"),
+    ],
+)
+def test_gpus_are_asked_for_where_ranks_compute_on_them(train: str, gpus: str | None) -> None:
+    found = asked(script(load("quickstart", [f"train={{{train}, network: local, pace: none}}"]), ["train"]))
+    assert found.get("gpus-per-node") == gpus
+
+
+def test_what_auto_would_take_is_named_in_a_comment() -> None:
+    text = script(load("quickstart", ["train.device=auto"]), ["train"])
+    assert "gpus-per-node" not in asked(text)
+    assert "# Perhaps also: --partition, --account, --constraint, --gpus-per-node=3 (train.device is auto)." in text
+
+
 def test_the_command_is_the_users(tmp_path: Path) -> None:
     """Quoted for the shell, which finds the whole script in order."""
     arguments = ["train", "quickstart", "--set", "stop={epochs: 2}"]
