@@ -1,4 +1,4 @@
-"""Which network interface each rank meets the others by.
+"""Which network interface each rank meets the others by, and when a connection counts as broken.
 
 Rules of this file: with one rank to an interface, as cards go with GPUs, ranks of a host do not share a card. Names
 are looked up before anything runs, each host for itself.
@@ -6,7 +6,9 @@ are looked up before anything runs, each host for itself.
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections.abc import Sequence
 
 import psutil
@@ -52,3 +54,20 @@ def interface_with(address: str) -> str:
         if any(one.address.partition("%")[0] == address for one in addresses):
             return name
     raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
+
+
+def mortal(port: int, within_s: int) -> None:
+    """Has this process's connections to a port break down when nothing is heard from there for so long.
+
+    By itself TCP goes on for a quarter of an hour, or for ever where nothing is under way; the store of torch, whose
+    sockets it gives to nobody, would wait with it.
+    """
+    if sys.platform != "linux":
+        return
+    for found in psutil.Process().net_connections("tcp"):
+        if found.raddr and found.raddr.port == port:
+            with socket.socket(fileno=os.dup(found.fd)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)

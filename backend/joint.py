@@ -24,7 +24,7 @@ from pathlib import Path
 
 from torch.distributed.distributed_c10d import PrefixStore
 
-from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.errors import PacelineError, RunFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import sentences
 from paceline.backend.board import Board, Doing, Over
@@ -36,7 +36,7 @@ from paceline.backend.joint_record import JointRecord
 from paceline.backend.launch import LOOK_S, WATCH_S, Launch, Show
 from paceline.backend.leases import Across, Lease, Shares
 from paceline.backend.looks import Scores, Stillness
-from paceline.backend.mirror import Mirror, lose
+from paceline.backend.mirror import Mirror, lose, loss
 from paceline.backend.neighbours import Neighbours
 from paceline.backend.recorder import Recorder
 from paceline.backend.seats import seat
@@ -98,7 +98,9 @@ class Joint:
         self.devices = world.devices(launch)
         self.start = self._compare_clocks()
         ahead_s = 0.0 if self.start is None else self.start.offset_s
-        self.mirror = Mirror(self.store, self.board, self.seats, world.here, ahead_s, world.closed)
+        self.mirror = Mirror(
+            self.store, self.board, self.seats, world.here, ahead_s, closed=world.closed, gone=world.gone
+        )
         self.neighbours = Neighbours(world, self.seats, self.board, self.job.team, launch.timeout_s)
         self.show = Show(launch, self.board, self.folder)
         self.heard: list[int] = []
@@ -203,6 +205,7 @@ class Joint:
             self.mirror.turn(at_once=at_once)
         except RuntimeError as error:
             lose(self.board, Rank(0), f"the store is gone: {error}")
+            self.world.gone.add(0)
             self.board.common["over"] = Over.FAILED
 
     def _settle(self) -> None:
@@ -268,12 +271,15 @@ class Joint:
             record = JointRecord(self.job, self.world, self.seats, self.folder, self.board, self.store, self.devices)
             placed = self.placement.record()
             if self.world.here == 0:
-                return record.gathered(placed, failed=failed, known=self.failure, gone=self.mirror.gone)
-            record.send(placed, self.start, end, failed=failed)
+                return record.gathered(placed, failed=failed, known=self.failure, gone=self.world.gone)
+            if 0 not in self.world.gone:
+                record.send(placed, self.start, end, failed=failed)
         if failed:
             self._say_own()
             if signal.SIGINT in self.heard:
                 raise KeyboardInterrupt
+            if self.world.first and 0 in self.world.gone:  # nobody else says so
+                raise RunFailed(f"process {self.world.joined.process}: {loss(self.board)}")
             raise FailedElsewhere(f"process {self.world.joined.process}: the run has failed")
         return None
 

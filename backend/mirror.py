@@ -42,15 +42,22 @@ class Mirror:
         here: the number of this host; 0 is the leader's.
         ahead_s: how far the leader's clock is ahead of this host's.
         closed: whether a host's first process has closed its connection.
+        gone: hosts that have been given up; more are added.
     """
 
     def __init__(
-        self, store: Any, board: Board, seats: Seats, here: int, ahead_s: float, closed: Callable[[int], bool]
+        self,
+        store: Any,
+        board: Board,
+        seats: Seats,
+        here: int,
+        ahead_s: float,
+        *,
+        closed: Callable[[int], bool],
+        gone: set[int],
     ) -> None:
         self._store, self._board, self._seats, self._here, self._ahead_s = store, board, seats, here, ahead_s
-        self._closed = closed
-        self.gone: set[int] = set()
-        """hosts that have been given up"""
+        self._closed, self._gone = closed, gone
         self._others = [index for index in range(len(seats.hosts)) if index != here] if here == 0 else [0]
         self._beat = 0
         self._heard: dict[int, tuple[int, float]] = {}
@@ -100,8 +107,12 @@ class Mirror:
             self._hear_loss(said)
 
     def _there(self, hosts: Sequence[int]) -> list[int]:
-        """The hosts that have said something; who has not yet may still be busy with an earlier run."""
-        return [host for host in hosts if host in self._heard or self._store.check([f"host{host}"])]
+        """The hosts that have said something; who has not yet may still be busy with an earlier run.
+
+        What those that are gone have said last is not heard again.
+        """
+        there = (host for host in hosts if host not in self._gone)
+        return [host for host in there if host in self._heard or self._store.check([f"host{host}"])]
 
     # --- the others -----------------------------------------------------------------------------------------------
 
@@ -144,7 +155,7 @@ class Mirror:
         before, since_s = self._heard.get(host, (-1, 0.0))
         if beat != before:
             self._heard[host] = beat, time.monotonic()
-        elif self._board.common["over"][0] == Over.NO and host not in self.gone:
+        elif self._board.common["over"][0] == Over.NO and host not in self._gone:
             quiet_s, name = time.monotonic() - since_s, f"host {host} ({self._seats.hosts[host].name})"
             if quiet_s > VANISHED_S:
                 self._give_up(host, f"nothing has been heard of {name} for {VANISHED_S:g} s")
@@ -152,11 +163,13 @@ class Mirror:
                 self._give_up(host, f"{name} is gone: it has closed its connection")
 
     def _give_up(self, host: int, words: str) -> None:
-        self.gone.add(host)
+        self._gone.add(host)
         ranks = self._seats.on(host)
         for rank in ranks:
             self._board.rows["doing"][rank] = Doing.FAILED
         lose(self._board, ranks[0] if ranks else Rank(0), words)
+        if host == 0:  # nobody is left to say so
+            self._board.common["over"] = Over.FAILED
 
 
 def lose(board: Board, rank: Rank, text: str) -> None:

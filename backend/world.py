@@ -38,7 +38,7 @@ from paceline.backend.gpus import Devices, devices
 from paceline.backend.groups import LOOPBACK
 from paceline.backend.guard import ALIVE, free, guard
 from paceline.backend.hostlock import takes
-from paceline.backend.interfaces import address_towards, interface_with
+from paceline.backend.interfaces import address_towards, interface_with, mortal
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.joining import Joined
 from paceline.backend.launch import Launch
@@ -50,6 +50,8 @@ MEET_S = 300.0
 """how long processes wait for each other to come: some have to import torch from a slow disk"""
 STORE_S = 3600.0
 """how long an answer of the store may be waited for: others may be evaluating an earlier run"""
+UNHEARD_S = 15
+"""after which a connection with the store has broken down; provenance: ours"""
 LEAVE_S = 5.0
 LOOK_S = 0.01
 
@@ -79,6 +81,8 @@ class World:
     ids: Mapping[int, int] = field(default_factory=dict)
     """of this host's processes, as its system counts them"""
     connections: list[socket.socket] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    """hosts that have been given up"""
     runs: Iterator[int] = field(default_factory=count)
     gpus: tuple[int, ...] = ()
     """how many each host has"""
@@ -216,15 +220,17 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
 
 def _connected(joined: Joined, *, hosts: bool = False) -> Store:
     try:
-        return dist.TCPStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
             joined.address,
             joined.port,
             is_master=hosts,
-            timeout=timedelta(seconds=STORE_S if not hosts else MEET_S),
+            timeout=timedelta(seconds=MEET_S if hosts else STORE_S),
             wait_for_workers=False,
         )
     except RuntimeError as error:
         raise RunFailed(f"process {joined.process}: no store at {joined.address}:{joined.port}: {error}") from error
+    mortal(joined.port, UNHEARD_S)
+    return store
 
 
 def _prefixed(joined: Joined, store: Store) -> Store:
@@ -263,8 +269,9 @@ def _leave(world: World) -> None:
 
 def _left(world: World, process: int) -> bool:
     """Whether a process has left, or is seen to be gone."""
-    alone = next((host for host, one in enumerate(world.hosts) if one.processes == (process,)), world.here)
-    gone = world.closed(alone) if alone != world.here else process in world.neighbours and not world.lives(process)
+    host = next(host for host, one in enumerate(world.hosts) if process in one.processes)
+    alone = len(world.hosts[host].processes) == 1
+    gone = not world.lives(process) if host == world.here else host in world.gone or (alone and world.closed(host))
     return gone or bool(world.store.check([f"left{process}"]))
 
 
