@@ -19,14 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.errors import InputError
-from paceline.backend.forwarder import Forwarder, forwarded
 from paceline.backend.hosts import MOST, Hosts, Spoke, has_netem, star
 from paceline.backend.namespaces import refuse
 from paceline.scenarios.plan import Plan
 from paceline.topologies.lines import Lines, Spokes, lines_of
+
+if TYPE_CHECKING:
+    from paceline.backend.forwarder import Forwarder  # which brings a compiler: imported where it is needed
 
 Way = Literal["tc", "forwarder"]
 CEILING_BYTES_PER_S = 125e6
@@ -129,6 +131,8 @@ def emulated(plan: Plan) -> Iterator[Emulation]:
         with star(spokes, lines.places) as hosts:
             yield Emulation("tc", hosts, lines)
     else:
+        from paceline.backend.forwarder import forwarded
+
         with forwarded(lines) as forwarder:
             yield Emulation("forwarder", forwarder.hosts, lines, forwarder)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -39,7 +39,7 @@ def student(free: Any) -> Any:
     >>> round(float(student(2)), 3)
     4.303
     """
-    return stats.t.ppf((1 + CONFIDENCE) / 2, free)
+    return stdtrit(free, (1 + CONFIDENCE) / 2)
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:

@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from paceline.algorithms.errors import InputError
 
@@ -31,10 +30,6 @@ NEGLIGIBLE = 1e-9
 """the share of a law that may lie below 0; such a draw counts as 0"""
 LARGEST = 1e15
 """of any parameter; beyond it SciPy overflows"""
-LAWS = tuple(
-    name for name in sorted(dir(scipy.stats)) if isinstance(getattr(scipy.stats, name), scipy.stats.rv_continuous)
-)
-"""every continuous law that SciPy knows by name"""
 COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min": {"shape": "c"}}
 """what the field calls parameters for which SciPy has a letter"""
 
@@ -99,10 +94,28 @@ NO_SPREAD = Spread("none")
 """every step takes exactly its device's time"""
 
 
+def _stats() -> Any:
+    """`scipy.stats`, which takes half a second to import: only where there is a spread."""
+    import scipy.stats
+
+    return scipy.stats
+
+
+@lru_cache(maxsize=1)
+def laws() -> tuple[str, ...]:
+    """Every continuous law that SciPy knows by name.
+
+    >>> "lognorm" in laws()
+    True
+    """
+    stats = _stats()
+    return tuple(name for name in sorted(dir(stats)) if isinstance(getattr(stats, name), stats.rv_continuous))
+
+
 @lru_cache(maxsize=64)
 def _frozen(spread: Spread) -> Any:
     names = COMMON_NAMES.get(spread.law, {})
-    return getattr(scipy.stats, spread.law)(**{names.get(name, name): value for name, value in spread.parameters})
+    return getattr(_stats(), spread.law)(**{names.get(name, name): value for name, value in spread.parameters})
 
 
 @lru_cache(maxsize=64)
@@ -119,9 +132,10 @@ def _block(spread: Spread, seed: int, rank: int, block: int) -> np.ndarray:
 
 
 def _check_names(law: str, parameters: dict[str, float]) -> None:
-    if law not in LAWS:
-        raise InputError(f"law: unknown law {law!r} ({_hint(law, LAWS, 'any continuous law of scipy.stats, or none')})")
-    shapes = [name.strip() for name in (getattr(scipy.stats, law).shapes or "").split(",") if name.strip()]
+    if law not in laws():
+        hint = _hint(law, laws(), "any continuous law of scipy.stats, or none")
+        raise InputError(f"law: unknown law {law!r} ({hint})")
+    shapes = [name.strip() for name in (getattr(_stats(), law).shapes or "").split(",") if name.strip()]
     common = COMMON_NAMES.get(law, {})
     words = [next((word for word, letter in common.items() if letter == shape), shape) for shape in shapes]
     known = [*words, *(shape for shape in shapes if shape not in words), "loc", "scale"]

@@ -180,3 +180,46 @@ def test_the_script_that_is_printed_is_one_that_slurm_runs(
         (0, 0, "node-a"),
         (1, 1, "node-b"),
     ]
+
+
+def test_a_host_that_is_cut_off_ends_on_both_sides(
+    left_alone: None,  # noqa: F811
+    launchers: ModuleType,
+    tmp_path: Path,
+) -> None:
+    """Without a launcher that would have to hear of it: each process is told what Slurm tells it."""
+    path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
+    told = {
+        "OMP_NUM_THREADS": "1",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": "1",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "node-[a-b]",
+        "SLURM_LOCALID": "0",
+    }
+    command = [*PACELINE, "train", str(path), "--out", str(out)]
+    with hosts(2, bytes_per_s=RATE) as made, launchers.named(made):
+        processes = [
+            subprocess.Popen(
+                launchers.inside(made, place, command),
+                env={**os.environ, **told, "SLURM_PROCID": str(place), "SLURM_NODEID": str(place)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for place in (0, 1)
+        ]
+        try:
+            trained(path, processes[0])
+            subprocess.run(["ip", "-n", made.names[1], "link", "set", "eth0", "down"], check=True)
+            said = [process.communicate(timeout=60)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "rank 1 (worker) was lost at step" in said[0] and "nothing has been heard of host 1 (node-b)" in said[0]
+    assert "process 1: the store is gone" in said[1]
+    (folder,) = out.iterdir()
+    run = read_run(folder)
+    assert run.summary["ended"] == "failure" and run.machine["missing"] == ["host 1: it is gone"]
