@@ -20,7 +20,8 @@ from paceline.backend.guard import ALIVE, free
 
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 """where folders are made: in memory, where there is such a place"""
-PREFIX = "paceline-"
+PREFIX = "paceline-run-"
+"""not of anything else that may lie there"""
 YOUNG_S = 60.0
 """a folder may have been made and not been locked yet"""
 

@@ -6,6 +6,7 @@ are looked up before anything runs, each host for itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -60,14 +61,20 @@ def mortal(port: int, within_s: int) -> None:
     """Has this process's connections to a port break down when nothing is heard from there for so long.
 
     By itself TCP goes on for a quarter of an hour, or for ever where nothing is under way; the store of torch, whose
-    sockets it gives to nobody, would wait with it.
+    sockets it gives to nobody, would wait with it. Where a system tells of no connections, they stay as they are.
     """
     if sys.platform != "linux":
         return
-    for found in psutil.Process().net_connections("tcp"):
-        if found.raddr and found.raddr.port == port:
-            with socket.socket(fileno=os.dup(found.fd)) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
+    with contextlib.suppress(psutil.Error):
+        for found in psutil.Process().net_connections("tcp"):
+            if found.raddr and found.raddr.port == port:
+                with contextlib.suppress(OSError):  # another thread has closed it meanwhile
+                    _mortal(found.fd, within_s)
+
+
+def _mortal(descriptor: int, within_s: int) -> None:
+    with socket.socket(fileno=os.dup(descriptor)) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)

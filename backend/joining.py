@@ -22,7 +22,7 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 RANK_THREAD = "rank"
 """the name of the thread that performs the program of a joined process"""
 SIGKILL_TIMEOUT = "OMPI_MCA_odls_base_sigkill_timeout"
-"""how many seconds Open MPI gives processes between SIGTERM and SIGKILL; 1 if nobody says"""
+"""how many seconds Open MPI waits before SIGTERM, and again before SIGKILL; 1 if nobody says"""
 LEAVING_S = 10
 """how long a failed run may take to store its record: what waits for the dead, and what is sent between hosts"""
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -99,8 +99,8 @@ def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
     if started.launcher != "mpirun" or (found.isascii() and found.isdigit() and int(found) >= LEAVING_S):
         return None
     return (
-        f"when a rank fails, mpirun kills the others {found} s later: the record may be lost; "
-        f"`mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` gives them the time to store it"
+        f"when a rank fails, mpirun tells the others to end after {found} s and kills them {found} s later: the record "
+        f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` leaves the time to store it"
     )
 
 

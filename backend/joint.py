@@ -25,6 +25,7 @@ from pathlib import Path
 from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.algorithms.errors import PacelineError, RunFailed
+from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import sentences
 from paceline.backend.board import Board, Doing, Over
@@ -43,12 +44,13 @@ from paceline.backend.seats import seat
 from paceline.backend.segment import Segment, fits
 from paceline.backend.signs import silent
 from paceline.backend.watch import GRACE_S
-from paceline.backend.worker import START_IN_S, Place, attempt, memory_of
+from paceline.backend.worker import START_IN_S, Place, attempt, failed, memory_of
 from paceline.backend.world import World
 from paceline.records.trace import Trace
 
 NEVER = 2**63 - 1
 SETTLE_S = 0.3
+"""within which a rank's program ends, if it does, once the run has failed"""
 TOLD_S = 0.2
 """within which other hosts tell whom they have lost"""
 IN_VAIN_S = 0.2
@@ -146,27 +148,33 @@ class Joint:
     def _perform(self, nodes: frozenset[int]) -> None:
         """The rank's program, in a thread of its own."""
         assert self.rank is not None and self._recorder is not None
-        me, launch = self.job.team[self.rank], self.launch
+        me = self.job.team[self.rank]
+        try:
+            place = self._place(me, nodes)
+        except BaseException as error:  # else nobody would hear of it
+            self._own_failure = failed(self.board, me, self._recorder, error)
+        else:
+            self._own_failure = attempt(place, me, self._recorder)
+
+    def _place(self, me: Me, nodes: frozenset[int]) -> Place:
+        """What the rank needs of its host, and of the store."""
+        launch, host = self.launch, Group(tuple(self.mine))
         segments: dict[Group, Segment] = {}
         if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
             segments[me.node] = Segment(me.node, folder=self.folder)
-        host = Group(tuple(self.mine))
-        mailboxes = {host: memory_of(host, self.folder)} if launch.shared_memory and len(host) > 1 else {}
-        store = self.world.connect(f"{self.name}/groups") if self.several else None
-        place = Place(
+        return Place(
             os.getpid(),
             launch,
             self.board,
             self.folder,
             segments,
-            mailboxes,
+            {host: memory_of(host, self.folder)} if launch.shared_memory and len(host) > 1 else {},
             self.placement,
-            store=store,
+            store=self.world.connect(f"{self.name}/groups") if self.several else None,
             interface=self.world.interface,
             stays=True,
             devices=self.devices,
         )
-        self._own_failure = attempt(place, me, self._recorder)
 
     # --- while it lasts -------------------------------------------------------------------------------------------
 

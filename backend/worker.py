@@ -147,15 +147,20 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
         perform(place, me, recorder)
         recorder.flush()
     except BaseException as error:
-        follows = isinstance(error, PeerFailed)
-        words = traceback.format_exc()
-        failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), follows)
-        life.info("failed", exc_info=True)
-        recorder.add("error", failure)
-        try:
-            recorder.flush()
-        finally:
-            place.board.say(me.rank, Doing.FAILED)
+        failure = failed(place.board, me, recorder, error)
+    return failure
+
+
+def failed(board: Board, me: Me, recorder: Recorder, error: BaseException) -> Failure:
+    """Writes down how the rank has failed, and says so on the board."""
+    words = "".join(traceback.format_exception(error))
+    failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), isinstance(error, PeerFailed))
+    life.info("failed", exc_info=error)
+    recorder.add("error", failure)
+    try:
+        recorder.flush()
+    finally:
+        board.say(me.rank, Doing.FAILED)
     return failure
 
 

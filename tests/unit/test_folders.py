@@ -75,23 +75,23 @@ def test_a_folder_is_in_use_while_a_process_holds_a_file_in_it() -> None:
 
 
 def test_a_new_folder_that_is_not_locked_yet_stays(shared: Path) -> None:
-    young = shared / "paceline-young"
+    young = shared / f"{folders.PREFIX}young"
     young.mkdir()
     folders.sweep()
     assert young.is_dir()
 
 
 def test_what_is_not_a_runs_folder_stays(shared: Path) -> None:
-    (shared / "paceline-file").write_text("")
-    (shared / "other").mkdir()
-    aged(shared / "paceline-file")
-    aged(shared / "other")
+    (shared / f"{folders.PREFIX}file").write_text("")
+    (shared / "paceline-reading").mkdir()
+    for path in shared.iterdir():
+        aged(path)
     folders.sweep()
-    assert sorted(path.name for path in shared.iterdir()) == ["other", "paceline-file"]
+    assert sorted(path.name for path in shared.iterdir()) == ["paceline-reading", "paceline-run-file"]
 
 
 def test_making_a_folder_removes_what_was_left_behind(shared: Path) -> None:
-    (left := shared / "paceline-left").mkdir()
+    (left := shared / f"{folders.PREFIX}left").mkdir()
     (left / "rank0").write_text("a record")
     aged(left)
     folder, held = folders.new_folder()
