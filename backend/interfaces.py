@@ -69,11 +69,13 @@ def mortal(port: int, within_s: int) -> None:
         for found in psutil.Process().net_connections("tcp"):
             if found.raddr and found.raddr.port == port:
                 with contextlib.suppress(OSError):  # another thread has closed it meanwhile
-                    _mortal(found.fd, within_s)
+                    _mortal(found.fd, port, within_s)
 
 
-def _mortal(descriptor: int, within_s: int) -> None:
+def _mortal(descriptor: int, port: int, within_s: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as one:
+        if one.getpeername()[1] != port:  # closed, and the number given to another one
+            return
         one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +80,14 @@ class Ended:
 
 
 @contextmanager
-def started(variables: list[dict[str, str]], *options: str) -> Iterator[list[subprocess.Popen[str]]]:
+def started(
+    variables: list[dict[str, str]], *options: str, program: Sequence[str] = PACELINE
+) -> Iterator[list[subprocess.Popen[str]]]:
     """One process for each set of variables; all are gone after the block."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "OMPI_"))}
     processes = [
         subprocess.Popen(
-            [*PACELINE, "train", *options],
+            [*program, "train", *options],
             env={**plain, "OMP_NUM_THREADS": "1", **one},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -217,6 +219,33 @@ def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launche
     assert f"error: sync-sgd: rank {victim} (worker) was lost at step" in said[tells].err
     assert ": was stopped for 2 s, " in said[tells].err
     assert read_run(next((tmp_path / "runs").iterdir())).summary["ended"] == "failure"
+
+
+UNCONNECTED = """
+import os
+from paceline.backend.world import World
+
+connected = World.connect
+
+def connect(self, name):
+    if os.environ["SLURM_PROCID"] == "1" and name.endswith("/groups"):
+        raise OSError("no descriptor left")
+    return connected(self, name)
+
+World.connect = connect
+from paceline.cli import main; main()
+"""
+
+
+def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
+    """What goes wrong before the program is the rank's failure as well; nobody waits for it."""
+    nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "per_node": 1, "count": 2}]}
+    path = written(tmp_path, algorithms=["sync-sgd"], cluster=nodes)
+    program = [sys.executable, "-c", UNCONNECTED]
+    with started(together(srun, 2), str(path), "--out", str(tmp_path / "runs"), program=program) as processes:
+        said = ended(processes)
+    assert [one.status for one in said] == [1, 1]
+    assert "rank 1 (worker)" in said[0].err and "no descriptor left" in said[0].err
 
 
 HANGS = """
