@@ -27,6 +27,7 @@ from paceline.backend.accelerator import Accelerator, Processor, until
 from paceline.backend.board import Lost
 from paceline.backend.gpus import Devices
 from paceline.backend.inbox import LOOK_S
+from paceline.backend.joining import GLOO_THREAD
 
 T = TypeVar("T")
 LOOPBACK = "lo"
@@ -102,7 +103,7 @@ class Groups:
             except BaseException as error:
                 future.set_exception(error)
 
-        threading.Thread(target=body, daemon=True, name="gloo").start()
+        threading.Thread(target=body, daemon=True, name=GLOO_THREAD).start()
         try:
             while True:
                 try:

@@ -21,6 +21,8 @@ Launcher = Literal["torchrun", "mpirun", "srun"]
 LOOPBACK_ADDRESS = "127.0.0.1"
 RANK_THREAD = "rank"
 """the name of the thread that performs the program of a joined process"""
+GLOO_THREAD = "gloo"
+"""of one that waits in gloo for somebody else's sake, and may be left behind"""
 SIGKILL_TIMEOUT = "OMPI_MCA_odls_base_sigkill_timeout"
 """how many seconds Open MPI waits before SIGTERM, and again before SIGKILL; 1 if nobody says"""
 LEAVING_S = 10

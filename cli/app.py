@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.errors import InputError, PacelineError
-from paceline.backend.joining import RANK_THREAD, SaidElsewhere
+from paceline.backend.joining import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.convert import convert
 from paceline.cli.options import (
     RUNS,
@@ -81,7 +81,7 @@ class Guarded(TyperGroup):
 
 def _end_at_once(status: int) -> None:
     """Ends the process where a rank's thread waits in gloo: it would wait for ever, and the process for it."""
-    if any(thread.name == RANK_THREAD for thread in threading.enumerate()):
+    if any(thread.name in (RANK_THREAD, GLOO_THREAD) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -244,7 +244,7 @@ def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
     program = [sys.executable, "-c", UNCONNECTED]
     with started(together(srun, 2), str(path), "--out", str(tmp_path / "runs"), program=program) as processes:
         said = ended(processes)
-    assert [one.status for one in said] == [1, 1]
+    assert [one.status for one in said] == [1, 1], said
     assert "rank 1 (worker)" in said[0].err and "no descriptor left" in said[0].err
 
 
