@@ -3,7 +3,8 @@
 Rules of this file:
 
 * Who makes a folder holds it locked, and so do all that it forks, the guard (`guard`) among them: it is in use while
-  one of them lives. Processes that others have started hold files in it locked instead.
+  one of them lives. That takes flock: the locks of `hostlock` are a process's own, and its children have none of them.
+  Processes that others have started hold files in it locked instead.
 * Where even the guard was killed, as Slurm does when a job's time is over, the next run on the host removes the folder.
 """
 

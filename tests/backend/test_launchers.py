@@ -72,7 +72,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 @contextmanager
 def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
-    """A launcher, and its ranks, of which some have written a record already."""
+    """A launcher that has been started, with a rank on each host; it is gone after the block."""
     program = [*PACELINE, "train", str(path), "--out", str(out)]
     with hosts(2, bytes_per_s=RATE) as made, launchers.start(launcher, made, 1, program) as found:
         (command,) = found.commands

@@ -27,6 +27,19 @@ def aged(folder: Path) -> None:
     os.utime(folder, (before, before))
 
 
+def stays_while_it_lives(folder: Path, child: int) -> None:
+    """An old folder is there as long as a process is, and is removed after it."""
+    aged(folder)
+    try:
+        folders.sweep()
+        assert folder.is_dir()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    folders.sweep()
+    assert not folder.exists()
+
+
 def test_a_folder_is_in_use_while_its_maker_lives() -> None:
     folder, held = folders.new_folder()
     aged(folder)
@@ -42,15 +55,7 @@ def test_a_folder_is_in_use_while_a_forked_child_of_its_maker_lives() -> None:
     if (child := os.fork()) == 0:
         signal.pause()
     os.close(held)
-    aged(folder)
-    try:
-        folders.sweep()
-        assert folder.is_dir()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    folders.sweep()
-    assert not folder.exists()
+    stays_while_it_lives(folder, child)
 
 
 def test_a_folder_is_in_use_while_a_process_holds_a_file_in_it() -> None:
@@ -61,17 +66,9 @@ def test_a_folder_is_in_use_while_a_process_holds_a_file_in_it() -> None:
             takes(file)
             (folder / "ready").touch()
             signal.pause()
-    try:
-        while not (folder / "ready").exists():
-            time.sleep(0.01)
-        aged(folder)
-        folders.sweep()
-        assert folder.is_dir()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    folders.sweep()
-    assert not folder.exists()
+    while not (folder / "ready").exists():
+        time.sleep(0.01)
+    stays_while_it_lives(folder, child)
 
 
 def test_a_new_folder_that_is_not_locked_yet_stays(shared: Path) -> None:
