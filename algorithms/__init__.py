@@ -4,6 +4,13 @@ Read `operations` first, then `baseline` (the simplest methods), then `method`. 
 SimPy or torch.distributed.
 """
 
-from paceline.algorithms.registry import METHODS, find, reference
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.deferred import deferred
+
+if TYPE_CHECKING:
+    from paceline.algorithms.registry import METHODS, find, reference
+else:
+    __getattr__, __dir__ = deferred(__name__, dict.fromkeys(("METHODS", "find", "reference"), "registry"))
 
 __all__ = ["METHODS", "find", "reference"]

@@ -65,24 +65,22 @@ def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
 def takes_deltas(me: Me, state: Any) -> Program[Any]:
     """A server that is asked for the centre and later sent a delta, which it adds to whatever the centre is by then.
 
-    A step is a request. So a stop means no more requests, and what has been promised still lands, but what the dead
-    had promised.
+    A step is a request. A stop therefore means: no more requests are granted. A worker that has been sent the centre
+    sends its delta before it asks again, and messages of one sender arrive in their order. So when every living worker
+    has asked once more and was told to stop, every delta of the living has landed; those of the dead never come.
     """
-    crew, promised, told = Crew(me), set[Rank](), set[Rank]()
+    crew, told = Crew(me), set[Rank]()
     while step := (yield from Next(state)):
         while isinstance((message := (yield from crew.message())).value, Delta):
             state = yield from landed(state, message.value)
-            promised.remove(message.source)
         yield from Send(message.source, state.weights)
-        promised.add(message.source)
         state = replace(state, step=step.number + 1)
-    while crew.living & promised or crew.living - told:  # deltas, and from every worker one more request
+    while crew.living - told:
         heard = yield from crew.hear()
         if heard is None:
             continue
         if isinstance(heard.value, Delta):
             state = yield from landed(state, heard.value)
-            promised.remove(heard.source)
         else:
             yield from Send(heard.source, Stop())
             told.add(heard.source)
@@ -182,6 +180,7 @@ class Eamsgd(Elastic):
     server, on Δ:        c ← c + Δ
 
     Δ and the gradient see x_i as it was before either moved it. With δ = 0 this is asynchronous EASGD with a period.
+    Decay and layer-wise rates act on the gradient, g ← λ (g + β x_i), and do not move the point at which it is taken.
     """
 
     name = "eamsgd"
@@ -197,6 +196,9 @@ class Eamsgd(Elastic):
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch * self.period
+
+    def longest_period(self, workers: int) -> int:
+        return self.period
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
@@ -219,7 +221,7 @@ class Eamsgd(Elastic):
                 yield from Send(server, Delta(pull, tuple(replace(one, version=centre.version) for one in origins)))
                 origins = ()
             batch = yield from Load(step.samples)
-            ahead, _ = rule.update(before, 0 * before, state.memory)  # x + δ v: where a step without gradient ends
+            ahead = rule.look_ahead(before, state.memory)
             gradient = yield from Gradient(Weights(ahead, count), batch)
             yield from Work("update", before.nbytes)
             vector, memory = rule.update(before, gradient.vector, state.memory)

@@ -108,6 +108,9 @@ class DbsSgd(Descent):
     """batches stay as they are if nobody's would change by more than this share; provenance: ours, OmniLearn's code
     has 0.2"""
 
+    def longest_period(self, workers: int) -> int:
+        return -(-self.interval // workers)  # the interval counts the updates of all workers
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 

@@ -53,6 +53,9 @@ class Agd(Descent):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.EXACT_DELAY: self.delay}
 
+    def longest_period(self, workers: int) -> int:
+        return self.delay + 1
+
     def begin(self, me: Me, vector: Any) -> Delayed:
         return Delayed(0, Weights(vector, 0), memory=self.rule(me.layout.layers).init(vector))
 

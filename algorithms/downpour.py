@@ -59,6 +59,9 @@ class Downpour(Descent):
         """Those of all gradients in a push."""
         return batch * self.n_push
 
+    def longest_period(self, workers: int) -> int:
+        return max(self.n_push, self.n_fetch)
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 

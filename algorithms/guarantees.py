@@ -10,7 +10,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
+from math import isnan
+from numbers import Real
 
 
 class Guarantee(Enum):
@@ -41,3 +44,39 @@ class Guarantee(Enum):
         'exact-delay'
         """
         return self.name.lower().replace("_", "-")
+
+
+WITH_FIGURE = frozenset(
+    {
+        Guarantee.EXACT_DELAY,
+        Guarantee.BOUNDED_STALENESS,
+        Guarantee.BOUNDED_CLOCK_GAP,
+        Guarantee.SURVIVES_WORKERS,
+    }
+)
+"""guarantees that say nothing without the figure that `Method.bounds` gives"""
+
+
+def missing_figures(promised: Iterable[Guarantee], bounds: Mapping[Guarantee, float]) -> dict[Guarantee, str]:
+    """The guarantees among these that need a figure and have none, each with what is wrong.
+
+    Args:
+        promised: what a method promises.
+        bounds: what its `bounds` gives.
+
+    >>> missing_figures([Guarantee.SYNCHRONOUS, Guarantee.EXACT_DELAY], {})[Guarantee.EXACT_DELAY]
+    'found no figure in bounds(), expected a number, such as {Guarantee.EXACT_DELAY: 4}'
+    """
+    return {
+        one: f"found {_shown(bounds.get(one))} in bounds(), expected a number, such as {{Guarantee.{one.name}: 4}}"
+        for one in sorted(WITH_FIGURE.intersection(promised), key=lambda one: one.name)
+        if not _is_figure(bounds.get(one))
+    }
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, Real) and not isnan(value)
+
+
+def _shown(value: object) -> str:
+    return "no figure" if value is None else repr(value)

@@ -41,18 +41,23 @@ class LayerUpdate(NamedTuple):
 
 
 class Ledger:
-    """One rank's book of what was applied there."""
+    """One rank's book of what was applied there.
 
-    def __init__(self, notion: Notion) -> None:
-        self.notion = notion
+    Args:
+        notion: what the staleness of an update counts.
+        workers: of the run. The weights of a single worker are the average of everyone after each of its local steps.
+    """
+
+    def __init__(self, notion: Notion, workers: int) -> None:
+        self.notion, self.workers = notion, workers
         self.age = 0
-        """local steps since the version last moved"""
+        """local steps since the version last moved; 0 where there is one worker"""
 
     def enter(self, op: Applied, time_s: float) -> tuple[int, list[Update]]:
         """The version that the weights now have, and one row per input.
 
         >>> from paceline.algorithms.values import Contribution, Weights
-        >>> book = Ledger(Notion.VERSION_LAG)
+        >>> book = Ledger(Notion.VERSION_LAG, workers=3)
         >>> op = Applied(Weights(None, version=7), [Contribution(Rank(2), step=3, version=5, samples=32)])
         >>> version, (row,) = book.enter(op, time_s=1.0)
         >>> version, row.staleness
@@ -71,7 +76,7 @@ class Ledger:
             )
             for c in op.inputs
         ]
-        self.age = 0 if op.advance else self.age + 1
+        self.age = 0 if op.advance or self.workers == 1 else self.age + 1
         return (held + 1 if op.advance else held), rows
 
     @staticmethod

@@ -18,6 +18,9 @@ from paceline.algorithms.steps import descend, gradient_at, local_step
 from paceline.algorithms.survivors import among_living, survives
 from paceline.algorithms.values import Group, Layer, Rank, Weights
 
+ADAMW_DECAY = 0.01
+"""AdamW's weight decay where a scenario gives none; provenance: torch.optim.AdamW's default"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PostLocalSgd(Averaging):
@@ -47,6 +50,9 @@ class PostLocalSgd(Averaging):
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.switch + self.period
 
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
@@ -119,8 +125,9 @@ class DiLoCo(Descent):
     """β2 of AdamW"""
     epsilon: float = 1e-8
     """ε of AdamW"""
-    weight_decay: float = 0.01
-    """AdamW's decay, taken from the weights and not through the moments"""
+    weight_decay: float | None = None  # type: ignore[assignment]  # None: the inner optimiser's own, see `decay`
+    """the inner optimiser's decay: AdamW takes it from the weights and not through the moments; None is `ADAMW_DECAY`
+    with AdamW, and 0 with sgd, as in every method; provenance: torch's defaults"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -136,11 +143,21 @@ class DiLoCo(Descent):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}
 
+    def longest_period(self, workers: int) -> int:
+        return self.period
+
+    @property
+    def decay(self) -> float:
+        """The weight decay of the inner optimiser: the one given, or the default of this optimiser."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return ADAMW_DECAY if self.inner == "adamw" else 0.0
+
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """The inner optimiser."""
         if self.inner == "sgd":
             return super().rule(layers)
-        adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.weight_decay)
+        adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.decay)
         clipped: tuple[Transform, ...] = () if self.clip is None else (Clip(self.clip),)
         return Chain((*clipped, adamw, Scale(self.rate, self.schedule)), layers)
 

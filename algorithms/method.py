@@ -17,11 +17,11 @@ from paceline.algorithms.lars import Lars, LayerRates
 from paceline.algorithms.options import (
     COUNT,
     COUNT_OR_NONE,
+    DELAY,
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     STEPS,
-    STEPS_OR_NONE,
     Range,
     misfits,
 )
@@ -77,7 +77,7 @@ RANGES: dict[str, Range] = {
     "moving_rate": POSITIVE,
     "elastic": NOT_NEGATIVE,
     "period": STEPS,
-    "delay": STEPS_OR_NONE,
+    "delay": DELAY,
     "k": COUNT,
     "seed": COUNT_OR_NONE,
 }
@@ -138,6 +138,13 @@ class Method(ABC):
         """
         return batch if self.has_server or self.independent else batch * workers
 
+    def longest_period(self, workers: int) -> int:
+        """Steps of a worker after which the method has done everything once, also what it does least often.
+
+        A run with fewer steps is faster than the method, since it leaves something out. 1 where all steps are alike.
+        """
+        return 1
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         """The figures of those guarantees that have one, for this number of workers."""
         return {}
@@ -185,14 +192,19 @@ class Descent(Method):
     lars: Lars | None = None
     """layer-wise rates; provenance: You, Gitman, Ginsburg 2017"""
 
+    @property
+    def decay(self) -> float:
+        """The weight decay of the rule."""
+        return self.weight_decay
+
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """How a gradient becomes a step, for vectors in which these layers lie."""
-        scale = Scale(self.rate, self.schedule)
+        scale, decay = Scale(self.rate, self.schedule), self.decay
         links: list[Transform] = [] if self.clip is None else [Clip(self.clip)]
         if self.lars is not None:
-            links.append(LayerRates(self.lars, scale, self.weight_decay, self.momentum))
-        elif self.weight_decay:
-            links.append(Decay(self.weight_decay))
+            links.append(LayerRates(self.lars, scale, decay, self.momentum))
+        elif decay:
+            links.append(Decay(decay))
         links.append(scale)
         if self.momentum:
             links.append(Velocity(self.momentum, self.nesterov))

@@ -21,6 +21,9 @@ COUNT: Range = (lambda value: value >= 1, "a whole number of 1 or more")
 FRACTION: Range = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 STEPS: Range = (lambda value: value >= 1, "a number of steps, 1 or more")
 STEPS_OR_NONE: Range = (lambda value: value >= 0, "a number of steps, 0 or more")
+MOST_DELAY = 10_000
+"""steps; a rank holds a vector for each gradient that is under way"""
+DELAY: Range = (lambda value: 0 <= value <= MOST_DELAY, f"a number of steps from 0 to {MOST_DELAY}")
 COUNT_OR_NONE: Range = (lambda value: value >= 0, "a whole number of 0 or more")
 
 

@@ -86,6 +86,9 @@ class HbsSgd(Averaging):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.k2 - 1}
 
+    def longest_period(self, workers: int) -> int:
+        return self.k2
+
     def group_of(self, me: Me) -> Group:
         """The ranks that this one averages with every K1 steps."""
         if self.group == "node":
@@ -130,6 +133,9 @@ class KAvg(Averaging):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.k - 1}
 
+    def longest_period(self, workers: int) -> int:
+        return self.k
+
     @program
     def worker(self, me: Me, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
@@ -172,6 +178,9 @@ class Sasgd(Descent):
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.period
 
     def begin(self, me: Me, vector: Any) -> Accumulating:
         memory = self.rule(me.layout.layers).init(vector)

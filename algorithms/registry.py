@@ -20,12 +20,13 @@ from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
-from paceline.algorithms.naming import near_miss, whole
+from paceline.algorithms.naming import whole
 from paceline.algorithms.own import FORM, offered, offers, own
 from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.synonyms import suggestion
 from paceline.algorithms.two_level import Hsgd
 
 METHODS: dict[str, type[Method]] = {
@@ -48,7 +49,7 @@ def find(name: str) -> type[Method]:
     """The method of this name: built in, offered by an installed package, or ``module:Class`` of one's own.
 
     Raises:
-        InputError: there is none, with a near miss; or what there is is no method, with all that is wrong with it.
+        InputError: there is none, with what may have been meant; or it is no method, with all that is wrong.
 
     >>> find("sync-sgd").name
     'sync-sgd'
@@ -65,7 +66,7 @@ def find(name: str) -> type[Method]:
         method = offered(known[name], METHODS)
     else:
         every = [*METHODS, *known]
-        hint = near_miss(name, every) or f" (there are {', '.join(every)}, or your own as {FORM})"
+        hint = suggestion(name, every) or f" (there are {', '.join(every)}, or your own as {FORM})"
         raise InputError(f"unknown method {name!r}{hint}")
     _REFERENCES[method] = name
     return method

@@ -97,6 +97,21 @@ class Chain:
         """What is to be subtracted from the vector, and the new memory."""
         return self._through(self.links, vector, gradient, memory)
 
+    def look_ahead(self, vector: Any, memory: Memory) -> Any:
+        """x + μ v: where momentum alone moves the vector, without decay and layer-wise rates; x where there is none.
+
+        v is minus what `Velocity` remembers, since a rule subtracts.
+
+        >>> import numpy as np
+        >>> x, rule = np.array([1.0]), Chain((Decay(0.5), Scale(0.1), Velocity(0.5)))
+        >>> float(rule.look_ahead(x, Memory(1, (None, None, np.array([0.2])))).round(3)[0])
+        0.9
+        """
+        for link, own in zip(self.links, memory.links, strict=True):
+            if isinstance(link, Velocity):
+                return arrays.less(vector, None, link.momentum * own)
+        return vector
+
     def _through(self, links: Sequence[Transform], vector: Any, change: Any, memory: Memory) -> tuple[Any, Memory]:
         """What these links, the first of all, make of a change."""
         at, kept = At(vector, memory.number, self.layers), []

@@ -197,6 +197,15 @@ class Board:
             self._texts[rank] = text.encode()[:TEXT]
         self._doing[rank] = doing
 
+    def fail(self, rank: Rank, words: str = "") -> None:
+        """Notes that a rank has failed; with its error in words, where its record cannot take that."""
+        self._texts[rank] = words.encode()[:TEXT]
+        self.say(rank, Doing.FAILED)
+
+    def failure(self, rank: int) -> str:
+        """The words that `fail` has noted; empty where there are none."""
+        return self.waits(rank) if self.doing(rank) is Doing.FAILED else ""
+
     def move(self, rank: Rank) -> None:
         """Notes that something the rank's program has started goes on."""
         self._moves[rank] += 1
@@ -226,7 +235,8 @@ class Board:
 
     @property
     def all_drained(self) -> bool:
-        return bool(((self.rows["doing"] >= Doing.DRAINED) | self.rows["dead"]).all())
+        """Whether all that live have come to their end; a rank that has failed has not, also before it is lost."""
+        return bool(((self.rows["doing"] == Doing.DRAINED) | self.rows["dead"]).all())
 
     @property
     def start_s(self) -> float:

@@ -5,6 +5,7 @@ Rules of this file:
 * Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
   predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
 * A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
+* What a worker does beside is told apart by the spans that any run records (`calibrate_spans`), as its time shares are.
 * Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
   groups may lie inside a node too where a probe has no server to stand in it. Messages are probed in a launch that has
   memory if runs have it, and those that went through it are told from the others.
@@ -13,7 +14,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,13 @@ from scipy.stats import trim_mean
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.method import Method, crew
 from paceline.algorithms.values import Rank
+from paceline.backend.calibrate_spans import lanes, lasting, late, served, started, uncovered, unlabel
 from paceline.backend.device import Pace
 from paceline.backend.launch import Launch, run_job
-from paceline.backend.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.probes import ProbeCollectives, ProbeMessages, own_bytes
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.schema import Scenario
-from paceline.topologies.profile import Asked, Collectives, Profile
+from paceline.topologies.profile import Asked, Collectives, Handled, Profile
 
 Progress = Callable[[str, float], None]
 LAUNCHES = 5
@@ -131,7 +132,9 @@ class Cost(NamedTuple):
 
 
 Costs = dict[Cost, list[float]]
-LOAD, UPDATE, SERVE, MESSAGE = Cost("load"), Cost("update"), Cost("serve"), "message"
+LOAD, LATE, REST, UPDATE, SERVE, LANE = map(Cost, ("load", "late", "rest", "update", "serve", "lane"))
+MESSAGE = "message"
+HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
 
 
 def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
@@ -144,25 +147,42 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
         inside: whether it was launched with shared memory, and so with all its collectives there.
     """
     found: Costs = defaultdict(list)
+    server = job.team[0].server
     for me in job.team:
+        memory = inside and server is not None and job.team[server].host == me.host
         # what is read ahead takes place beside the program, and belongs to a later step
         spans = [span for span in trace.spans if span.rank == me.rank and span.activity != "read"]
         if me.role == "server":
             found[SERVE] += served(spans)
         else:
-            found[UPDATE] += [span.end_s - span.start_s for span in spans if span.activity == "update"]
-            found[LOAD] += rests(spans, job.batch, pace)
+            found[UPDATE] += lasting(spans, "update")
+            found[LOAD] += lasting(spans, "load")
+            found[REST] += uncovered(spans)
+            if pace is not None:
+                found[LATE] += late(spans, job.batch, pace)
+            found[LANE] += lanes(trace.now_s.get(me.rank, ()))
+            for span in spans:
+                if span.activity == "send":
+                    found[Cost("send", 2, span.bytes, memory)].append(span.end_s - span.start_s)
+            for (operation, members, nbytes), seconds in started(spans, trace.spans).items():
+                found[Cost("start", 2, own_bytes(operation, members, nbytes), inside)] += seconds
         for source, span in received(me.rank, trace):
             # only where the receiver was waiting: else the time in its inbox would count as the message's
-            if span.bytes and span.ready_s is not None and span.start_s <= span.ready_s:
-                memory = inside and job.team[source].host == me.host
+            if span.ready_s is None:
+                continue
+            memory = inside and job.team[source].host == me.host
+            if span.start_s <= span.ready_s:
                 found[Cost(MESSAGE, 2, span.bytes, memory)].append(span.end_s - span.ready_s)
+            elif me.role == "worker":  # has computed a gradient meanwhile: the message has come long ago
+                found[Cost("receive", 2, span.bytes, memory)].append(span.end_s - span.start_s)
     together: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.key is not None:
             together[span.key].append(span)
     for key, spans in together.items():
-        operation, nbytes = unlabel(key)
+        operation, nbytes, how = unlabel(key)
+        if how == "started":  # nobody was waiting for it
+            continue
         last_s = max(span.start_s for span in spans)
         found[Cost(operation, len(spans), nbytes, inside)] += [max(0.0, span.end_s - last_s) for span in spans]
     return found
@@ -183,12 +203,19 @@ def pooled(found: Sequence[Costs]) -> Profile:
         if cost.members > 1:
             by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
     messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
+    handled: dict[tuple[Handled, bool], dict[int, float]] = {
+        (kind, inside): by_size.pop((kind, 2, inside), {}) for kind in HANDLED for inside in (False, True)
+    }
     return Profile(
         collectives=_points(by_size, inside=False),
         inside=_points(by_size, inside=True),
         messages=tuple(sorted(messages.items())),
         inside_messages=tuple(sorted(inside_messages.items())),
+        handling={key: tuple(sorted(times.items())) for key, times in handled.items() if times},
         load_s=centre.get(LOAD, 0.0),
+        late_s=centre.get(LATE, 0.0),
+        rest_s=centre.get(REST, 0.0),
+        lane_s=centre.get(LANE, 0.0),
         update_s=centre.get(UPDATE, 0.0),
         serve_s=centre.get(SERVE, 0.0),
         samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
@@ -217,41 +244,3 @@ def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
     spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
     sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
     return list(zip(sources, spans, strict=True))
-
-
-def served(spans: Sequence[Span]) -> list[float]:
-    """What a server did for each message, from having it to waiting for the next."""
-    receives = [span for span in spans if span.activity == "receive"]
-    return [after.start_s - before.end_s for before, after in itertools.pairwise(receives)]
-
-
-def unlabel(key: str) -> tuple[str, int]:
-    """The operation and bytes in a key of `ProbeCollectives`, whatever the interpreter put in front.
-
-    >>> unlabel("ranks 0,1/7 AllReduce 800 7")
-    ('AllReduce', 800)
-    """
-    operation, nbytes, _ = key.split(" ")[-3:]
-    return operation, int(nbytes)
-
-
-def rests(spans: list[Span], batch: int, pace: Pace | None) -> list[float]:
-    """Per step, what a worker did beside gradient, exchange and update: loading, and the time between operations.
-
-    By how much a paced gradient missed its time is in it too: the model knows only the time it should have taken.
-    """
-
-    def known_s(span: Span) -> float:
-        if span.activity in ("load", "send"):
-            return 0.0
-        if span.activity == "compute" and pace is not None:
-            return pace.compute_s(span.rank, span.step, batch)
-        return span.end_s - span.start_s
-
-    steps: dict[int, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=lambda span: span.start_s):
-        steps[span.step].append(span)
-    return [
-        steps[following][0].start_s - steps[step][0].start_s - sum(map(known_s, steps[step]))
-        for step, following in itertools.pairwise(sorted(steps))
-    ]

@@ -7,6 +7,7 @@ to be predicted is.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -19,6 +20,7 @@ from paceline.algorithms.values import Layer, Layout
 from paceline.backend.calibrate import TRIM, Cost, Later, Progress, costs, everyones, job_of, never, probe
 from paceline.backend.emulation import Emulation, emulated
 from paceline.backend.launch import Launch, run_job
+from paceline.backend.probe_starts import ProbeStarts, start_s
 from paceline.backend.probes import ProbeCollectives, ProbeMessages
 from paceline.records.trace import Trace
 from paceline.scenarios.plan import Plan
@@ -51,14 +53,15 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
     for turn in range(LAUNCHES):
         told("the emulated network", (1 + turn / LAUNCHES) / 2)
         found.append(_probed(plan, turn + 1))
-    message_s, all_reduce_s, local_s, packets = zip(*found, strict=True)
+    message_s, all_reduce_s, leads_s, starts_s, packets = zip(*found, strict=True)
     return EmulatedProfile(
         machine=machine,
         message_s=max(0.0, median(message_s)),
         all_reduce_s=median(all_reduce_s),
-        local_all_reduce_s=median(local_s),
         few_bytes=_few_bytes(plan.job),
         packet_bytes=packets[0],
+        leads_s=tuple(median(leads) for leads in zip(*leads_s, strict=True)),
+        start_s=median(starts_s),
     )
 
 
@@ -68,31 +71,49 @@ def _few_bytes(job: Job) -> int:
     return FEW * int(initial.nbytes) // job.learner.layout.size
 
 
-def _probed(plan: Plan, turn: int) -> tuple[float, float, float, int]:
-    """Messages, all-reduces, the same without a network, and the size of a packet."""
+def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, int]:
+    """What one launch of each probe finds.
+
+    Messages, all-reduces, how early each worker entered them, what starting one takes, and the size of a packet.
+    """
     pace = Later(plan, 20_000 * turn)
     few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.population)
     placement, workers = plan.cluster.placement, plan.job.workers
     asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
     all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
     reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
+    starting = job_of(plan.job, placement, ProbeStarts(few=FEW), STEPS)
     with emulated(replace(plan, job=asking)) as network:
         messages = run_job(_launch(asking, plan, pace, network))
         message_s = _beside_the_way(asking, messages, network)
         reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
-    alone = run_job(_launch(reducing, plan, pace, None)) if workers > 1 else None
-    seconds = [
-        float(np.mean(costs(reducing, trace, pace)[Cost("AllReduce", workers, all_reduce.nbytes)])) if trace else 0.0
-        for trace in (reduced, alone)
-    ]
-    return message_s, seconds[0], seconds[1], network.packet_bytes
+        started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
+    if reduced is None or started is None:
+        return message_s, 0.0, [], 0.0, network.packet_bytes
+    all_reduce_s = float(np.mean(costs(reducing, reduced, pace)[Cost("AllReduce", workers, all_reduce.nbytes)]))
+    return message_s, all_reduce_s, _leads_s(reduced), start_s(started), network.packet_bytes
 
 
-def _launch(job: Job, plan: Plan, pace: Later, network: Emulation | None) -> Launch:
+def _leads_s(trace: Trace) -> list[float]:
+    """Of each rank, how long before the last one it enters a collective: the median."""
+    entries: dict[str, dict[int, float]] = defaultdict(dict)
+    for span in trace.spans:
+        if span.key is not None:
+            entries[span.key][span.rank] = span.start_s
+    ranks = sorted({rank for found in entries.values() for rank in found})
+    return [median(max(found.values()) - found[rank] for found in entries.values()) for rank in ranks]
+
+
+def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
     train = plan.scenario.train
-    hosts = None if network is None else network.hosts
     return Launch(
-        job=job, schedule=never, pace=pace, threads=train.threads, pin=train.pin, shared_memory=False, hosts=hosts
+        job=job,
+        schedule=never,
+        pace=pace,
+        threads=train.threads,
+        pin=train.pin,
+        shared_memory=False,
+        hosts=network.hosts,
     )
 
 

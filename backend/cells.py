@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from paceline.algorithms.operations import Cell
+from paceline.backend.reserve import reserve, shared_file
 
 LINE_BYTES = 64
 Array = np.ndarray[Any, Any]
@@ -149,7 +150,8 @@ class Cells:
             if not form.exists():
                 array = np.asarray(value)
                 lines = 1 - (-array.nbytes // (LINE_BYTES - array.itemsize))
-                np.zeros(lines * LINE_BYTES // array.itemsize, array.dtype).tofile(path)
+                with shared_file(path) as file:  # what is reserved is zero
+                    reserve(file.fileno(), path, 0, lines * LINE_BYTES, f"the shared vector {cell.name!r}")
                 kind = "torch" if isinstance(value, torch.Tensor) else "numpy"
                 form.write_text(f"{array.dtype.str} {array.size} {kind}")
             self._mapped.setdefault(cell, mapped(form))

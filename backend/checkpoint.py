@@ -2,7 +2,7 @@
 
     RUN/checkpoints/
         step-200/            a checkpoint, by steps of the keeper's role: all of theirs together where they step alone
-            manifest.json    what it is of, the run's clock, how much of the record belongs to it
+            manifest.json    what it is of, the run's clock, the record's size at that time, checksums of all files
             rank0/ …         each rank's part
         record/rank0.stream  what each rank had recorded up to the last checkpoint
 
@@ -11,6 +11,8 @@ Rules of this file:
 * A checkpoint is built under a hidden name and renamed when all of it is on the disk: what has the name is whole.
 * The record is appended to; a checkpoint says how many bytes of it are its own. What stands behind them is of a
   checkpoint that did not come about, and is cut off.
+* The manifest holds the checksums of all files, and its own. They are verified before anything is parsed; `check` reads
+  everything that ranks will need, so damage ends the command before a rank has started.
 * While a run lasts its folder is ``<run>-unfinished-<n>``; what is stored of the run takes the checkpoints over.
 """
 
@@ -18,26 +20,32 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import xxhash
+
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.stored import PIECE_BYTES, read_sealed, reading, sealed, verify
 from paceline.algorithms.values import Rank
+from paceline.backend.recorder import entries_in
 from paceline.backend.restricted import pieces
+from paceline.records.document import to_json
 from paceline.records.learned import Kept
-from paceline.records.store import CHECKPOINTS, to_json
+from paceline.records.store import CHECKPOINTS
 from paceline.records.trace import Reads
 
 if TYPE_CHECKING:
     from paceline.algorithms.operations import Handle
 
 RECORD, MANIFEST = "record", "manifest.json"
+RECORDED = "what a rank had recorded up to the checkpoint"
+WHOLE = "a whole checkpoint"
 NAME = re.compile(r"step-(\d+)")
 FORMAT = 1
 """of what is written here; it grows when a reader of old checkpoints would be misled"""
@@ -51,6 +59,9 @@ class Mark(NamedTuple):
     granted: int
     """steps that it has been let into"""
     record_bytes: int
+    record_checksum: str
+    files: Mapping[str, str]
+    """checksums of its part, by the paths of files in it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +120,14 @@ class Saving:
             "time_s": max(mark.written_s for mark in marks),
             "granted": [mark.granted for mark in marks],
             "record_bytes": [mark.record_bytes for mark in marks],
+            "record_checksums": [mark.record_checksum for mark in marks],
+            "files": [dict(mark.files) for mark in marks],
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             **self.about,
         }
         building, place = self.building(step), self.folder / f"step-{step}"
         with (building / MANIFEST).open("w", encoding="utf-8") as file:
-            file.write(to_json(manifest) + "\n")
+            file.write(to_json(sealed(json.loads(to_json(manifest)))) + "\n")
             file.flush()
             os.fsync(file.fileno())
         sync(building)
@@ -159,25 +172,60 @@ class Checkpoint:
         """Steps that each rank had been let into."""
         return list(self.manifest["granted"])
 
-    def read(self, rank: Rank) -> tuple[Part, dict[Handle[Any], Any]]:
-        """A rank's part, and what the handles in it were answered; raises `InputError` where it cannot be read."""
+    def check(self) -> None:
+        """Reads all that ranks need to go on from here; raises `InputError` where they could not."""
+        for rank in map(Rank, range(self.ranks)):
+            self.read(rank, placed=False)
+            self.check_record(rank)
+
+    def read(self, rank: Rank, *, placed: bool = True) -> tuple[Part, dict[Handle[Any], Any]]:
+        """A rank's part, and what the handles in it were answered.
+
+        Args:
+            rank: whose part.
+            placed: vectors are put where they were, such as on a GPU; otherwise they stay in the host's memory.
+
+        Raises:
+            InputError: it cannot be read, or is not as it was written.
+        """
         from paceline.backend.parts import read_part  # brings torch's checkpoints: a second that not every run needs
 
-        return read_part(self.path / f"rank{rank}")
+        return read_part(self.path / f"rank{rank}", self.manifest["files"][rank], placed=placed)
 
     def copy_record(self, rank: Rank, stream: Path) -> None:
-        """What the rank had recorded up to the checkpoint, to go on from; raises `InputError` where it is not there."""
-        source, size = record_of(self.path.parent, rank), int(self.manifest["record_bytes"][rank])
-        try:
-            shutil.copyfile(source, stream)
-            if stream.stat().st_size < size:
-                raise EOFError(f"found {stream.stat().st_size} bytes, expected {size}")
-            os.truncate(stream, size)
-            with stream.open("rb") as file:
-                for _ in pieces(file):
+        """Copies what the rank had recorded up to the checkpoint; raises `InputError` where it is not there."""
+        with stream.open("wb") as to:
+            self._pass_record(rank, to.write)
+
+    def check_record(self, rank: Rank) -> None:
+        """Verifies the checksum of a rank's record first, and then reads its entries."""
+        self._pass_record(rank, lambda _: None)
+        source, size = self._record(rank)
+        with reading(source, RECORDED), source.open("rb") as file:
+            for piece in pieces(file, size):
+                for _ in entries_in(piece):
                     pass
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            raise InputError(f"{source}: no record of the run before ({type(error).__name__}: {error})") from error
+
+    def _pass_record(self, rank: Rank, take: Callable[[bytes], object]) -> None:
+        """Shows `take` the bytes of a rank's record, up to the checkpoint."""
+        source, size = self._record(rank)
+        found, left = xxhash.xxh3_128(), size
+        with reading(source, RECORDED):
+            file = source.open("rb")
+        with file:
+            while left:
+                with reading(source, RECORDED):
+                    piece = file.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise InputError(f"{source}: found {size - left} bytes, expected {size}: {RECORDED}")
+                found.update(piece)
+                left -= len(piece)
+                take(piece)
+        verify(source, found.hexdigest(), self.manifest["record_checksums"][rank])
+
+    def _record(self, rank: Rank) -> tuple[Path, int]:
+        """Where a rank's record is, and how many bytes of it belong to this checkpoint."""
+        return record_of(self.path.parent, rank), int(self.manifest["record_bytes"][rank])
 
 
 def record_of(folder: Path, rank: Rank) -> Path:
@@ -200,9 +248,10 @@ def find_last(place: Path) -> Checkpoint:
     Raises:
         InputError: there is none, or one of a later Paceline.
     """
-    if (place / MANIFEST).exists():
+    with reading(place, "the folder of a run, or a checkpoint"):
+        alone, inside = (place / MANIFEST).exists(), steps_in(place / CHECKPOINTS)
+    if alone:
         return read(place)
-    inside = steps_in(place / CHECKPOINTS)
     if not inside:
         raise InputError(
             f"{place}: found no checkpoint there; expected the folder of a run of `paceline train` whose scenario has "
@@ -212,13 +261,16 @@ def find_last(place: Path) -> Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint that is this folder; raises `InputError` where it cannot be read."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    """The checkpoint that is this folder; raises `InputError` where its manifest cannot be read or is damaged."""
+    place = path / MANIFEST
+    manifest = read_sealed(place, f"the manifest of {WHOLE}")
+    with reading(place, f"the manifest of {WHOLE}"):
         if manifest["format"] > FORMAT:
             raise InputError(f"{path}: format {manifest['format']} is of a later Paceline; this one reads {FORMAT}")
         found = Checkpoint(path, manifest)
-        _ = found.step, found.time_s, found.ranks, manifest["scenario"], manifest["record_bytes"]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: no whole checkpoint ({type(error).__name__}: {error})") from error
+        by_rank = [found.granted, *(manifest[key] for key in ("record_bytes", "record_checksums", "files"))]
+        if len({len(one) for one in by_rank}) != 1 or not all(isinstance(files, dict) for files in manifest["files"]):
+            raise ValueError("the lists of ranks do not agree")
+        _ = found.step, found.time_s, dict(manifest["scenario"]), str(manifest["algorithm"])
+        _ = [int(size) for size in (*found.granted, *manifest["record_bytes"])]
     return found

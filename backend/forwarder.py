@@ -31,10 +31,8 @@ from paceline.backend.forking import fork
 from paceline.backend.hosts import INTERFACE, NETWORK, Crossed, Hosts, address
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.namespaces import NoHosts, enter, namespaces, run_ip
-from paceline.topologies.lines import Lines
+from paceline.topologies.lines import HEADERS, Lines
 
-HEADERS = 52
-"""of IP and of TCP with time stamps, in bytes"""
 SMALLEST, LARGEST = 1500, 65_000
 """bytes of a packet"""
 PACKET_S = 2e-4

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from paceline.algorithms.errors import PeerFailed
+from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend.accelerator import Accelerator, Processor, until
 from paceline.backend.board import Lost
@@ -74,7 +74,7 @@ class Groups:
         """A gloo group of these ranks; waits until all members make it."""
         options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stubs
         options._timeout = timedelta(hours=1)
-        options._devices = [dist.ProcessGroupGloo.create_device(interface=self.interface)]
+        options._devices = [device_of(self.interface)]
         store = PrefixStore(f"{name}/{','.join(map(str, group))}", self.store)
         place = group.ranks.index(self.rank)
         return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
@@ -131,3 +131,23 @@ class Groups:
         while (dead := self.lost(ranks)) is None and time.monotonic() < until:
             time.sleep(0.01)
         return PeerFailed(f"torch.distributed: {error}" if dead is None else f"rank {dead} died", dead)
+
+
+def device_of(interface: str) -> Any:
+    """What gloo sends by; raises `RunFailed` where the interface has no address."""
+    try:
+        return dist.ProcessGroupGloo.create_device(interface=interface)
+    except RuntimeError as error:
+        if "find address" not in str(error):
+            raise
+        raise RunFailed(no_address(interface)) from error
+
+
+def no_address(interface: str) -> str:
+    """That an interface is down, and what to do about it."""
+    if interface == LOOPBACK:
+        return (
+            f"the loopback interface {LOOPBACK} is down or has no address here, as in a new network namespace; ranks "
+            f"of one host meet by it: `ip link set {LOOPBACK} up`"
+        )
+    return f"the network interface {interface} is down or has no address here; expected one with an address"

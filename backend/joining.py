@@ -10,9 +10,14 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from paceline.algorithms.errors import InputError, PacelineError, RunFailed
@@ -104,6 +109,18 @@ def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
         f"when a rank fails, mpirun tells the others to end after {found} s and kills them {found} s later: the record "
         f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` leaves the time to store it"
     )
+
+
+def tell_torchrun(message: str) -> None:
+    """Leaves the message where torchrun looks for it: it prints it last, below its own traceback.
+
+    Without effect where another launcher has started this process.
+    """
+    if not (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
+        return
+    about = {"message": f"error: {message}", "extraInfo": {"timestamp": str(int(time.time()))}}
+    with contextlib.suppress(OSError):  # the message stands on standard error in any case
+        Path(file).write_text(json.dumps({"message": about}), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

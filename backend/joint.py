@@ -40,6 +40,7 @@ from paceline.backend.looks import Scores, Stillness
 from paceline.backend.mirror import Mirror, lose, loss
 from paceline.backend.neighbours import Neighbours
 from paceline.backend.recorder import Recorder
+from paceline.backend.reserve import explaining
 from paceline.backend.seats import seat
 from paceline.backend.segment import Segment, fits
 from paceline.backend.signs import silent
@@ -67,7 +68,8 @@ def run_joint(launch: Launch, world: World) -> Trace | None:
     """
     number = next(world.runs)
     folder = world.folder / f"run{number}"
-    joint = Joint(launch, world, number, _entered(world, launch, folder))
+    with explaining(world.folder):
+        joint = Joint(launch, world, number, _entered(world, launch, folder))
     with noted(joint.heard):
         joint.supervise()
         trace = joint.conclude()
@@ -222,7 +224,7 @@ class Joint:
         assert self.rank is not None and self._recorder is not None
         if self._thread.is_alive():
             self._recorder.flush()
-            self.board.say(self.rank, Doing.FAILED)
+            self.board.fail(self.rank)
             if self.board.lost() == self.rank and not self.heard:
                 sys.stderr.write(f"rank {self.rank} does not end; its threads stand at\n")
                 faulthandler.dump_traceback(sys.stderr)

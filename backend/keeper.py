@@ -27,7 +27,7 @@ class Keeper:
     def __init__(self, station: Station, job: Job, schedule: Schedule) -> None:
         self.station, self.job = station, job
         self.learned = Learned(job, schedule)
-        self._ledger = Ledger(job.method.notion)
+        self._ledger = Ledger(job.method.notion, job.workers)
         keeps = station.me.role == job.method.keeper
         self.follows = keeps and (station.me.rank == job.keeper or station.board.spare > 0)
         """whether it follows its weights as those being learned"""

@@ -44,6 +44,7 @@ from paceline.backend.interfaces import check
 from paceline.backend.interrupts import uninterrupted
 from paceline.backend.logs import Echo, Following, logs
 from paceline.backend.placement import Pin, placement
+from paceline.backend.reserve import explaining
 from paceline.backend.spawning import spawn, tell
 from paceline.backend.tally import Totals
 from paceline.backend.watch import Watch
@@ -148,12 +149,13 @@ def run_job(launch: Launch) -> Trace:
     children: dict[int, Rank] = {}
     guards: list[int] = []
     try:
-        board, segments, mailboxes = maps(launch, folder, spawned=spawned)
-        place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
-        if spawned:
-            tell(place)
-        if launch.start is not None:
-            continue_from(launch.start, board, folder)
+        with explaining(folder):
+            board, segments, mailboxes = maps(launch, folder, spawned=spawned)
+            place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
+            if spawned:
+                tell(place)
+            if launch.start is not None:
+                continue_from(launch.start, board, folder)
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted

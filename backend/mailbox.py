@@ -15,11 +15,10 @@ Rules of this file:
 from __future__ import annotations
 
 import mmap
-import shutil
 import threading
 from pathlib import Path
 
-from paceline.algorithms.errors import PeerFailed, RunFailed
+from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.values import Group, Rank
 from paceline.backend import wire
 from paceline.backend.bell import Bell, Rope
@@ -27,6 +26,7 @@ from paceline.backend.board import Lost
 from paceline.backend.fence import Fence
 from paceline.backend.inbox import Envelope, Inbox
 from paceline.backend.patience import Patience
+from paceline.backend.reserve import OTHERWISE, reserve, shared_file
 from paceline.backend.ring import COUNTS_BYTES, LINE_BYTES, RING_BYTES, WORD_BYTES, Ring
 from paceline.backend.segment import NOT_RESERVED, PAGE_BYTES
 
@@ -55,14 +55,11 @@ def in_file(path: Path, members: int) -> mmap.mmap:
     """Such memory in a file, for processes that nobody has forked; whoever comes first makes it, the others find it.
 
     Raises:
-        RunFailed: there is less room than it may take; writing to it would end a process without a word.
+        RunFailed: the file system has no room for it.
     """
-    needed, free = mailbox_bytes(members), shutil.disk_usage(path.parent).free
-    if free < needed:
-        have = f"{free / 2**20:.0f} MiB free in {path.parent}, and {members} ranks may need {needed / 2**20:.0f}"
-        raise RunFailed(f"memory for messages: found {have}; give it more, or give `train.shared_memory: false`")
-    with path.open("ab+") as file:
-        file.truncate(needed)
+    needed = mailbox_bytes(members)
+    with shared_file(path) as file:
+        reserve(file.fileno(), path, 0, needed, f"memory for messages of {members} ranks", OTHERWISE)
         return mmap.mmap(file.fileno(), needed)
 
 

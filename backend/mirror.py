@@ -7,7 +7,8 @@ Rules of this file:
   heralds read that. Each key has one writer, so nothing can be decided twice.
 * Each host's board has a row for every rank, but only the leader's is kept up to date with the other hosts'.
 * What is written has a number that counts up. A host whose number has stood still for `VANISHED_S` is given up; one
-  whose first process has closed its connection, which means that it is gone, as soon as nobody else of it writes.
+  whose first process has closed its connection, which means that it is gone, when its next process does not write for
+  `SUCCESSION_S` after that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ VANISHED_S = 15.0
 """a host that has said nothing for so long is given up; so is a leader. Provenance: ours"""
 LATE_S = 1.0
 """who has said nothing for so long may be stopped"""
+SUCCESSION_S = 2.0
+"""how long the next process of a host has to write, once the first one is gone. It looks ten times a second for that"""
 NUMBERS = ("moves", "step", "busy", "quiet_s", "stopped")
 """of a rank's row, beside what it does and says"""
 
@@ -62,6 +65,8 @@ class Mirror:
         self._beat = 0
         self._heard: dict[int, tuple[int, float]] = {}
         """of each host that has been heard of: its last number, and when that was new"""
+        self._closed_s: dict[int, float] = {}
+        """since when a host's first process is known to have closed its connection"""
         self._due_s = 0.0
 
     def turn(self, *, at_once: bool = False) -> None:
@@ -159,8 +164,20 @@ class Mirror:
             quiet_s, name = time.monotonic() - since_s, f"host {host} ({self._seats.hosts[host].name})"
             if quiet_s > VANISHED_S:
                 self._give_up(host, f"nothing has been heard of {name} for {VANISHED_S:g} s")
-            elif (quiet_s > LATE_S or len(self._seats.hosts[host].processes) == 1) and self._closed(host):
+            elif self._left(host):
                 self._give_up(host, f"{name} is gone: it has closed its connection")
+
+    def _left(self, host: int) -> bool:
+        """Whether a host's first process is gone, and no other one writes in its place.
+
+        The first process may have been stopped, and so silent, long before it was killed: only the silence after that
+        says that nobody is left.
+        """
+        if not self._closed(host):
+            return False
+        closed_s = self._closed_s.setdefault(host, time.monotonic())
+        quiet_s = time.monotonic() - max(closed_s, self._heard[host][1])
+        return len(self._seats.hosts[host].processes) == 1 or quiet_s > SUCCESSION_S
 
     def _give_up(self, host: int, words: str) -> None:
         self._gone.add(host)

@@ -28,6 +28,8 @@ from paceline.backend.world import World
 LOOK_S = 0.1
 ABSENT_S = 2.0
 """who has not looked for so long was absent"""
+DYING_S = 2.0
+"""how long a process that was killed while stopped may take to end: until then it is alive, and no longer stopped"""
 
 
 class Neighbours:
@@ -49,8 +51,8 @@ class Neighbours:
         self._signs = Signs(board, self._pids, joined=True)
         self._stopped: dict[int, float] = {}
         """since when processes, by their ids, have been seen to be"""
-        self._sentences: dict[Rank, str] = {}
-        """of those that have been stopped for long: why they are killed, whoever does it"""
+        self._sentences: dict[Rank, tuple[str, float]] = {}
+        """of ranks that have been stopped for long: why they are killed, whoever does it, and until when that holds"""
         self._looked_s = time.monotonic()
 
     def look(self, *, at_once: bool = False) -> None:
@@ -75,10 +77,11 @@ class Neighbours:
             if self._board.doing(rank) is Doing.DRAINED:
                 continue
             if self._board.doing(rank) is Doing.FAILED:
-                lose(self._board, rank, "failed")
+                lose(self._board, rank, self._board.failure(rank) or "failed")
             elif not self._world.lives(process):
-                self._board.say(rank, Doing.FAILED)
-                lose(self._board, rank, self._sentences.get(rank, "its process is gone"))
+                self._board.fail(rank)
+                why, _ = self._sentences.get(rank, ("its process is gone", 0.0))
+                lose(self._board, rank, why)
 
     def _look_for_stopped(self, now: float) -> None:
         """Notes which ranks are stopped; the first of the others kills those that have been for too long."""
@@ -88,7 +91,8 @@ class Neighbours:
             self._board.rows["stopped"][rank] = pid in self._stopped
         acts = next((pid for pid in self._pids if pid not in self._stopped), None) == os.getpid()
         long = {pid: now - since_s for pid, since_s in self._stopped.items() if now - since_s > self._timeout_s / 2}
-        self._sentences = {self._pids[pid]: self._sentence(self._pids[pid]) for pid in long}
+        kept = {rank: (words, until) for rank, (words, until) in self._sentences.items() if now < until}
+        self._sentences = kept | {self._pids[pid]: (self._sentence(self._pids[pid]), now + DYING_S) for pid in long}
         for pid, seconds in long.items():
             if acts and seconds > self._timeout_s:  # it is lost once it is gone: now it may hold the board's lock
                 os.kill(pid, signal.SIGKILL)

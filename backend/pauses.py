@@ -14,11 +14,14 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.errors import PeerFailed
+import xxhash
+
+from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.operations import Handle
 from paceline.algorithms.values import Rank
 from paceline.backend.board import NEVER
@@ -48,15 +51,17 @@ class Pauses:
         """the step into which nobody is let before the next checkpoint is made"""
         self._copied = 0
         """bytes of the rank's record that are in the checkpoints' folder"""
+        self._record = xxhash.xxh3_128()
+        """the checksum of these bytes, which goes on with every checkpoint"""
 
     def make(self, thread: Thread, part: Part, answer: Callable[[Handle[Any]], Any]) -> None:
         """Makes the checkpoint that is due; when it returns, the rank may go on."""
         station, me, step = self._station, self._station.me, self.until
         began = station.clock.now()
-        with station.busy():
-            write_part(self._saving.building(step) / f"rank{me.rank}", part, answer)
-            size = self._copy_record()
-        mine = Mark(station.clock.now(), part.state.step, size)
+        with station.busy(), self._writing(step):
+            files = write_part(self._saving.building(step) / f"rank{me.rank}", part, answer)
+            size, checksum = self._copy_record()
+        mine = Mark(station.clock.now(), part.state.step, size, checksum, files)
         others = [rank for rank in me.everyone if rank != me.rank]
         for rank in others:
             self._mail.send(rank, Envelope(me.rank, TAG, mine, station.clock.now()))
@@ -69,11 +74,21 @@ class Pauses:
             self.until = NEVER
         else:
             if me.rank == me.everyone.ranks[0]:
-                with station.busy():
+                with station.busy(), self._writing(step):
                     self._saving.commit(step, [marks[rank] for rank in me.everyone])
         self._mail.inbox.begin_again()
         station.moving(thread)
         station.span(thread, "checkpoint", began, step=part.state.step)
+
+    @contextmanager
+    def _writing(self, step: int) -> Iterator[None]:
+        """Raises `RunFailed` in words where the disk does not take a checkpoint."""
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._saving.folder
+            words = f"{where}: {error.strerror or error}"
+            raise RunFailed(f"the checkpoint at step {step} cannot be written: {words}") from error
 
     def _hear(self, thread: Thread, rank: Rank, step: int) -> Mark:
         """A rank's mark, once it is there; what it had sent before is dropped."""
@@ -84,8 +99,10 @@ class Pauses:
         mark: Mark = envelope.value
         return mark
 
-    def _copy_record(self) -> int:
-        """Puts on the disk what the rank has recorded since the last time; answers how many bytes there are."""
+    def _copy_record(self) -> tuple[int, str]:
+        """Puts on the disk what the rank has recorded since the last time; answers how many bytes there are, and their
+        checksum.
+        """
         recorder = self._station.recorder
         recorder.flush()
         place: Path = record_of(self._saving.folder, self._station.me.rank)
@@ -95,8 +112,9 @@ class Pauses:
             to.seek(self._copied)
             while piece := source.read(1 << 20):
                 to.write(piece)
+                self._record.update(piece)
             to.truncate()  # what an attempt that failed had put there
             to.flush()
             os.fsync(to.fileno())
             self._copied = to.tell()
-        return self._copied
+        return self._copied, self._record.hexdigest()

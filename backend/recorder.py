@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import io
+import os
 import pickle
 import threading
 from collections import deque
@@ -15,6 +16,7 @@ import torch
 
 from paceline.algorithms.ledger import LayerUpdate, Update
 from paceline.algorithms.values import Rank
+from paceline.backend.reserve import FULL, no_room, size
 from paceline.records.trace import Snapshot, Span
 
 FLUSH_S = 0.5
@@ -57,6 +59,8 @@ class Recorder:
     def __init__(self, rank: Rank, path: Path) -> None:
         self.rank, self.path = rank, path
         self._file = path.open("ab", buffering=0)
+        self._whole = path.stat().st_size
+        """bytes of whole pieces in the file"""
         self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
         self._flushed_s = 0.0
         self._flushing = threading.Lock()
@@ -79,7 +83,20 @@ class Recorder:
                 pickler = pickle.Pickler(pickled, protocol=5)
                 pickler.dispatch_table = TABLE
                 pickler.dump(entries)
-                self._file.write(pickled.getbuffer())
+                self._append(pickled.getbuffer())
+
+    def _append(self, piece: memoryview) -> None:
+        """Appends all of a piece, or nothing: what follows half a piece could not be read."""
+        left = piece
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), self._whole)
+            if error.errno in FULL:
+                raise no_room(self.path.parent, f"the record of rank {self.rank} needs {size(len(piece))}") from error
+            raise
+        self._whole += len(piece)
 
     def close(self) -> None:
         """Writes what there is, and nothing any more."""
@@ -115,5 +132,10 @@ class Tail:
                 except (EOFError, pickle.UnpicklingError):
                     return
                 self._at = file.tell()
-                for kind, value in piece:
-                    yield kind, ROWS[kind]._make(value) if kind in ROWS else value
+                yield from entries_in(piece)
+
+
+def entries_in(piece: Any) -> Iterator[tuple[Kind, Any]]:
+    """The entries of a piece, as they were added."""
+    for kind, value in piece:
+        yield kind, ROWS[kind]._make(value) if kind in ROWS else value

@@ -13,13 +13,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from paceline.algorithms.errors import InputError
 from paceline.backend.checkpoint import Checkpoint, steps_in
+from paceline.backend.joining import RefusedElsewhere
 from paceline.backend.resume import Going, going_on, resume_point, saving_of
 from paceline.backend.seats import seat
-from paceline.backend.world import World
+from paceline.backend.world import STORE_S, World
 from paceline.records.store import CHECKPOINTS, place, slug
 from paceline.scenarios.plan import Plan
 
@@ -28,7 +30,7 @@ from paceline.scenarios.plan import Plan
 def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
     """How run `number` of this start is gone about, which goes on from `start` if nothing later is there."""
     if plan.scenario.train.checkpoint is None:
-        yield Going(start=start)
+        yield Going(start=_checked(start, number, world))
         return
     stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished"
     folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
@@ -36,7 +38,7 @@ def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | 
         yield Going(stored=stored)
         return
     try:
-        yield Going(saving_of(plan, folder), resume_point(plan, folder) or start)
+        yield Going(saving_of(plan, folder), _checked(resume_point(plan, folder) or start, number, world))
     except BaseException as error:
         if steps_in(folder / CHECKPOINTS):
             error.add_note(going_on(folder))
@@ -44,6 +46,29 @@ def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | 
     finally:
         if world.leads and not steps_in(folder / CHECKPOINTS):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint | None:
+    """The checkpoint, after the first process has read all of it; the others wait for what that one found.
+
+    Raises:
+        InputError: ranks cannot go on from it; at all processes.
+    """
+    if point is None:
+        return None
+    key, wrong = f"checkpoint{number}", ""
+    if world.joined.process == 0:
+        try:
+            point.check()
+        except InputError as error:
+            wrong = str(error)
+        world.store.set(key, wrong)
+    else:
+        world.store.wait([key], timedelta(seconds=STORE_S))
+        wrong = world.store.get(key).decode()
+    if wrong:
+        raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
+    return point
 
 
 def refuse_joined(plan: Plan, world: World) -> None:

@@ -66,7 +66,9 @@ def _is_value(found: Any) -> bool:
     )
 
 
-def pieces(file: io.BufferedReader) -> Iterator[Any]:
-    """The pieces of a rank's record; raises `UnpicklingError` or `EOFError` at one that is not whole."""
-    while file.peek(1):
+def pieces(file: io.BufferedReader, size: int) -> Iterator[Any]:
+    """The pieces in the first `size` bytes of a rank's record; raises whatever the bytes of a damaged one lead to."""
+    while file.tell() < size:
         yield Restricted(file).load()
+    if file.tell() > size:
+        raise EOFError(f"found a piece that ends at byte {file.tell()}, expected {size}")

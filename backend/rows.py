@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paceline.backend.reserve import reserve, shared_file
 from paceline.backend.tally import FIELDS
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
@@ -57,10 +58,13 @@ COMMON = np.dtype(
 
 
 def mapped(ranks: int, folder: Path | None) -> tuple[mmap.mmap, bool]:
-    """The memory of a board, and whether it is new: in the folder of a run, or without a name."""
-    room = ranks * ROW.itemsize + COMMON.itemsize
-    with tempfile.TemporaryFile() if folder is None else (folder / "board").open("a+b") as file:
-        new = file.seek(0, os.SEEK_END) == 0
-        if new:
-            file.truncate(room)
+    """The memory of a board, and whether it is new: in the folder of a run, or without a name.
+
+    Raises:
+        RunFailed: the file system has no room for it.
+    """
+    room, path = ranks * ROW.itemsize + COMMON.itemsize, (folder or Path(tempfile.gettempdir())) / "board"
+    with tempfile.TemporaryFile() if folder is None else shared_file(path) as file:
+        new = os.fstat(file.fileno()).st_size == 0
+        reserve(file.fileno(), path, 0, room, f"the board of {ranks} ranks")
         return mmap.mmap(file.fileno(), room), new

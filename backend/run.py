@@ -29,7 +29,7 @@ from paceline.records import Run, RunsFailed
 from paceline.records.machine import OtherLoad
 from paceline.records.pace import say_pace
 from paceline.records.trace import Trace
-from paceline.scenarios.load import load
+from paceline.scenarios.loading import load
 from paceline.scenarios.plan import Plan
 from paceline.scenarios.ranges import outside
 from paceline.scenarios.real import refuse_simulated_only
@@ -91,6 +91,8 @@ def train(
     if start is not None:
         plans = [plan_of(start, plans)]
     _refuse(scenario, plans, world)
+    if start is not None and world is None:
+        start.check()
     placed: list[str] = []
     for number, plan in enumerate(plans):
         if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
@@ -114,7 +116,12 @@ def train(
                 if failure.trace is None and isinstance(failure, InputError):
                     raise
                 if failure.trace is not None:
-                    runs.append(keep(_run(plan, failure.trace, paced, launch, goes_on=world is not None)))
+                    failed = _run(plan, failure.trace, paced, launch, goes_on=world is not None)
+                    try:
+                        runs.append(keep(failed))
+                    except OSError as error:
+                        unstored = f"{failure}\nits record cannot be stored: {error}"
+                        raise RunsFailed(f"{plan.name}: {unstored}", runs) from failure
                 raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
             runs.append(keep(_run(plan, trace, paced, launch)))
             if world is not None and way.saving is not None:

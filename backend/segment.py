@@ -5,8 +5,9 @@ Rules of this file:
 * For ranks that are forked the memory has no name: an anonymous mapping of the launcher's, inherited through the fork.
   So nothing is to be removed after a run, however its processes end. Ranks that others started map a file of the run's
   folder in the host's memory.
-* It is divided into channels, one for each group of ranks and stream of collectives. A page takes room once it is
-  written; what is never used costs nothing.
+* It is divided into channels, one for each group of ranks and stream of collectives. In a file, a channel's room is
+  reserved when a rank claims it, since writing without room would end the process; a channel that nobody claims costs
+  nothing. Without a name, a page takes room once it is written.
 * Who comes first to a group and stream decides whether they have a channel; the decision stands in a table, so that all
   members find the same. A channel is given back when every member has left, and then serves others.
 """
@@ -25,6 +26,7 @@ import numpy as np
 from paceline.algorithms.errors import RunFailed
 from paceline.algorithms.values import Group
 from paceline.backend.hostlock import HostLock
+from paceline.backend.reserve import OTHERWISE, reserve, shared_file
 
 PIECE_BYTES = 2**22
 """of a value that is in the memory at once; provenance: ours. Of 0.8 and 8 MB by 2 and 4 ranks, 1 MiB and more were
@@ -72,15 +74,18 @@ class Segment:
         row = np.dtype([("name", "S16"), ("channel", "i8"), ("left", "i8")])
         self._ahead = -(-ROWS * row.itemsize // PAGE_BYTES) * PAGE_BYTES
         room, shared = self._ahead + channels * self._each, mmap.MAP_SHARED | NOT_RESERVED
-        if folder is None:
+        self._path = None if folder is None else folder / f"node{node.ranks[0]}.segment"
+        self._reserved = set[int]()
+        """the channels whose room this process has seen to"""
+        if self._path is None:
             self.memory = mmap.mmap(-1, room, flags=shared | mmap.MAP_ANONYMOUS)
             self._lock = HostLock()
         else:
-            name = f"node{node.ranks[0]}"
-            with (folder / f"{name}.segment").open("a+b") as file:
+            with shared_file(self._path) as file:
                 file.truncate(room)
+                reserve(file.fileno(), self._path, 0, self._ahead, "the table of shared memory", OTHERWISE)
                 self.memory = mmap.mmap(file.fileno(), room, flags=shared)
-            self._lock = HostLock(folder / f"{name}.lock")
+            self._lock = HostLock(self._path.with_suffix(".lock"))
         self._table: Any = np.frombuffer(self.memory, dtype=row, count=ROWS)
 
     def holds(self, group: Group) -> bool:
@@ -95,7 +100,8 @@ class Segment:
         """The channel of a group and stream, the same for all members; None where there was none left for them.
 
         Raises:
-            RunFailed: more of them are in use than the table has room for.
+            RunFailed: more of them are in use than the table has room for, or the file system has no room for a
+                channel.
         """
         name = _name(group, stream)
         with self._lock:
@@ -107,7 +113,19 @@ class Segment:
                 free = (channel for channel in range(self._channels) if channel not in used)
                 table[found[0]] = name, next(free, -1), 0
             channel = int(table["channel"][found[0]])
-        return None if channel < 0 else channel
+        if channel < 0:
+            return None
+        self._reserve(channel)
+        return channel
+
+    def _reserve(self, channel: int) -> None:
+        """Takes the room of a channel; to do so in every process does no harm."""
+        if self._path is None or channel in self._reserved:
+            return
+        with shared_file(self._path) as file:
+            what = f"shared memory of {len(self.node)} ranks"
+            reserve(file.fileno(), self._path, self.begins(channel), self._each, what, OTHERWISE)
+        self._reserved.add(channel)
 
     def leave(self, group: Group, stream: str) -> None:
         """A member will not come again; with the last one's leaving the channel is free."""
@@ -123,7 +141,7 @@ class Segment:
 
 
 def fits(folder: Path, node: Group) -> bool:
-    """Whether the folder's file system has room for a node's memory: one that is full ends who writes to it."""
+    """Whether the folder's file system has room for all channels of a node's memory; otherwise gloo is used."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize >= CHANNELS * channel_bytes(len(node))
 

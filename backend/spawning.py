@@ -95,7 +95,7 @@ def main() -> NoReturn:
 
 def built(told: Told) -> Launch:
     """The launch, with a job of this process's own."""
-    from paceline.scenarios.load import load  # here: the launcher has no use for it
+    from paceline.scenarios.loading import load  # here: the launcher has no use for it
 
     (plan,) = load(told.scenario).plans(paced=told.paced)
     launch: Launch = told.launch

@@ -98,13 +98,14 @@ class Watch:
         """Goes on without the rank if that can be; otherwise the others are told, and the run ends."""
         said = Failure.first(self.folder, self.job.team) if code == EXIT_FAILED else None
         role, how = self.job.team[rank].role, self.sentences.get(rank) or self.died(rank, code)
-        if said is None and self.can_lose(rank):
+        if said is None and code != EXIT_FAILED and self.can_lose(rank):
             self.go_on_without(rank)
             time_s = time.monotonic() - self.board.start_s
             self.lost_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
             return
         if said is None:
-            self.failure = RunFailed(f"rank {rank} ({role}) {how}{self.too_many()}")
+            words = self.board.failure(rank) if code == EXIT_FAILED else ""
+            self.failure = RunFailed(words or f"rank {rank} ({role}) {how}{self.too_many()}")
             self.failure.rank = rank
         else:
             self.failure = said.error()

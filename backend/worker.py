@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from paceline.algorithms.errors import PeerFailed
+from paceline.algorithms.errors import PeerFailed, RunFailed
 from paceline.algorithms.method import Me
 from paceline.algorithms.values import Group, Rank, nbytes
 from paceline.backend import mailbox
@@ -39,6 +39,7 @@ from paceline.backend.memory import keep_freed
 from paceline.backend.pace import Clock, wake_on_time
 from paceline.backend.placement import Placement
 from paceline.backend.recorder import Recorder
+from paceline.backend.reserve import explained
 from paceline.backend.segment import Segment
 from paceline.backend.shared import SharedMemory
 from paceline.backend.station import Station
@@ -154,13 +155,17 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
 def failed(board: Board, me: Me, recorder: Recorder, error: BaseException) -> Failure:
     """Writes down how the rank has failed, and says so on the board."""
     words = "".join(traceback.format_exception(error))
+    error = explained(error, recorder.path.parent)
     failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), isinstance(error, PeerFailed))
     life.info("failed", exc_info=error)
     recorder.add("error", failure)
+    unwritten = ""
     try:
         recorder.flush()
+    except RunFailed as full:  # the record takes no more: the board has room for a sentence
+        unwritten = str(full)
     finally:
-        board.say(me.rank, Doing.FAILED)
+        board.fail(me.rank, unwritten)
     return failure
 
 

@@ -1,7 +1,7 @@
 """What an emulated network holds of what it is asked for, and whether training on it takes what is predicted.
 
     sudo python benchmarks/emulation.py                    # rates, latencies, packets a second: two minutes
-    sudo python benchmarks/emulation.py --compare          # step times on four networks: a quarter of an hour
+    sudo python benchmarks/emulation.py --compare          # step times of nine methods on six networks: 15 minutes
     sudo python benchmarks/emulation.py --compare --rounds 3 --json
 
 Needs root: hosts are network namespaces of this machine. The first table is of the forwarder in user space, between two
@@ -31,11 +31,11 @@ from rich.table import Table
 
 import paceline
 from paceline.algorithms.errors import PacelineError
-from paceline.backend.forwarder import HEADERS, Forwarder, forwarded
+from paceline.backend.forwarder import Forwarder, forwarded
 from paceline.backend.namespaces import NoHosts, enter
 from paceline.records.machine import OtherLoad
 from paceline.reports.errors import number
-from paceline.topologies.lines import Line, Lines
+from paceline.topologies.lines import HEADERS, Line, Lines
 
 ASKED = ((10, 0.0), (10, 10.0), (100, 0.0), (100, 1.0), (500, 0.0), (500, 1.0), (1000, 0.0), (1000, 1.0), (2000, 0.0))
 """Mbit/s and ms one way"""

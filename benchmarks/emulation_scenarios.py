@@ -7,8 +7,13 @@ from typing import Any
 METHODS = [
     "sync-sgd",
     {"name": "async-sgd", "rate": 0.02},
-    {"name": "hbs-sgd", "k1": 2, "k2": 4, "group": "node"},
     "easgd",
+    "sync-easgd1",
+    "sync-easgd2",
+    "sync-easgd3",
+    "k-avg",
+    "agd",
+    {"name": "hbs-sgd", "k1": 2, "k2": 4, "group": "node"},
 ]
 
 
@@ -70,6 +75,16 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         stop={"samples": 5120},
         evaluate={"every": "1 epoch"},
     ),
+    "two-by-two": _scenario(
+        "two-by-two",
+        nodes=[{"device": _device(36), "count": 2, "per_node": 2}],
+        network={"topology": "star", "link": {"latency": "2 ms", "bandwidth": "20 Mbit/s"}},
+    ),
+    "three": _scenario(
+        "three",
+        nodes=[{"device": _device(36), "count": 3}],
+        network={"topology": "star", "link": {"latency": "2 ms", "bandwidth": "20 Mbit/s"}},
+    ),
 }
 """by name; `pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower.
-The model's form was settled before `leaf-spine` was first run"""
+The model's form was settled on `two-by-two` and `three`, before it was run on the others"""

@@ -12,6 +12,9 @@ What is promised, for every method, in every run:
 * where a model without message cost or without spread says something that differs from ours by more than 5 %, ours is
   nearer.
 
+Beside that it prints each method's shares of time, predicted and measured, as means over all runs; nothing is promised
+of them.
+
 Exits with 1 where a promise is broken. Other programs on the machine break promises: their share is printed too.
 """
 
@@ -22,6 +25,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
@@ -29,8 +33,9 @@ from rich.table import Table
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.guarantees import Guarantee
+from paceline.records.tables import ACTIVITIES
 from paceline.reports.compare import Comparison, Line
-from paceline.reports.errors import number
+from paceline.reports.errors import Tree, number
 
 STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0.05
 
@@ -79,6 +84,39 @@ def _nearer(run: int, line: Line) -> Iterator[Verdict]:
             yield Verdict(run, line.name, f"nearer than {name.replace('_', ' ')}", ours, abs(theirs), holds)
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What the workers of one method spent their time on in one run, by activity."""
+
+    run: int
+    algorithm: str
+    predicted: dict[str, float | None]
+    measured: dict[str, float | None]
+
+
+def shares(run: int, comparison: Comparison) -> list[Shares]:
+    """Of every algorithm of a comparison."""
+
+    def of(tree: Tree) -> dict[str, float | None]:
+        return {activity: number(tree["share"][activity]) for activity in ACTIVITIES}
+
+    return [Shares(run, line.name, of(line.simulated), of(line.measured)) for line in comparison.lines]
+
+
+def show_shares(found: list[Shares], console: Console) -> None:
+    """One row per algorithm: per cent of the workers' time, predicted and measured."""
+    table = Table("algorithm", *(f"{activity}, %" for activity in ACTIVITIES), box=None)
+    for algorithm in dict.fromkeys(one.algorithm for one in found):
+        same = [one for one in found if one.algorithm == algorithm]
+        cells = []
+        for activity in ACTIVITIES:
+            sides = ([one.predicted[activity] for one in same], [one.measured[activity] for one in same])
+            cells.append(" / ".join(f"{100 * fmean(value or 0.0 for value in side):.1f}" for side in sides))
+        table.add_row(algorithm, *cells)
+    console.print(table)
+    console.print("Shares of the workers' time: predicted / measured.")
+
+
 def show(found: list[Verdict], loads: list[float], console: Console) -> None:
     """One row per algorithm and promise: the worst of all runs."""
     table = Table("algorithm", "promise", "found, %", "allowed, %", "holds", box=None)
@@ -104,16 +142,20 @@ def main() -> int:
     options = parser.parse_args()
     found: list[Verdict] = []
     loads: list[float] = []
+    spent: list[Shares] = []
     scenario = paceline.load(options.scenario, [f"seeds={options.seeds}"])
     for run in range(1, options.runs + 1):
         comparison = paceline.compare(scenario)
         found += verdicts(run, comparison)
+        spent += shares(run, comparison)
         loads.append(comparison.other_load)
         print(f"run {run} of {options.runs} done", file=sys.stderr)
     if options.json:
         rows = [asdict(one) for one in found]
-        print(json.dumps({"rows": rows, "other_load": loads, "holds": all(one.holds for one in found)}))
+        holds = all(one.holds for one in found)
+        print(json.dumps({"rows": rows, "shares": [*map(asdict, spent)], "other_load": loads, "holds": holds}))
     else:
+        show_shares(spent, Console())
         show(found, loads, Console())
     return 0 if all(one.holds for one in found) else 1
 

@@ -30,7 +30,7 @@ from paceline.algorithms.method import Method
 from paceline.algorithms.operations import Work
 from paceline.algorithms.two_level import Hsgd
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
-from paceline.backend.calibrate import rests
+from paceline.backend.calibrate_spans import lasting, late, uncovered
 from paceline.backend.hosts import Hosts
 from paceline.backend.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
@@ -87,7 +87,7 @@ class Times:
 
     gradient_s: float
     update_s: float = 0.0
-    rest_s: float = 0.0
+    between_s: float = 0.0
     """what a rank does beside gradient, exchange and update"""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
@@ -106,7 +106,10 @@ class Times:
         return self.update_s
 
     def load_s(self, rank: Rank, samples: int) -> float:
-        return self.rest_s
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return self.between_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +235,16 @@ def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
     """Once without hosts, and once with hardly a gradient."""
     job, alone = setting.run(way.method, None, shared=way.shared)
     pace = Times(gradient_s=setting.gradient_s)
-    spans = [[span for span in alone.spans if span.rank == me.rank] for me in job.team]
+    # without keys, which only the probe's own programs have in the form that `uncovered` reads
+    spans = [[span._replace(key=None) for span in alone.spans if span.rank == me.rank] for me in job.team]
     _, small = replace(setting, nbytes=TINY_BYTES).run(Hsgd(lars=None), made, shared=way.shared)
     return Probe(
         read(alone).stages_s,
         median(span.end_s - span.start_s for span in alone.spans if span.activity == "update"),
-        median(rest for of_rank in spans for rest in rests(of_rank, job.batch, pace)),
+        sum(
+            median(seconds for of_rank in spans for seconds in kind(of_rank))
+            for kind in (lambda one: lasting(one, "load"), lambda one: late(one, job.batch, pace), uncovered)
+        ),
         read(small).stages_s,
     )
 
@@ -285,5 +292,5 @@ def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
     """One simulated run."""
     device = Device(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
     cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
-    times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, rest_s=on.rest_s)
+    times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, between_s=on.rest_s)
     return read(simulate_job(setting.job(way.method), times, ClusterNetwork(cluster, "ring"), never()))

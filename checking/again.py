@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.stored import reading
 from paceline.checking.replay import Recording, Told, replay
 from paceline.records import Run
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
-from paceline.scenarios.load import load
+from paceline.scenarios.loading import load
 from paceline.scenarios.plan import Plan
 from paceline.workloads.threads import torch_threads
 
@@ -110,8 +112,9 @@ def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
         InputError: it is no whole measured run with weights, or its method's order is in no record.
         ReplayError: the program leaves the record.
     """
-    plan = plan_of(run)
-    recording = Recording.of_tables(run.tables)
+    with reading(Path(run.path or run.name), "a whole measured run"):
+        plan = plan_of(run)
+        recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
     with torch_threads(plan.scenario.train.threads):
         trace = replay(job, recording, told)

@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.guarantees import Guarantee, missing_figures
 from paceline.algorithms.job import Budget, Job
 from paceline.algorithms.ledger import Update
+from paceline.algorithms.values import Special
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.hidden_state import hidden_state
 from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
@@ -34,10 +36,13 @@ Check = Callable[[Job, Trace], Iterator[str]]
 def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None) -> list[str]:
     """What a run shows to be broken of what is promised, each as ``guarantee: what was found``; empty if nothing.
 
+    A guarantee that needs a figure of the method's `bounds` and has none there is broken, whatever the run shows.
+
     Args:
         job: the method, its ranks and its learner.
         trace: what any interpreter recorded of it.
-        guarantees: what to check; the method's own if None. Those without a check here are passed over.
+        guarantees: what to check. None: all that the method promises, and that its programs keep everything in their
+            states (see `hidden_state`), as ``re-entry: …``. Those without a check here are passed over.
 
     >>> from paceline.algorithms import find
     >>> from paceline.algorithms.values import Rank
@@ -51,9 +56,12 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None
     >>> broken(job, trace, [Guarantee.SYNCHRONOUS])
     ['synchronous: found staleness 1, promised 0']
     """
-    promised = job.method.guarantees if guarantees is None else guarantees
-    checked = sorted((one for one in promised if one in CHECKS), key=lambda one: one.name)
-    return [f"{one.slug}: {words}" for one in checked for words in CHECKS[one](job, trace)]
+    promised = frozenset(job.method.guarantees if guarantees is None else guarantees)
+    missing = missing_figures(promised, job.method.bounds(job.workers))
+    checked = sorted(promised & (CHECKS.keys() | missing.keys()), key=lambda one: one.name)
+    said = {one: [missing[one]] if one in missing else CHECKS[one](job, trace) for one in checked}
+    found = [f"{one.slug}: {words}" for one, lines in said.items() for words in lines]
+    return found if guarantees is not None else found + [f"re-entry: {words}" for words in _reentry(job)]
 
 
 def conserved(job: Job, trace: Trace) -> list[str]:
@@ -75,6 +83,11 @@ def _total(job: Job, states: Any, with_centre: bool) -> Any:
     if with_centre and not job.method.has_server:
         vectors.append(states[job.keeper].centre.vector)
     return _numbers(reduce(add, vectors))
+
+
+def _reentry(job: Job) -> Iterable[str]:
+    nodes = tuple(dict.fromkeys(me.node.ranks for me in job.team if me.role == "worker"))
+    return hidden_state(job.method, lambda: nodes, tensors=not isinstance(job.learner.initial(), np.ndarray | Special))
 
 
 # --- each guarantee --------------------------------------------------------------------------------------------------

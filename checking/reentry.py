@@ -1,14 +1,26 @@
-"""Stops a run and enters its programs again from their states: what a checkpoint relies on, tried without a disk."""
+"""Enters programs again from their states, without a disk: what a checkpoint of a real run relies on.
+
+`run_in_parts` does what a checkpoint does: it stops all programs at a step, and enters all of them again from the
+states that they return. `Reentered` needs no stop: it closes a program whenever it asks for its next step, and enters
+it again from the state that it has just given to `Next`. So it can do this to one role alone; and where all programs
+keep what they know in their states, the run makes the same moves as one that is never interrupted.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
 
 from paceline.algorithms.job import Budget, Job
+from paceline.algorithms.method import Role
+from paceline.algorithms.operations import Next
+from paceline.algorithms.program import Lane, innermost
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, first
-from paceline.checking.tasks import Checkpoint
+from paceline.checking.tasks import Checkpoint, Task
 from paceline.records.trace import Trace
 
 
@@ -34,3 +46,73 @@ def run_in_parts(job: Job, stops: Sequence[int], choose: Callable[[], Chooser] =
         traces.append(part.run(choose()))
         checkpoint = part.checkpoint()
     return traces
+
+
+class Reentered(AnyOrder):
+    """A run in which the programs of some roles are entered again from their state at every `Next`.
+
+    Args:
+        job: what to run.
+        roles: whose programs are entered again.
+    """
+
+    def __init__(self, job: Job, roles: Collection[Role]) -> None:
+        super().__init__(job)
+        self.roles = roles
+        self.changed: set[str] = set()
+        """local variables of programs that had another value when the program had been entered again"""
+        self._entered: set[Task] = set()
+        """main programs that have been entered and have not asked for a step since"""
+
+    def _drive(self, task: Task) -> None:
+        if task.promise is None:
+            self._entered.add(task)
+        super()._drive(task)
+
+    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+        super()._advance(task, answer, failure)
+        if task.lane.done or not isinstance(task.op, Next) or task.promise is not None:
+            return
+        if task in self._entered:  # the first step that it asks for
+            self._entered.remove(task)
+        elif task.me.role in self.roles:
+            self._enter_again(task, task.op.state)
+
+    def _enter_again(self, task: Task, state: Any) -> None:
+        old = _variables(task.lane)
+        task.lane.steps.close()
+        task.lane = Lane(self.job.method.enter(task.me, state))
+        self._entered.add(task)
+        self._advance(task)
+        if isinstance(task.op, Next):  # not where the program does something before its first step
+            new = _variables(task.lane)
+            self.changed |= {name for name in old.keys() & new.keys() if not _same(old[name], new[name])}
+
+
+def _variables(lane: Lane) -> dict[str, Any]:
+    """The local variables of the program function that a lane stands in."""
+    frame = innermost(lane.steps)
+    return {} if frame is None else dict(frame.f_locals)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a local variable are equal, as far as can be told; objects by their attributes."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    try:
+        if np.all(one == other):
+            return True
+        return _equal_by_identity(type(one)) and bool(vars(one)) and _all_same(vars(one), vars(other))
+    except Exception:  # an == or a `vars` that this value does not have: not known to be equal
+        return False
+
+
+def _equal_by_identity(kind: Any) -> bool:
+    """Whether objects of this class equal only themselves, as those of a class without an `__eq__` do."""
+    return bool(kind.__eq__ is object.__eq__)
+
+
+def _all_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.errors import InputError
 from paceline.cli.output import Output, write_json
-from paceline.records import Run, RunsFailed, store
-from paceline.reports.conclusion import conclusion
-from paceline.reports.extrapolation import extrapolation_table, lines_of, words
-from paceline.reports.seeds import by_algorithm, figures, soonest
-from paceline.reports.table import comparison_tables, runs_table, seeds_table
+from paceline.records.document import to_json
+
+if TYPE_CHECKING:
+    from paceline.cli.expected import Expected
+    from paceline.records import Run, RunsFailed
+    from paceline.reports.compare import Comparison, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,70 @@ class Ask:
 
 
 def simulate(ask: Ask, output: Output) -> None:
-    """One simulated run per algorithm and seed."""
+    """One simulated run per algorithm and seed; each row of the table is printed when its runs have ended."""
     scenario = ask.load()
+    from paceline.checking.own_methods import check_own_methods
+    from paceline.cli.expected import Expected
+    from paceline.reports.table import Rows
+    from paceline.scenarios.plan import names_of
     from paceline.simulator.run import simulate as run
 
-    with output.progress() as stage:
-        runs = run(scenario, progress=stage("simulating"), keep=lambda run: store.save(run, ask.out))
-    answer_runs(scenario.name, runs, ask, output)
+    check_own_methods(scenario)
+    names = names_of(scenario.algorithms)
+    rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose)
+    expected = Expected(len(names) * scenario.seeds)
+
+    stored: list[Run] = []
+    save = _keeper(stored, ask.out)
+
+    def keep(run: Run) -> Run:
+        saved = save(run)
+        expected.ended()
+        if (row := rows.add(saved)) is not None:
+            output.row(row)
+        return saved
+
+    with stored_if_interrupted(stored), output.progress() as stage:
+        runs = run(scenario, progress=_estimating(expected, stage("simulating"), output), keep=keep)
+    output.end_of_rows()
+    answer_runs(scenario.name, runs, ask, output, streamed=True)
+
+
+def _estimating(expected: Expected, report: Report | None, output: Output) -> Report | None:
+    """Adds to a stage's progress how long it is expected to take; says so once where that is long."""
+    if report is None:
+        return None
+    from paceline.cli.expected import LONG_S, duration
+
+    said = False
+
+    def told(name: str, done: float) -> None:
+        nonlocal said
+        left_s = expected.left_s(done)
+        if left_s is None:
+            report(name, done)
+            return
+        total_s = expected.total_s(left_s)
+        if not said and total_s >= LONG_S:
+            said = True
+            output.note(
+                f"expected duration: about {duration(total_s)}, an estimate from the first steps of {name}; "
+                "methods differ, so it is refined as runs end"
+            )
+        report(f"{name}, about {duration(left_s)} left" if said else name, done)
+
+    return told
+
+
+@contextmanager
+def stored_if_interrupted(kept: Sequence[Run]) -> Iterator[None]:
+    """Adds to an interrupt during the block which runs had been stored by then."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        said = [f"stored before: {run.path}" for run in kept]
+        interrupt.add_note("\n".join(said) or "no run had ended")
+        raise
 
 
 def say_kept(failure: RunsFailed, output: Output) -> None:
@@ -96,7 +155,21 @@ def say_kept(failure: RunsFailed, output: Output) -> None:
         output.note(going_on(last.path))
 
 
-def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> None:
+def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool = False) -> None:
+    """Prints the figures of runs and where they are stored.
+
+    Args:
+        name: of the scenario.
+        runs: all of them.
+        ask: what the user asked for.
+        output: where it is printed.
+        streamed: whether the rows of the first table have been printed already.
+    """
+    from paceline.reports.extrapolation import extrapolation_table, lines_of, words
+    from paceline.reports.periods import say_unfinished_runs
+    from paceline.reports.seeds import by_algorithm, figures, soonest
+    from paceline.reports.table import runs_table, seeds_table
+
     seeds = by_algorithm(runs)
     answer: dict[str, Any] = {
         "scenario": name,
@@ -106,8 +179,9 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output) -> Non
         ],
     }
     one_each = len(seeds) == len(runs)
-    shown: list[Any] = [runs_table(runs)] if one_each or output.verbose else []
-    shown += [*([] if one_each else [seeds_table(runs)]), *filter(None, [soonest(runs)])]
+    tables: list[Any] = [runs_table(runs)] if one_each or output.verbose else []
+    tables += [] if one_each else [seeds_table(runs)]
+    shown = [*tables[streamed:], *filter(None, [soonest(runs), say_unfinished_runs(runs)])]
     if lines := lines_of(runs):
         answer["extrapolated"] = lines
         shown += [extrapolation_table(lines), words(lines)]
@@ -178,23 +252,21 @@ def describe(run: Run) -> dict[str, Any]:
 def compare(ask: Ask, output: Output) -> None:
     """Every algorithm predicted and measured; keeps the runs, the answer and the figure."""
     scenario = ask.load()
+    from paceline.records import RunsFailed
     from paceline.reports.compare import compare as run
-    from paceline.reports.figure import save_figure
+    from paceline.reports.conclusion import conclusion
+    from paceline.reports.table import comparison_tables
 
     kept: list[Run] = []
-    try:
-        with output.progress() as stage:
-            comparison = run(scenario, stage=stage, keep=_keeper(kept, ask.out))
-    except RunsFailed as failure:
-        say_kept(failure, output)
-        raise
-    answer = comparison.answer()
-    folder = store.place(ask.out, f"{store.slug(scenario.name)}-comparison")
-    with store.new_folder(folder) as building:
-        record = {**answer, "runs": [str(run.path) for run in kept]}
-        (building / "comparison.json").write_text(store.to_json(record) + "\n", encoding="utf-8")
-        if comparison.has_accuracy:
-            save_figure(comparison, building / "accuracy.png")
+    with stored_if_interrupted(kept):
+        try:
+            with output.progress() as stage:
+                comparison = run(scenario, stage=stage, keep=_keeper(kept, ask.out))
+        except RunsFailed as failure:
+            say_kept(failure, output)
+            raise
+        answer = comparison.answer()
+        folder = _store_comparison(scenario.name, comparison, answer, kept, ask.out)
     output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
     say_warnings(chain.from_iterable(map(_warnings, kept)), output)
     say_lost(kept, output)
@@ -203,7 +275,25 @@ def compare(ask: Ask, output: Output) -> None:
         _say_where(kept, ask, output)
 
 
+def _store_comparison(
+    name: str, comparison: Comparison, answer: Mapping[str, Any], kept: Sequence[Run], out: Path
+) -> Path:
+    """Writes the answer and the figure in a new folder; answers the folder."""
+    from paceline.records import store
+    from paceline.reports.figure import save_figure
+
+    folder = store.place(out, f"{store.slug(name)}-comparison")
+    with store.new_folder(folder) as building:
+        record = {**answer, "runs": [str(run.path) for run in kept]}
+        (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
+        if comparison.has_accuracy:
+            save_figure(comparison, building / "accuracy.png")
+    return folder
+
+
 def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
+    from paceline.records import store
+
     def keep(run: Run) -> Run:
         kept.append(store.save(run, out))
         return kept[-1]
@@ -213,6 +303,6 @@ def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
 
 def schema() -> None:
     """The JSON Schema of a scenario."""
-    from paceline.scenarios import schema as of_scenarios
+    from paceline.scenarios import json_schema
 
-    write_json(of_scenarios())
+    write_json(json_schema())

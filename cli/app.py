@@ -61,6 +61,8 @@ class Guarded(TyperGroup):
         if threading.current_thread() is threading.main_thread():
             # a batch system's or `timeout`'s end is a Ctrl-C: nothing is left running, nothing half-written
             signal.signal(signal.SIGTERM, signal.default_int_handler)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # until here `main` has ended at once
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -73,7 +75,7 @@ class Guarded(TyperGroup):
             if not isinstance(error, SaidElsewhere):
                 if ctx.meta.get("verbose"):
                     _say(traceback.format_exc().rstrip())
-                _say(f"error: {error}")
+                _say(f"error: {_words(error)}")
             status = EXIT_INPUT if isinstance(error, InputError) else EXIT_FAILED
             _end_at_once(status)
             ctx.exit(status)
@@ -87,6 +89,13 @@ def _end_at_once(status: int) -> None:
         os._exit(status)
 
 
+def _words(error: PacelineError | OSError) -> str:
+    """The error in words; that of a file with its path first, and what a run that it ended has left."""
+    if isinstance(error, PacelineError) or error.filename is None:
+        return str(error)
+    return "\n".join([f"{os.fsdecode(error.filename)}: {error.strerror}", *getattr(error, "__notes__", ())])
+
+
 def _say(text: str) -> None:
     typer.echo(text, err=True)
 
@@ -95,7 +104,6 @@ app = typer.Typer(
     name="paceline",
     cls=Guarded,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.errors import InputError
+from paceline.cli import completing
 from paceline.cli.options import Json, Quiet, Verbose, output
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def convert(
             metavar="DATA",
             help="A data set of [bold]paceline list data[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
             show_default=False,
+            autocompletion=completing.data,
         ),
     ],
     directory: Annotated[
@@ -123,7 +125,7 @@ def answer(there: Recorded, out: Path) -> dict[str, Any]:
 
 
 def _table(there: Recorded) -> Table:
-    from paceline.reports.table import plain_table
+    from paceline.reports.plain_table import plain_table
 
     about, each = there.about, f"{there.train.record_bytes:,}"
     table = plain_table(f"{about.name}: {' × '.join(map(str, about.shape))}, {about.classes} classes", first="file")

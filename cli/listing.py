@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from paceline.algorithms import METHODS
 from paceline.algorithms.errors import InputError
-from paceline.algorithms.own import offered, offers, package_of
 from paceline.cli.output import Output
-from paceline.reports.table import plain_table
-from paceline.topologies.catalogue import Spec
-from paceline.topologies.storage import Storage
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.topologies.catalogue import Spec
+    from paceline.topologies.storage import Storage
 
 Item = dict[str, Any]
 BUILT_IN = "built in"
@@ -34,19 +33,26 @@ def table_of(kind: str, items: list[Item]) -> Table:
     """Name and description of each, and what else a person wants to see at once."""
     if kind == "devices":
         return _device_table(items)
+    from paceline.reports.plain_table import plain_table
+
     table = plain_table(f"{len(items)} {kind}", first="name")
     table.add_column("description")
     for item in items:
         known = item.get("parameters")
         settings = [f"{name}={default}" for name, default in known.items()] if isinstance(known, dict) else []
+        settings += [", ".join(item["algorithms"])] if "algorithms" in item else []
+        common = [f"known as {', '.join(names)}"] if (names := item.get("common_names")) else []
         origin = [f"from {item['from']}"] if item.get("from", BUILT_IN) != BUILT_IN else []
-        more = [" ".join(part) for part in (settings, origin) if part]
+        more = [" ".join(part) for part in (common, settings, origin) if part]
         table.add_row(item["name"], "\n".join([item["description"], *more]))
     return table
 
 
 def algorithms() -> Iterable[Item]:
     """Every method with its hyper-parameters and their defaults, and the package that offers it."""
+    from paceline.algorithms import METHODS
+    from paceline.algorithms.own import offers, package_of
+    from paceline.algorithms.synonyms import names_for
     from paceline.scenarios.methods import known_methods
 
     known = offers()
@@ -54,6 +60,7 @@ def algorithms() -> Iterable[Item]:
         yield {
             "name": name,
             "description": first_line(method),
+            "common_names": names_for(name),
             "staleness": method.notion.value,
             "guarantees": sorted(guarantee.slug for guarantee in method.guarantees),
             "server": method.has_server,
@@ -65,6 +72,8 @@ def algorithms() -> Iterable[Item]:
 
 def unusable() -> Iterable[str]:
     """What is wrong with methods that installed packages offer."""
+    from paceline.algorithms import METHODS
+    from paceline.algorithms.own import offered, offers
     from paceline.scenarios.methods import find_method
 
     for name, entries in offers().items():
@@ -122,14 +131,14 @@ def data() -> Iterable[Item]:
 
 def scenarios() -> Iterable[Item]:
     """The scenarios that come with Paceline."""
-    from paceline.scenarios import SHIPPED, load
+    from paceline.scenarios.shipped import shipped
 
-    for name, path in SHIPPED.items():
-        scenario = load(path)
+    for one in shipped():
         yield {
-            "name": name,
-            "description": ", ".join(dict.fromkeys(plan.name for plan in scenario.plans())),
-            "path": str(path),
+            "name": one.name,
+            "description": one.description,
+            "algorithms": list(one.algorithms),
+            "path": str(one.path),
         }
 
 
@@ -155,6 +164,8 @@ def _device_line(spec: Spec) -> str:
 
 def _device_table(items: list[Item]) -> Table:
     """A row a device: peaks by precision, memory and its bandwidth, the far memory's below."""
+    from paceline.reports.plain_table import plain_table
+
     table = plain_table(f"{len(items)} devices", first="name")
     for column in ("kind", "TFLOP/s", "GB", "GB/s", "description"):
         table.add_column(column)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from paceline.cli import completing
+
 if TYPE_CHECKING:
     from paceline.cli.output import Output
 
@@ -19,6 +21,7 @@ Scenario = Annotated[
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
         "or the run.json of an earlier run.",
         show_default=False,
+        autocompletion=completing.scenarios,
     ),
 ]
 ScenarioOrRun = Annotated[
@@ -28,6 +31,7 @@ ScenarioOrRun = Annotated[
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
         "or the run.json of an earlier run; with --resume, that run's own if none is given; not with --replay.",
         show_default=False,
+        autocompletion=completing.scenarios,
     ),
 ]
 Resume = Annotated[
@@ -49,6 +53,7 @@ Algorithms = Annotated[
         metavar="A,B,…",
         help="Only these algorithms; others than the scenario's are added with their defaults. Methods of your own are "
         "module:Class or path/to/file.py:Class.",
+        autocompletion=completing.algorithms,
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from paceline.records.store import to_json
-from paceline.reports.compare import Report, Stage
+from paceline.records.document import to_json
+
+if TYPE_CHECKING:
+    from paceline.reports.compare import Report, Stage
 
 LINE_S = 10.0
 """how often a stage says how far it is, where there is no terminal to show it on"""
@@ -41,6 +42,15 @@ class Output:
             return
         for part in shown:
             self.out.print(part, markup=False, highlight=False) if isinstance(part, str) else self.out.print(part)
+
+    def row(self, shown: RenderableType) -> None:
+        """A part of the answer that is ready before the rest; a JSON answer is one document at the end."""
+        if not self.as_json:
+            self.out.print(shown)
+
+    def end_of_rows(self) -> None:
+        """The blank line below a table."""
+        self.row("")
 
     def note(self, text: str) -> None:
         """Something good to know beside the answer."""
@@ -83,8 +93,11 @@ class Output:
         if not self.err.is_terminal:
             yield self._lines
             return
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn())
-        with Progress(*columns, console=self.err, transient=True) as bars:
+        # rows go to standard output meanwhile: above the bar on a terminal, and never to standard error instead
+        with Progress(*columns, console=self.err, transient=True, redirect_stdout=self.out.is_terminal) as bars:
 
             def begin(stage: str) -> Report:
                 for earlier in bars.task_ids:

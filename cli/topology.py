@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.errors import InputError
+from paceline.cli import completing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +28,7 @@ def topology(
             help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
             "nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML.",
             show_default=False,
+            autocompletion=completing.topologies,
         ),
     ],
     settings: Annotated[
@@ -109,7 +111,7 @@ def _pair(setting: str) -> tuple[str, str]:
 
 
 def _table(graph: Graph, figures: Description) -> Table:
-    from paceline.reports.table import plain_table
+    from paceline.reports.plain_table import plain_table
 
     table = plain_table(figures.name, first="")
     table.add_column("")

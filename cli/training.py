@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.errors import InputError
-from paceline.backend.joining import Joined, SaidElsewhere, hasty, joined
-from paceline.cli.actions import Ask, answer_runs, say_kept
+from paceline.algorithms.errors import InputError, PacelineError
+from paceline.backend.joining import Joined, RefusedElsewhere, SaidElsewhere, hasty, joined, tell_torchrun
+from paceline.cli.actions import Ask, answer_runs, say_kept, stored_if_interrupted
 from paceline.cli.output import Output
-from paceline.records import Run, RunsFailed, store
-from paceline.records.machine import OtherLoad
-from paceline.reports.conclusion import say_load
 
 if TYPE_CHECKING:
+    from paceline.backend.world import World
+    from paceline.records import Run
     from paceline.reports.tensorboard import TensorBoard
+    from paceline.scenarios import Scenario
 
 
 def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
@@ -40,24 +40,32 @@ def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
         _train_joined(ask, output, started, tensorboard=tensorboard)
         return
     scenario = ask.load()
+    from paceline.records.machine import OtherLoad
+    from paceline.reports.conclusion import say_load
+
     with OtherLoad() as other:
         runs = _train(ask, scenario, output, tensorboard=tensorboard)
     answer_runs(scenario.name, runs, ask, output)
     output.note(say_load(other.share))
 
 
-def _train(ask: Ask, scenario: Any, output: Output, world: Any = None, *, tensorboard: bool = False) -> list[Run]:
+def _train(
+    ask: Ask, scenario: Scenario, output: Output, world: World | None = None, *, tensorboard: bool = False
+) -> list[Run]:
+    _check(scenario, world)
     from paceline.backend.run import train as run
+    from paceline.records import RunsFailed, store
 
+    stored: list[Run] = []
+    interruptible = nullcontext() if world is not None and not world.leads else stored_if_interrupted(stored)
     try:
-        with _board(tensorboard, ask, output) as board, output.progress() as stage:
+        with interruptible, _board(tensorboard, ask, output) as board, output.progress() as stage:
 
             def keep(run: Run) -> Run:
-                if board is None:
-                    return store.save(run, ask.out)
-                kept = store.save(board.finish(run), ask.out)
-                board.clear()
-                return kept
+                stored.append(store.save(run if board is None else board.finish(run), ask.out))
+                if board is not None:
+                    board.clear()
+                return stored[-1]
 
             with output.aside() as echo:
                 return run(
@@ -76,6 +84,18 @@ def _train(ask: Ask, scenario: Any, output: Output, world: Any = None, *, tensor
         raise
 
 
+def _check(scenario: Scenario, world: World | None) -> None:
+    """Tries the user's own methods; of joined processes, which all find the same, the first one says what is wrong."""
+    from paceline.checking.own_methods import check_own_methods
+
+    try:
+        check_own_methods(scenario)
+    except InputError as error:
+        if world is None or world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
+
+
 def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
     """The same as one process of several: the first one writes and speaks for all."""
     # before torch is imported: its store writes a page of stack for every connection that ends; what that means is said
@@ -90,10 +110,15 @@ def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: boo
             if (advice := hasty(started, os.environ)) is not None:
                 speaking.note(advice)
             runs = _train(ask, scenario, speaking, world, tensorboard=tensorboard and world.leads)
-    except SaidElsewhere:
+    except SaidElsewhere as error:
+        tell_torchrun(str(error))
         raise
     except InputError as error:
+        tell_torchrun(str(error))
         raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
+    except PacelineError as error:
+        tell_torchrun(str(error))
+        raise
     if runs:
         answer_runs(scenario.name, runs, ask, output)
 
@@ -117,6 +142,8 @@ def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[Ten
 
 def replay(folder: Path, output: Output) -> bool:
     """A recorded run once more; whether it ended in the same bits."""
+    from paceline.records import store
+
     run = store.read_run(folder)
     from paceline.checking.again import replay_run
 

@@ -33,13 +33,21 @@ _HOMES = {
     "train": "paceline.backend.run",
 }
 
+# Refused here for a method of the user's own that a checkpoint would break; `compare` and `sweep` do so themselves.
+_CHECKED = {"simulate", "train"}
+
 __all__ = ["Comparison", "Run", "Scenario", "Sweep", "compare", "load", "simulate", "sweep", "train"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    if name in _CHECKED:
+        from paceline.checking.own_methods import checks_own_methods
+
+        found = globals()[name] = checks_own_methods(found, __name__)
+    return found
 
 
 def __dir__() -> list[str]:

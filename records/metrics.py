@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -39,6 +38,8 @@ def student(free: Any) -> Any:
     >>> round(float(student(2)), 3)
     4.303
     """
+    from scipy.special import stdtrit  # slow to import: only where an interval is asked for
+
     return stdtrit(free, (1 + CONFIDENCE) / 2)
 
 

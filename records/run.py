@@ -99,6 +99,7 @@ class Run:
             slowed=slowed,
             lost_updates=trace.lost_updates,
             each_counts=job.method.shared,
+            longest_period=job.method.longest_period(job.workers),
             reads=trace.reads,
             lost_ranks=trace.lost_ranks,
             asked=asked,

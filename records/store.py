@@ -4,6 +4,8 @@ Rules of this file:
 
 * A folder appears whole or not at all: it is built under a hidden name beside its place and then renamed.
 * Nothing is ever overwritten; a taken name is an error, and `place` finds the next free one.
+* ``run.json`` holds the checksums of all files, and its own. A reader verifies them before it parses anything.
+* An error of a full disk names the folder that was to be written.
 * What differs between two runs of the same scenario and seed (machine, dates, paths) is in ``run.json`` alone; tables
   and weights of a simulated run are the same byte for byte.
 """
@@ -11,11 +13,12 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,9 +32,15 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.stored import checksums_in, read_sealed, reading, sealed, verified
+from paceline.records.document import to_json
 from paceline.records.run import Run
 from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
+RUN_JSON, WEIGHTS = "run.json", "weights.safetensors"
+WHOLE = "a whole run that simulate or train wrote"
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""the errors of a disk without room"""
 CHECKPOINTS = "checkpoints"
 """the folder in a run's with what it can be gone on from"""
 SCHEMA_VERSION = 1
@@ -63,11 +72,12 @@ def write_run(folder: Path, run: Run) -> Run:
                 pq.write_table(table.replace_schema_metadata(None), file)
         vector = as_array(run.weights)
         if vector is not None:
-            (building / "weights.safetensors").write_bytes(to_safetensors({"weights": vector}))
+            (building / WEIGHTS).write_bytes(to_safetensors({"weights": vector}))
         for name, content in run.files.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)
-        (building / "run.json").write_text(to_json(describe(run)) + "\n", encoding="utf-8")
+        record = sealed(json.loads(to_json({**describe(run), "files": checksums_in(building)})))
+        (building / RUN_JSON).write_text(to_json(record) + "\n", encoding="utf-8")
     if run.checkpoints is None:
         return dataclasses.replace(run, path=folder)
     moved = Path(shutil.move(run.checkpoints, folder / CHECKPOINTS))  # last: what fails before does not cost them
@@ -77,44 +87,51 @@ def write_run(folder: Path, run: Run) -> Run:
 
 
 def read_run(folder: Path) -> Run:
-    """The run stored as `folder`; raises `InputError` where there is none, or one of a later Paceline."""
-    try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    """The run stored as `folder`.
+
+    Raises:
+        InputError: there is none, or one of a later Paceline, or a file is missing, damaged, or cannot be read.
+    """
+    record = read_sealed(folder / RUN_JSON, WHOLE)
+    with reading(folder / RUN_JSON, WHOLE):
         if (version := record["schema_version"]) > SCHEMA_VERSION:
             raise InputError(
                 f"{folder}: schema_version {version} is of a later Paceline; this one reads {SCHEMA_VERSION}"
             )
+        files = dict(record["files"])
         frames = {
-            name: _read_table(folder, name)
+            name: _read_table(folder, name, files)
             for name in SCHEMAS
-            if name not in OPTIONAL or (folder / f"{name}.parquet").exists()
+            if name not in OPTIONAL or f"{name}.parquet" in files
         }
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise InputError(
-            f"{folder}: no whole run there ({found}); give a folder that simulate or train wrote"
-        ) from error
-    weights = folder / "weights.safetensors"
-    return Run(
-        scenario=record["scenario"],
-        name=record["name"],
-        algorithm=record["algorithm"],
-        seed=record["seed"],
-        summary=record["summary"],
-        tables=Tables(**frames),
-        weights=from_safetensors(weights.read_bytes())["weights"] if weights.exists() else None,
-        machine=record["machine"],
-        versions=record["versions"],
-        path=folder,
-        checkpoints=folder / CHECKPOINTS if (folder / CHECKPOINTS).exists() else None,
-    )
+        return Run(
+            scenario=dict(record["scenario"]),
+            name=record["name"],
+            algorithm=record["algorithm"],
+            seed=record["seed"],
+            summary=record["summary"],
+            tables=Tables(**frames),
+            weights=_read_weights(folder, files) if WEIGHTS in files else None,
+            machine=dict(record["machine"]),
+            versions=dict(record["versions"]),
+            path=folder,
+            checkpoints=folder / CHECKPOINTS if (folder / CHECKPOINTS).exists() else None,
+        )
 
 
-def _read_table(folder: Path, name: str) -> pd.DataFrame:
+def _read_table(folder: Path, name: str, files: Mapping[str, str]) -> pd.DataFrame:
     """A table; a column that runs of its time did not have is null."""
-    source = pa.BufferReader((folder / f"{name}.parquet").read_bytes())
-    made: pd.DataFrame = pq.read_table(source, schema=SCHEMAS[name]).to_pandas()
+    file = f"{name}.parquet"
+    source = pa.BufferReader(verified(folder / file, files[file], WHOLE))
+    with reading(folder / file, WHOLE):
+        made: pd.DataFrame = pq.read_table(source, schema=SCHEMAS[name]).to_pandas()
     return made
+
+
+def _read_weights(folder: Path, files: Mapping[str, str]) -> Any:
+    content = verified(folder / WEIGHTS, files[WEIGHTS], WHOLE)
+    with reading(folder / WEIGHTS, WHOLE):
+        return from_safetensors(content)["weights"]
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -138,8 +155,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """A hidden folder to build in; it gets its name when the block ends well and is removed when it does not."""
     building = _hidden(folder.parent, folder.name)
     try:
-        yield building
-        _reveal(building, folder)
+        with naming(folder):
+            yield building
+            _reveal(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -151,23 +169,51 @@ class NumberedFolder:
     building: Path
     path: Path | None = None
     """where it stands, once it does"""
+    keep: bool = False
+    """whether to leave what there is of it where the block fails"""
 
 
 @contextmanager
 def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
-    """As `new_folder`, named by `place` only when the block has ended: what took long to build finds a place."""
-    made = NumberedFolder(_hidden(out, stem))
+    """A folder for something that takes long to build: ``stem-unfinished-N`` until it is whole, then ``stem-N``.
+
+    Where the block fails it is removed, unless the block has asked to `keep` it.
+    """
+    made = NumberedFolder(_unfinished(out, stem))
     try:
-        yield made
+        with naming(out / stem):
+            yield made
         while made.path is None:
             folder = place(out, stem)
             try:
                 _reveal(made.building, folder)
                 made.path = folder
-            except FileExistsError:  # somebody else took the name since; the next one is free
+            except FileExistsError:  # another process took the name since; the next one is free
                 continue
     finally:
-        shutil.rmtree(made.building, ignore_errors=True)
+        if not made.keep:
+            shutil.rmtree(made.building, ignore_errors=True)
+
+
+def _unfinished(out: Path, stem: str) -> Path:
+    while True:
+        folder = place(out, f"{stem}-unfinished")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:  # another process took the name since
+            continue
+        return folder
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Adds a path to the error of a full disk: a write that fails, unlike opening a file, does not say where it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _hidden(out: Path, name: str) -> Path:
@@ -214,25 +260,3 @@ def as_array(vector: Any) -> np.ndarray[Any, Any] | None:
     if hasattr(vector, "detach"):  # a tensor; torch itself need not be there to read runs
         return np.ascontiguousarray(vector.detach().cpu().numpy())
     return None
-
-
-def to_json(value: Any, encoding: str = "utf-8") -> str:
-    """A JSON document that `encoding` can hold; raises `ValueError` rather than write NaN, which JSON does not have.
-
-    >>> to_json("4 × P100"), to_json("4 × P100", "ascii")
-    ('"4 × P100"', '"4 \\\\u00d7 P100"')
-    """
-    text = json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False)
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return json.dumps(value, indent=2, default=_plain)
-    return text
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{value!r} cannot be written as JSON")

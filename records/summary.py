@@ -72,6 +72,10 @@ class RunFigures(TypedDict):
     wall_s: float
     steps: int
     """gradients of all ranks"""
+    longest_period: int
+    """steps of a worker after which the method has done everything once; 1 where all its steps are alike"""
+    periods: float
+    """how often that has passed: steps by workers by `longest_period`; below 1, the run leaves out something"""
     updates: int
     """times that the weights being learned took in somebody's work"""
     samples: int
@@ -132,6 +136,7 @@ def summarise(
     slowed: Slowed | None = None,
     lost_updates: LostUpdates | None = None,
     each_counts: bool = False,
+    longest_period: int = 1,
     reads: Mapping[Rank, Reads] | None = None,
     lost_ranks: Sequence[LostRank] = (),
     asked: Asked | None = None,
@@ -155,6 +160,7 @@ def summarise(
         reads: what each rank asked of storage.
         lost_ranks: who died in a run that went on.
         asked: of a paced run: what a gradient was to take.
+        longest_period: steps of a worker after which the method has done everything once.
         each_counts: whether each input is an update of its own, though two may have replaced the same version.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
@@ -168,6 +174,8 @@ def summarise(
         emulated_network=emulated_network,
         wall_s=wall_s,
         steps=len(starts),
+        longest_period=longest_period,
+        periods=len(starts) / workers / longest_period,
         updates=len(counted),
         samples=samples,
         samples_per_s=samples / wall_s if wall_s > 0 else None,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.algorithms.errors import InputError
+from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
 from paceline.reports.aims import Aim, aim_of
@@ -155,6 +156,7 @@ def compare(
             "gradients take is not probed yet, so only paced runs can be predicted"
         )
     refuse_simulated_only(scenario)
+    check_own_methods(scenario)
     network = _probed(scenario, stage)
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from paceline.reports.compare import WRONG_MODELS, Comparison
 from paceline.reports.errors import Tree, number
-from paceline.reports.words import seconds, worst
+from paceline.reports.periods import is_unfinished, say_unfinished
+from paceline.reports.ties import leaders, why
+from paceline.reports.words import listed, seconds, worst
 
 CLEAN_LOAD = 0.05
 """other load above which measured times are not to be trusted: one busy core of two made steps 5–14 % longer"""
@@ -14,39 +17,60 @@ CLEAN_LOAD = 0.05
 
 def conclusion(comparison: Comparison) -> str:
     """What the comparison says, in sentences."""
-    sentences = (_soonest(comparison), _accuracy_of_prediction(comparison), say_load(comparison.other_load))
+    sentences = (
+        _soonest(comparison),
+        _unfinished(comparison),
+        _accuracy_of_prediction(comparison),
+        say_load(comparison.other_load),
+    )
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _soonest(comparison: Comparison) -> str:
     aim = comparison.aim
-    if aim is None:
+    early = {line.name for line in comparison.lines if is_unfinished(line.simulated) or is_unfinished(line.measured)}
+    compared = [line for line in comparison.lines if line.name not in early]
+    if aim is None or not compared:
         return ""
     goal = aim.words
-    predicted = _times({line.name: line.simulated for line in comparison.lines}, aim.path)
-    measured = _times({line.name: line.measured for line in comparison.lines}, aim.path)
+    predicted = _times({line.name: line.simulated for line in compared}, aim.path)
+    measured = _times({line.name: line.measured for line in compared}, aim.path)
     if not predicted or not measured:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
-    first, best = (min(side, key=lambda name: side[name]) for side in (predicted, measured))
-    if first == best:
-        times = f"{seconds(predicted[best])} s simulated, {seconds(measured[best])} s measured"
-        return f"{best} reaches {goal} soonest, as predicted: {times}."
+    expected, found = (leaders(side, seconds, least=True) for side in (predicted, measured))
+    first, best = expected[0], found[0]
+    if set(expected) == set(found):
+        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
+        if len(found) == 1:
+            return f"{best} reaches {goal} soonest, as predicted: {times}."
+        return f"{listed(found)} reach {goal} soonest, equally ({why(measured[best])}), as predicted: {times}."
+    equally = f", equally ({why(measured[best])})" if len(found) > 1 else ""
     return (
-        f"{best} reached {goal} soonest, in {seconds(measured[best])} s; "
-        f"predicted soonest was {first} with {seconds(predicted[first])} s "
+        f"{listed(found)} reached {goal} soonest{equally}, in {_time(measured, best)}; "
+        f"predicted soonest {'was' if len(expected) == 1 else 'were'} {listed(expected)} "
+        f"with {_time(predicted, first)} "
         f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured)."
     )
 
 
-def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, float]:
-    """Seconds to the target of those that reached it."""
-    times_s = {name: number(summary[path]) for name, summary in summaries.items()}
-    return {name: time_s for name, time_s in times_s.items() if time_s is not None}
+def _unfinished(comparison: Comparison) -> str:
+    return say_unfinished(
+        {
+            line.name: int(line.simulated["longest_period"])
+            for line in comparison.lines
+            if is_unfinished(line.simulated) or is_unfinished(line.measured)
+        }
+    )
 
 
-def _time(times_s: Mapping[str, float], name: str) -> str:
-    return f"{seconds(times_s[name])} s" if name in times_s else "not reached"
+def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, Any]:
+    """Seconds to the target of those that reached it: numbers, or with several seeds their intervals."""
+    return {name: summary[path] for name, summary in summaries.items() if summary[path] is not None}
+
+
+def _time(times_s: Mapping[str, Any], name: str) -> str:
+    return f"{seconds(number(times_s[name]) or 0.0)} s" if name in times_s else "not reached"
 
 
 def _accuracy_of_prediction(comparison: Comparison) -> str:

@@ -49,8 +49,8 @@ FIGURES = (
 )
 """figures of a summary that have a relative error, by their paths"""
 
-OTHERS = ("final_accuracy", *(f"time_to_{aim}_resolution_s" for aim in AIMS))
-"""figures that have none: a share already, and how finely another figure can be told"""
+OTHERS = ("final_accuracy", "periods", *(f"time_to_{aim}_resolution_s" for aim in AIMS))
+"""figures that have none: a share already, whether the run was long enough, and how finely another can be told"""
 
 
 def relative(simulated: float | None, measured: float | None) -> float | None:

@@ -16,8 +16,10 @@ from rich.table import Table
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
 from paceline.reports.errors import figure, number
-from paceline.reports.table import plain_table
-from paceline.reports.words import plain, shown
+from paceline.reports.periods import is_unfinished
+from paceline.reports.plain_table import plain_table
+from paceline.reports.ties import leaders, why
+from paceline.reports.words import listed, plain, shown
 
 HOUR_S = 3600.0
 FIGURES = ("time_to_target_s", "samples_to_target", "statistical_penalty", "samples_per_s")
@@ -27,10 +29,12 @@ NOT_REACHED = "not reached"
 def lines_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One line per algorithm, with the figures of its seeds together: as they stand in a JSON answer."""
     by_name: dict[str, list[Extrapolated]] = {}
+    periods: dict[str, list[float]] = {}
     for run in runs:
         if "extrapolated" in run.summary:
             by_name.setdefault(run.algorithm, []).append(run.summary["extrapolated"])
-    return [_line(name, blocks) for name, blocks in by_name.items()]
+            periods.setdefault(run.algorithm, []).append(run.summary["periods"])
+    return [{**_line(name, blocks), "periods": figure(periods[name])} for name, blocks in by_name.items()]
 
 
 def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
@@ -62,11 +66,16 @@ def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
                 for path, unit in (
                     ("statistical_penalty", plain),
                     ("samples_to_target", lambda count: f"{count / 1e6:,.0f}"),
-                    ("time_to_target_s", lambda time_s: f"{time_s / HOUR_S:.2f}"),
+                    ("time_to_target_s", hours),
                 )
             ),
         )
     return table
+
+
+def hours(time_s: float) -> str:
+    """Seconds in hours."""
+    return f"{time_s / HOUR_S:.2f}"
 
 
 def _or_not(value: Any, unit: Callable[[float], str]) -> str:
@@ -75,11 +84,17 @@ def _or_not(value: Any, unit: Callable[[float], str]) -> str:
 
 def words(lines: Sequence[dict[str, Any]]) -> str:
     """The soonest, and all that this rests on: what all lines share once, the rest with each."""
-    times = {line["algorithm"]: time_s for line in lines if (time_s := number(line["time_to_target_s"])) is not None}
+    times = {
+        line["algorithm"]: line["time_to_target_s"]
+        for line in lines
+        if line["time_to_target_s"] is not None and not is_unfinished(line)
+    }
     said = ["Extrapolated: no run here trained this model."]
     if times:
-        best = min(times, key=lambda name: times[name])
-        said[0] += f" Soonest is {best} with {times[best] / HOUR_S:.2f} h, if all of this holds:"
+        first = leaders(times, hours, least=True)
+        equally = f", equally ({why(times[first[0]])})," if len(first) > 1 else ""
+        said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
+        said[0] += f"{hours(number(times[first[0]]) or 0.0)} h, if all of this holds:"
     else:
         said[0] += " Nothing reached its target; what this would rest on:"
     everything = list(dict.fromkeys(sentence for line in lines for sentence in line["assumptions"]))

@@ -7,7 +7,7 @@ cannot be read is refused, with what would be right.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.patheffects import withStroke
 
 from paceline.algorithms.errors import InputError
 from paceline.reports.figure import FAINT, INK, PALETTE
+from paceline.reports.labels import LETTER, Named, points_of, sides
 from paceline.topologies.graph import Connection, Description, Graph, Kind, Place, Vertex
 from paceline.topologies.links import Link
 
@@ -41,11 +43,14 @@ SHAPES: dict[Kind, tuple[str, str, float]] = {
 """marker, colour and relative size"""
 
 COLOURS = (PALETTE[1], PALETTE[2], PALETTE[5], PALETTE[4], PALETTE[7], PALETTE[3], PALETTE[0])
-BOX = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
-"""behind words, so that no line runs through them"""
+BOX = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+"""behind counts, which stand on their line"""
 
-LETTER = 3.4
-"""points that a letter of a name takes"""
+HALO = [withStroke(linewidth=2.0, foreground="white")]
+"""around names, so that a line that is near does not touch them"""
+
+EDGE = 0.05
+"""inches between the edge of the picture and what stands at its left"""
 
 SIDES = 4.0, 13.0
 """inches of the smallest and the largest panel"""
@@ -90,7 +95,7 @@ def picture(graph: Graph, figures: Description) -> Figure:
     if graph.parts:
         panels[0].set_title("the network; each square is a node", loc="left", fontsize=10, color=INK)
         panels[1].set_title("inside a node", loc="left", fontsize=10, color=INK)
-    figure.suptitle(_title(figures), x=0.02, ha="left", fontsize=11, color=INK)
+    figure.suptitle(_title(figures), x=EDGE / width, ha="left", fontsize=11, color=INK)
     _legend(figure, parts, colours, 3 if width > 9 else 2)
     return figure
 
@@ -144,8 +149,10 @@ def _panel(axes: Axes, graph: Graph, colours: dict[str, str]) -> None:
     for connection in graph.connections:
         _line(axes, connection, places, colours[connection.link.name], _width(connection, graph), counted)
     for vertex in graph.vertices:
-        _mark(axes, vertex, 72 * unit * room[vertex.kind], named)
-    axes.set_aspect("equal")
+        _mark(axes, vertex, _mark_size(vertex, 72 * unit * room[vertex.kind]))
+    if named:
+        _names(axes, graph, 72 * unit, room)
+    axes.set_aspect("equal", anchor="NW")  # so that the titles of panels stand on one line
     axes.set_axis_off()
     axes.set_xlim(left - 0.8, right + 0.8)
     axes.set_ylim(low - 0.8, high + 0.8)
@@ -196,27 +203,42 @@ def _line(
         )
 
 
-def _mark(axes: Axes, vertex: Vertex, room: float, named: bool) -> None:
-    """The mark, which takes up to half of the points between neighbours, and its name where that fits."""
-    shape, colour, size = SHAPES[vertex.kind]
-    points = size * min(21.0, max(3.5, room / 2))
-    x, y = vertex.place
+def _mark_size(vertex: Vertex, room: float) -> float:
+    """Up to half of the points between neighbours."""
+    return SHAPES[vertex.kind][2] * min(21.0, max(3.5, room / 2))
+
+
+def _mark(axes: Axes, vertex: Vertex, points: float) -> None:
+    shape, colour, _ = SHAPES[vertex.kind]
     axes.plot(
-        x, y, shape, color=colour, markersize=points, markeredgecolor="white", markeredgewidth=min(1.0, points / 12),
-        zorder=3,
+        *vertex.place, shape, color=colour, markersize=points, markeredgecolor="white",
+        markeredgewidth=min(1.0, points / 12), zorder=3,
     )  # fmt: skip
-    if not named:
-        return
-    stem = vertex.name.rstrip("0123456789.")
-    number = vertex.name.removeprefix(stem)
-    if number and points >= 13:  # the number inside, the rest below
-        ink = INK if vertex.kind in {"host", "nic"} else "white"
-        axes.text(*vertex.place, number, va="center", ha="center", fontsize=7, zorder=4, color=ink)
-    below = stem if number and points >= 13 else vertex.name
-    if len(below) * LETTER <= room:
+
+
+def _names(axes: Axes, graph: Graph, unit: float, room: Mapping[Kind, float]) -> None:
+    """Numbers inside the marks, and names beside them where they fit between neighbours."""
+    places = {vertex.name: vertex.place for vertex in graph.vertices}
+    marks, named = [], []
+    for vertex in graph.vertices:
+        points = _mark_size(vertex, unit * room[vertex.kind])
+        at = vertex.place[0] * unit, vertex.place[1] * unit
+        marks.append((at, points))
+        stem = vertex.name.rstrip("0123456789.")
+        number = vertex.name.removeprefix(stem)
+        if number and points >= 13:  # the number inside, the rest beside
+            ink = INK if vertex.kind in {"host", "nic"} else "white"
+            axes.text(*vertex.place, number, va="center", ha="center", fontsize=7, zorder=4, color=ink, gid="number")
+        beside = stem if number and points >= 13 else vertex.name
+        if len(beside) * LETTER <= unit * room[vertex.kind]:
+            named.append(Named((vertex.kind, stem, round(vertex.place[1], 3)), at, points, beside))
+    chosen = sides(named, marks, points_of(graph.connections, places, unit))
+    for one in named:
+        left, right, low, high = one.box(chosen[one.row])
+        offset = (left + right) / 2 - one.at[0], (low + high) / 2 - one.at[1]
         axes.annotate(
-            below, vertex.place, xytext=(0, -points / 2 - 2), textcoords="offset points", va="top", ha="center",
-            fontsize=6.5, color=INK, zorder=4, bbox=BOX,
+            one.text, (one.at[0] / unit, one.at[1] / unit), xytext=offset, textcoords="offset points", va="center",
+            ha="center", fontsize=6.5, color=INK, zorder=4, path_effects=HALO, gid="name",
         )  # fmt: skip
 
 
@@ -239,5 +261,5 @@ def _legend(figure: Figure, parts: Sequence[Graph], colours: dict[str, str], col
     ]
     figure.legend(
         handles=[*marks, *lines], loc="outside lower left", ncols=columns, fontsize=8, frameon=False, labelcolor=INK,
-        edgecolor=FAINT,
+        edgecolor=FAINT, borderaxespad=0.45, borderpad=0.0,
     )  # fmt: skip

@@ -3,6 +3,8 @@
 Rules of this file:
 
 * A figure that one of the seeds lacks is missing; beside it stands how many seeds reached the target.
+* Algorithms that ended before their longest period had passed once are not compared; those that are shown alike are
+  equal.
 * Algorithms are compared seed by seed, since runs of the same seed share initial weights, samples and spread: two are
   told apart where the interval of the mean difference excludes 0.
 """
@@ -17,6 +19,8 @@ from paceline.records import Run
 from paceline.records.metrics import interval
 from paceline.reports.aims import Aim, aim_of
 from paceline.reports.errors import AIMS, figure, together
+from paceline.reports.periods import finished
+from paceline.reports.ties import leaders
 from paceline.reports.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]
@@ -49,8 +53,8 @@ def _reached(summaries: Summaries, aim: str) -> int | None:
 
 def soonest(runs: Sequence[Run]) -> str:
     """Which algorithm reaches the target soonest, and whether the seeds tell it apart from the others."""
-    aim = aim_of(runs[0].summary)
-    if aim is None:
+    aim, runs = aim_of(runs[0].summary), finished(runs)
+    if aim is None or not runs:
         return ""
     times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
     whole = {name: mine for name, mine in times.items() if None not in mine}
@@ -62,21 +66,27 @@ def soonest(runs: Sequence[Run]) -> str:
 
 
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
-    """Who is first on average, and from whom that tells it apart."""
-    best = min(times, key=lambda name: sum(times[name]) / len(times[name]))
+    """Which algorithm is first on average, which are equal to it, and which the seeds tell apart from it."""
+    means = {name: sum(mine) / len(mine) for name, mine in times.items()}
+    first = leaders(means, seconds, least=True)
+    best = first[0]
     seeds = len(times[best])
     taken = f"{shown(figure(times[best]), seconds)} s"
-    said = f"{best} reaches {aim.words}{' soonest' if algorithms > 1 else ''}, in {taken}"
-    others = [name for name in times if name != best]
+    if len(first) > 1:
+        said = f"{listed(first)} reach {aim.words} soonest, equally (to the precision shown), in {taken}"
+    else:
+        said = f"{best} reaches {aim.words}{' soonest' if algorithms > 1 else ''}, in {taken}"
+    them, they = ("them", "they are") if len(first) > 1 else ("it", "it is")
+    others = [name for name in times if name not in first]
     if not others:
         return f"{said}."
     if seeds == 1:
         return f"{said}; one seed does not say how much of that is chance."
-    apart = [name for name in others if told_apart(times[best], times[name])]
+    apart = [name for name in others if all(told_apart(times[one], times[name]) for one in first)]
     close = [name for name in others if name not in apart]
     if not close:
-        return f"{said}; {seeds} seeds tell it apart from the others (paired differences, 95 %)."
-    return f"{said}; it is not told apart from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
+        return f"{said}; {seeds} seeds tell {them} apart from the others (paired differences, 95 %)."
+    return f"{said}; {they} not told apart from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
 
 
 def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:

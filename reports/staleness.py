@@ -34,7 +34,7 @@ from paceline.records.staleness import (
     workers_of,
 )
 from paceline.records.summary import step_starts
-from paceline.reports.table import plain_table
+from paceline.reports.plain_table import plain_table
 from paceline.reports.words import kind_of, milli, plain, shown
 
 MOST_RANKS = 16

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.checking.own_methods import check_own_methods
 from paceline.records.store import slug, write_run
 from paceline.reports.seeds import figures
 from paceline.reports.sweep_processes import Done, Failure, cores, each
@@ -130,8 +131,16 @@ def run(
     jobs: int | None = None,
     records: Path | None = None,
     progress: Report | None = None,
+    ended: Callable[[Entry], None] | None = None,
 ) -> Sweep:
-    """Simulates the points of a grid that is there already; see `sweep`."""
+    """Simulates the points of a grid that is there already; see `sweep`.
+
+    Args:
+        points: of the grid.
+        jobs, records, progress: as `sweep` takes them.
+        ended: told of each run when it has ended, in the order in which runs end.
+    """
+    check_own_methods(*(point.scenario for point in points))
     entries, pieces = [], []
     for number, point in enumerate(points):
         for entry, alone in _runs(point.values, point.scenario):
@@ -141,7 +150,9 @@ def run(
     order = sorted(range(len(pieces)), key=lambda number: -entries[number].workers)  # the longest first: no long tail
     results = each(_simulated, [pieces[number] for number in order], jobs=jobs or cores(), preload=[__name__, ENGINE])
     for done, (position, came) in enumerate(results, start=1):
-        entries[order[position]] = _ended(entries[order[position]], came)
+        entry = entries[order[position]] = _ended(entries[order[position]], came)
+        if ended is not None:
+            ended(entry)
         if progress is not None:
             progress(f"{done} of {len(pieces)} runs", done / len(pieces))
     targets = {point.scenario.target_accuracy for point in points}

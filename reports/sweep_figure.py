@@ -5,6 +5,7 @@ Rules of this file:
 * Figures are drawn against the number of workers where it varies, with the ideal beside speed-up and efficiency;
   otherwise against the first varied path. Lines are means over seeds, the band around them reaches from the least to
   the most.
+* Points that ended before their method's longest period had passed once are hollow.
 * Up to `STYLES` combinations of other values share a figure; more have figures of their own.
 """
 
@@ -111,7 +112,7 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
         axes.set_axis_off()
     where = f" with {label(dict(rows.iloc[0]), fixed)}" if fixed else ""
     figure.suptitle(f"{table.scenario}{where}", x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-    _legend(figure, lines, any(panel.ideal for panel in panels))
+    _legend(figure, lines, any(panel.ideal for panel in panels), early=bool((rows["periods"] < 1).any()))
     return figure
 
 
@@ -154,12 +155,17 @@ def _places(column: pd.Series[Any]) -> Mapping[Any, float]:
 def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, float]) -> None:
     groups = line.rows.groupby(x, sort=False, dropna=False)[panel.column]
     spread = groups.agg(["min", "max"]).astype(float)
+    spread["early"] = line.rows.groupby(x, sort=False, dropna=False)["periods"].min() < 1
     spread["mean"] = groups.mean().where(groups.count() == groups.size()).astype(float)
-    spread *= panel.factor
+    spread[["min", "max", "mean"]] *= panel.factor
     spread.index = pd.Index([places[value] for value in spread.index])
     spread = spread.sort_index().dropna()
     if len(spread):
         axes.plot(spread.index, spread["mean"], **line.style, linewidth=1.7, markersize=5, clip_on=False, zorder=3)
+        early = spread[spread["early"].astype(bool)]
+        if len(early):  # a line without points upsets the layout
+            hollow = {**line.style, "linestyle": "none", "markerfacecolor": "white"}
+            axes.plot(early.index, early["mean"], **hollow, markersize=5, clip_on=False, zorder=4)
         if (spread["max"] > spread["min"]).any():
             axes.fill_between(
                 spread.index, spread["min"], spread["max"], color=line.style["color"], alpha=0.15, linewidth=0
@@ -223,7 +229,7 @@ def _y_axis(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(0.0, 1.08 * high if high else 1.0)
 
 
-def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool) -> None:
+def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool) -> None:
     algorithms = {line.algorithm: {**line.style, "linestyle": STYLES[0]} for line in lines}
     combinations = {line.values: {"color": INK, "linestyle": line.style["linestyle"]} for line in lines if line.values}
     handles = [
@@ -232,6 +238,9 @@ def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool) -> None:
     ]
     if ideal:
         handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="ideal"))
+    if early:
+        hollow = {"color": INK, "marker": "o", "markerfacecolor": "white", "markersize": 5, "linestyle": "none"}
+        handles.append(Line2D([], [], **hollow, label="ended before a whole period"))  # type: ignore[arg-type]
     figure.legend(
         handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK, handlelength=3.2
     )

@@ -33,6 +33,8 @@ KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64"}
 FIGURES = {
     "wall_s": ("wall_s", "Float64"),
     "steps": ("steps", "Int64"),
+    "longest_period": ("longest_period", "Int64"),
+    "periods": ("periods", "Float64"),
     "updates": ("updates", "Int64"),
     "samples": ("samples", "Int64"),
     "samples_per_s": ("samples_per_s", "Float64"),
@@ -51,9 +53,15 @@ FIGURES = {
 }
 """columns: where each stands in a summary, and its type"""
 
-DERIVED = {"base_workers": "Int64", "speed_up": "Float64", "efficiency": "Float64", "speed_up_to_accuracy": "Float64"}
-"""columns that follow from two rows: workers of the row compared with; samples per second over its; speed-up over
-workers / base_workers; its time to accuracy over this row's"""
+DERIVED = {
+    "base_workers": "Int64",
+    "base_periods": "Float64",
+    "speed_up": "Float64",
+    "efficiency": "Float64",
+    "speed_up_to_accuracy": "Float64",
+}
+"""columns that follow from two rows: workers and periods of the row compared with; samples per second over its;
+speed-up over workers / base_workers; its time to accuracy over this row's"""
 
 NUMBERS = ("Int64", "Float64")
 HALF_WIDTH = "_half"
@@ -98,7 +106,9 @@ class Table:
     def means(self) -> pd.DataFrame:
         """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing.
 
-        Beside each figure stands, as ``<figure>_half``, half of its 95 % interval: that of `errors.interval`.
+        Beside each figure stands, as ``<figure>_half``, half of its 95 % interval: that of `errors.interval`. A point
+        is `unfinished` if one of its runs ended before the method's longest period had passed once, and `comparable` if
+        neither it nor the point that it is compared with is unfinished.
         """
         names = [name for name, (_, dtype) in FIGURES.items() if dtype in NUMBERS] + list(DERIVED)
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
@@ -109,6 +119,8 @@ class Table:
         means = means.where(pd.concat([whole, whole.add_suffix(HALF_WIDTH)], axis=1))
         means.insert(0, "workers", groups["workers"].first())
         means["diverged"] = groups["diverged"].any()
+        means["unfinished"] = groups["periods"].min() < 1
+        means["comparable"] = ~means["unfinished"] & ~(groups["base_periods"].min() < 1).fillna(False)
         return means.reset_index()
 
     def save(self, folder: Path) -> None:
@@ -183,6 +195,7 @@ def _against(group: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "base_workers": pd.Series(base["workers"], index=group.index, dtype="Int64"),
+            "base_periods": pd.Series(base["periods"], index=group.index, dtype="Float64"),
             "speed_up": speed_up,
             "efficiency": speed_up / (group["workers"] / base["workers"]),
             "speed_up_to_accuracy": _over(base["time_to_accuracy_s"], group["time_to_accuracy_s"]),
@@ -197,9 +210,17 @@ def _over(part: Any, whole: Any) -> Any:
     return part / (whole if not pd.isna(whole) and whole > 0 else pd.NA)
 
 
-def highest(rows: pd.DataFrame, column: str) -> Any:
-    """The first of the rows with the most of a figure."""
-    return rows.sort_values(column, ascending=False, kind="stable").iloc[0]
+def figures_of(rows: pd.DataFrame, column: str) -> dict[Any, Any]:
+    """A figure of each row, by the row's label: a number, or with several seeds its interval."""
+    found = {}
+    for place, row in rows.iterrows():
+        mean, half = row[column], row[f"{column}{HALF_WIDTH}"]
+        found[place] = (
+            float(mean)
+            if pd.isna(half)
+            else {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
+        )
+    return found
 
 
 def lowest(rows: pd.DataFrame, column: str) -> Any:
@@ -233,7 +254,7 @@ def brief(value: Any) -> str:
     return text.replace('": ', " ").translate(dict.fromkeys(map(ord, '"{}'))) if text.startswith("{") else text
 
 
-def label(entry: Mapping[str, Any], paths: Sequence[str]) -> str:
+def label(entry: Mapping[Any, Any], paths: Sequence[str]) -> str:
     """Values of some paths in words: ``link=eth-10g, batch_per_worker=32``."""
     names = short_names(paths)
     return ", ".join(f"{names[path]}={brief(entry[path])}" for path in paths)

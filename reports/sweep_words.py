@@ -8,8 +8,10 @@ from typing import Any
 import pandas as pd
 from rich.table import Table as Shown
 
-from paceline.reports.sweep_table import HALF_WIDTH, Table, brief, highest, label, lowest, short_names
-from paceline.reports.table import plain_table
+from paceline.reports.periods import MARK, say_unfinished
+from paceline.reports.plain_table import plain_table
+from paceline.reports.sweep_table import HALF_WIDTH, Table, brief, figures_of, label, short_names
+from paceline.reports.ties import leaders, why
 from paceline.reports.words import MISSING, listed, milli, per_cent, plain, seconds
 
 HALF = 0.5
@@ -67,7 +69,8 @@ def sweep_table(table: Table) -> Shown:
     for _, line in means.groupby([*table.others, "algorithm"], sort=False, dropna=False):
         for row in line.to_dict("records"):
             figures = [_figure(row, name, unit) for name, _, unit in columns]
-            shown.add_row(str(row["algorithm"]), *(brief(row[path]) for path in table.paths), *figures)
+            name = str(row["algorithm"]) + (MARK if row["unfinished"] else "")
+            shown.add_row(name, *(brief(row[path]) for path in table.paths), *figures)
     return shown
 
 
@@ -80,16 +83,32 @@ def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
 
 
 def sweep_words(table: Table) -> str:
-    """The answer in sentences, a paragraph for each combination of other values."""
-    means = table.means()
+    """The answer in sentences, a paragraph for each combination of other values.
+
+    Points that ended before their method's longest period had passed once are in the table and in no comparison.
+    """
+    every = table.means()
+    means = every[~every["unfinished"]]
     paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
+    paragraphs.append(_unfinished(table))
     paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))
     return "\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
+def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:
+    """The rows with the most (or the least) of a figure, and, where they are several, by which rule they are equal."""
+    figures = figures_of(rows, column)
+    first, *others = leaders(figures, unit, least=least)
+    return rows.loc[[first, *others]], f"equally ({why(figures[first])})" if others else ""
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(map(str, rows["algorithm"])))
+
+
 def _scaling(table: Table, means: Rows) -> Iterator[str]:
-    """Who scales how well, for each combination of other values, or from the best of many to the worst."""
-    known = means[means["efficiency"].notna()]
+    """Which algorithm scales how well, for each combination of other values, or from the best of many to the worst."""
+    known = means[means["efficiency"].notna() & means["comparable"]]
     if table.combinations(known) > SPELLED_OUT:
         yield " ".join(_extremes(table, known))
         return
@@ -103,17 +122,35 @@ def _scaling(table: Table, means: Rows) -> Iterator[str]:
 
 def _best(rows: Rows) -> Iterator[str]:
     """Efficiency on the largest cluster."""
-    largest = rows[rows["workers"] == rows["workers"].max()].sort_values("efficiency", ascending=False, kind="stable")
-    best, worst = largest.iloc[0], largest.iloc[-1]
+    largest = rows[rows["workers"] == rows["workers"].max()]
+    first, equally = _tied(largest, "efficiency", _share)
+    best, names = first.iloc[0], _names(first)
+    where, gain = f"on {best['workers']} workers", _gain(best)
     if len(largest) == 1:
-        yield f"On {best['workers']} workers {best['algorithm']} is {_gain(best)}."
+        yield f"On {best['workers']} workers {best['algorithm']} is {gain}."
+        return
+    if len(names) == 1:
+        yield f"{names[0]} scales best: {where} it is {gain}."
+    elif len(first) == len(largest):
+        yield f"{listed(names)} scale {equally}: {where} they are {gain}."
+        return
     else:
-        yield f"{best['algorithm']} scales best: on {best['workers']} workers it is {_gain(best)}."
-        yield f"{worst['algorithm']} scales worst: {_gain(worst)}."
+        yield f"{listed(names)} scale best, {equally}: {where} they are {gain}."
+    rest = largest.drop(first.index)
+    if len(rest):
+        last, equally = _tied(rest, "efficiency", _share, least=True)
+        names = _names(last)
+        worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {equally}"
+        yield f"{worst}: {_gain(last.iloc[0])}."
+
+
+def _share(efficiency: float) -> str:
+    """Efficiency as the sentences have it."""
+    return f"{100 * efficiency:.0f} %"
 
 
 def _gain(row: Row) -> str:
-    share = f"efficiency {100 * row['efficiency']:.0f} %"
+    share = f"efficiency {_share(row['efficiency'])}"
     return f"{row['speed_up']:.1f} times as fast as on {row['base_workers']:.0f} ({share})"
 
 
@@ -135,17 +172,19 @@ def _halves(rows: Rows) -> Iterator[str]:
 
 
 def _peaks(rows: Rows) -> Iterator[str]:
-    """Who gets slower with more workers."""
+    """Which algorithm gets slower with more workers."""
     for name, line in _by_algorithm(rows):
-        peak = highest(line, "samples_per_s")
-        if peak["workers"] < line["workers"].max():
-            yield f"More than {peak['workers']} workers make {name} slower."
+        peak = _tied(line, "samples_per_s", rate)[0]["workers"].max()
+        if peak < line["workers"].max():
+            yield f"More than {peak} workers make {name} slower."
 
 
 def _fastest(rows: Rows) -> Iterator[str]:
     if rows["algorithm"].nunique() > 1:
-        first = highest(rows, "samples_per_s")
-        yield f"Fastest is {first['algorithm']} on {first['workers']}: {rate(first['samples_per_s'])} samples/s."
+        first, equally = _tied(rows, "samples_per_s", rate)
+        where = listed([f"{row['algorithm']} on {row['workers']}" for row in first.to_dict("records")])
+        many = f"{rate(first.iloc[0]['samples_per_s'])} samples/s"
+        yield f"Fastest are {where}, {equally}: {many}." if equally else f"Fastest is {where}: {many}."
 
 
 def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -156,26 +195,34 @@ def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
 def _extremes(table: Table, known: Rows) -> Iterator[str]:
     """The best and the worst efficiency on the largest cluster, where there are too many combinations to tell all."""
     largest = known[known["workers"] == known["workers"].max()]
-    best, worst = highest(largest, "efficiency"), lowest(largest, "efficiency")
-    yield f"On {best['workers']} workers {best['algorithm']} with {label(dict(best), table.others)} scales best:"
-    yield f"{_gain(best)}; {worst['algorithm']} with {label(dict(worst), table.others)} worst: {_gain(worst)}."
+    (best, equally), (worst, _) = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
+    first, last = best.iloc[0], worst.iloc[0]
+    named = f"{first['algorithm']} with {label(dict(first), table.others)}"
+    if len(best) == len(largest):
+        yield f"On {first['workers']} workers all {len(largest)} cases scale {equally}: {_gain(first)}."
+    else:
+        more = f"{named} and {len(best) - 1} more scale best, {equally}" if equally else f"{named} scales best"
+        yield f"On {first['workers']} workers {more}:"
+        yield f"{_gain(first)}; {last['algorithm']} with {label(dict(last), table.others)} worst: {_gain(last)}."
     yield f"Efficiency is under 50 % in {int((known['efficiency'] < HALF).sum())} of {len(known)} cases."
 
 
 def _effects(table: Table, means: Rows) -> Iterator[str]:
     """What the values do to throughput, where the size of the cluster does not vary."""
     for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
-        best, worst = highest(line, "samples_per_s"), lowest(line, "samples_per_s")
-        most, least = best["samples_per_s"], worst["samples_per_s"]
-        if most > least:
-            yield f"{name} is fastest with {label(dict(best), table.paths)}: {rate(most)} samples/s,"
-            yield f"{most / least:.3g} times as many as with {label(dict(worst), table.paths)}."
-        else:
+        first, _ = _tied(line, "samples_per_s", rate)
+        most = first.iloc[0]["samples_per_s"]
+        if len(first) == len(line):
             yield f"{name} is equally fast at all points: {rate(most)} samples/s."
+            continue
+        worst = _tied(line, "samples_per_s", rate, least=True)[0].iloc[0]
+        where = listed([label(dict(row), table.paths) for _, row in first.iterrows()])
+        yield f"{name} is fastest with {where}: {rate(most)} samples/s,"
+        yield f"{most / worst['samples_per_s']:.3g} times as many as with {label(dict(worst), table.paths)}."
 
 
 def _goal(table: Table, means: Rows) -> Iterator[str]:
-    """Who reaches the target soonest."""
+    """Which algorithm reaches the target soonest."""
     if table.target is None:
         return
     goal = f"{100 * table.target:g} % accuracy"
@@ -183,12 +230,24 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
     if reached.empty:
         yield f"{goal} is reached nowhere."
         return
-    first = lowest(reached, "time_to_accuracy_s")
-    where = f"{first['algorithm']} with {label(dict(first), table.paths)}"
-    where += f" ({first['workers']} workers)" if table.sizes else ""
-    yield f"Soonest at {goal} is {where}: {seconds(first['time_to_accuracy_s'])} s."
+    first, equally = _tied(reached, "time_to_accuracy_s", seconds, least=True)
+    places = [
+        f"{row['algorithm']} with {label(dict(row), table.paths)}"
+        + (f" ({row['workers']} workers)" if table.sizes else "")
+        for _, row in first.iterrows()
+    ]
+    verb = f"are {listed(places)}, {equally}" if equally else f"is {places[0]}"
+    yield f"Soonest at {goal} {verb}: {seconds(first.iloc[0]['time_to_accuracy_s'])} s."
     if missed := len(means) - len(reached):
         yield f"It is not reached in {missed} of {len(means)} cases."
+
+
+def _unfinished(table: Table) -> str:
+    """Which runs ended before their method's longest period had passed once."""
+    frame = table.frame
+    early = frame[frame["periods"] < 1]
+    longest = {name: int(line["longest_period"].max()) for name, line in _by_algorithm(early)}
+    return say_unfinished(longest, f" in {len(early)} of {len(frame)} runs")
 
 
 def _diverged(table: Table) -> Iterator[str]:

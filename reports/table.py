@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,8 @@ from paceline.records import Run
 from paceline.reports.aims import aim_of
 from paceline.reports.compare import WRONG_MODELS, Comparison
 from paceline.reports.errors import figure_at, number
+from paceline.reports.periods import marked
+from paceline.reports.plain_table import plain_table
 from paceline.reports.seeds import by_algorithm, figures
 from paceline.reports.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
 
@@ -100,39 +101,90 @@ def staleness_table(comparison: Comparison) -> Table:
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row per run, for commands that only simulate or only train: what was learned, or where time went."""
-    table, outcome = _runs_table(runs, "Runs", "seed")
+    table = _headed(runs, "Runs", ["seed"])
     for run in runs:
-        table.add_row(run.algorithm, str(run.seed), *_ran(run.summary), *outcome(run.summary))
+        table.add_row(*_run_row(run))
     return table
 
 
 def seeds_table(runs: Sequence[Run]) -> Table:
     """One row per algorithm: each figure's mean over seeds and, below it, half its 95 % interval."""
     named = by_algorithm(runs)
-    table, outcome = _runs_table(runs, f"Means over {max(map(len, named.values()))} seeds")
-    for name, mine in named.items():
-        found = figures([dict(run.summary) for run in mine])
-        cells = [*_ran(found["summary"]), *outcome(found["summary"])]
-        aim = aim_of(found["summary"])
-        if outcome is _learned and aim is not None and found["reached"][aim.kind] < len(mine):
-            cells[TARGET] = f"{found['reached'][aim.kind]} of {len(mine)}"
-        table.add_row(textwrap.fill(name, NAME), *cells)
+    table = _headed(runs, _means(max(map(len, named.values()))), [])
+    for mine in named.values():
+        table.add_row(*_seeds_row(mine))
     return table
 
 
-def _runs_table(runs: Sequence[Run], title: str, *first: str) -> tuple[Table, Callable[[Mapping[str, Any]], list[str]]]:
-    """The table without its rows, and what its last columns hold of a summary."""
+class Rows:
+    """The table of runs, or of means over seeds, a row at a time: for commands that take minutes.
+
+    Columns are as wide as figures of the usual sizes and as the longest name; a longer figure shifts its own row alone.
+
+    Args:
+        names: of the algorithms, to know how wide the first column is.
+        seeds: runs of each algorithm, one after the other.
+        each: whether each run has a row; else there is one for all runs of an algorithm.
+    """
+
+    def __init__(self, names: Sequence[str], seeds: int, *, each: bool) -> None:
+        self._seeds, self._each = seeds, each
+        self._width = max(map(len, (*names, "algorithm"))) if each else NAME
+        self._waiting: list[Run] = []
+        self._begun = False
+
+    def add(self, run: Run) -> Table | None:
+        """What there is to print now that a run has ended: its row, below the header if it is the first one."""
+        self._waiting.append(run)
+        if not self._each and len(self._waiting) < self._seeds:
+            return None
+        title, first = ("Runs", ["seed"]) if self._each else (_means(self._seeds), [])
+        table = _headed(self._waiting, title, first)
+        for column, width in zip(table.columns, [self._width, *WIDTHS[-len(table.columns) + 1 :]], strict=True):
+            column.min_width = width
+        table.show_edge = False
+        if self._begun:
+            table.title, table.show_header = None, False
+        table.add_row(*(_run_row(run) if self._each else _seeds_row(self._waiting)))
+        self._waiting, self._begun = [], True
+        return table
+
+
+def _means(seeds: int) -> str:
+    return f"Means over {seeds} seeds"
+
+
+def _headed(runs: Sequence[Run], title: str, first: Sequence[str]) -> Table:
+    """The table without its rows."""
     table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
-    outcome, headers = (
-        (_learned, ("target\ns", "accu-\nracy %", "loss"))
-        if any(run.summary["final_loss"] is not None or run.summary["diverged"] for run in runs)
-        else (_spent, ("samples\n/s", "comm.\n%", "wait\n%"))
-    )
-    for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *headers):
+    last = ("target\ns", "accu-\nracy %", "loss") if _learns(runs) else ("samples\n/s", "comm.\n%", "wait\n%")
+    for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *last):
         table.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
-    return table, outcome
+    return table
 
 
+def _learns(runs: Sequence[Run]) -> bool:
+    return any(run.summary["final_loss"] is not None or run.summary["diverged"] for run in runs)
+
+
+def _run_row(run: Run) -> list[str]:
+    outcome = _learned if _learns([run]) else _spent
+    return [marked(run.algorithm, run.summary), str(run.seed), *_ran(run.summary), *outcome(run.summary)]
+
+
+def _seeds_row(runs: Sequence[Run]) -> list[str]:
+    """The row of one algorithm."""
+    found = figures([dict(run.summary) for run in runs])
+    outcome = _learned if _learns(runs) else _spent
+    cells = [*_ran(found["summary"]), *outcome(found["summary"])]
+    aim = aim_of(found["summary"])
+    if outcome is _learned and aim is not None and found["reached"][aim.kind] < len(runs):
+        cells[TARGET] = f"{found['reached'][aim.kind]} of {len(runs)}"
+    return [textwrap.fill(marked(runs[0].algorithm, found["summary"]), NAME), *cells]
+
+
+WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
+"""of the columns after the name, in letters"""
 NAME = 20
 """letters of a name on a line, where figures have two"""
 TARGET = 4
@@ -165,21 +217,6 @@ def _spent(summary: Mapping[str, Any]) -> list[str]:
 def _cell(figure: Any, unit: Callable[[float], str]) -> str:
     """A figure with half its interval below it, so that many fit beside each other."""
     return shown(figure, unit, between="\n")
-
-
-def plain_table(title: str, *, first: str = "algorithm") -> Table:
-    """An empty table in the style of all of them, with its first column."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column(first, no_wrap=True)
-    return table
 
 
 def error_text(figure: Any) -> Text:

@@ -25,7 +25,7 @@ from typing import Any
 from paceline.algorithms.errors import InputError
 from paceline.backend.tally import Recent, Totals
 from paceline.records import Run
-from paceline.records.store import place, slug
+from paceline.records.store import naming, place, slug
 from paceline.scenarios.plan import Plan
 
 EVERY_S = 0.5
@@ -71,7 +71,8 @@ class Events:
         self._shown = self._latest
         values = {tag: getattr(recent, name) for tag, name in SCALARS.items()}
         self._point(recent.step, recent.elapsed_s, values)
-        self._file.flush()
+        with naming(self._path):
+            self._file.flush()
 
     def finish(self, run: Run) -> tuple[str, bytes]:
         """Adds the run's scores; answers the file's name and all that stands in it."""
@@ -100,7 +101,8 @@ class Events:
         self._write(event)
 
     def _write(self, event: Any) -> None:
-        self._file.write(event.SerializeToString())
+        with naming(self._path):
+            self._file.write(event.SerializeToString())
 
 
 class TensorBoard:

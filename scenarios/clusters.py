@@ -22,6 +22,7 @@ from paceline.scenarios.devices import DevicePart, any_device, device_of
 from paceline.scenarios.files import File, NodeFilePart, any_node, graph_of
 from paceline.scenarios.hardships import CrashesPart, OwnSpreads, Slowdowns, SlowPlaces, faults_of, misplaced
 from paceline.scenarios.layout import Layout, of_file, of_nodes, of_system
+from paceline.scenarios.limits import MOST_WORKERS
 from paceline.scenarios.networks import LinkPart, NetworkPart
 from paceline.scenarios.outages import misjoined
 from paceline.scenarios.part import Part
@@ -34,10 +35,6 @@ from paceline.topologies.registry import build
 
 if TYPE_CHECKING:
     from paceline.scenarios.schema import WorkloadPart
-
-MOST_WORKERS = 100_000
-"""larger than any machine there is; a slip of the keyboard would otherwise fill the memory"""
-
 
 AnyDevice = Annotated[DevicePart | str, WrapValidator(any_device)]
 

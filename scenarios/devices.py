@@ -85,9 +85,10 @@ def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
     """A device as it computes gradients of a workload; raises `InputError` where these do not fit into its memory."""
     if isinstance(which, DevicePart):
         return which.build()
-    return _of_catalogue(which, workload.model, workload.arithmetic, workload.batch_per_worker)
+    return of_catalogue(which, workload.model, workload.arithmetic, workload.batch_per_worker)
 
 
 @lru_cache(maxsize=64)
-def _of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
+def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
+    """A device of the catalogue as it computes gradients; raises `InputError` where they do not fit into its memory."""
     return roofline.device(named(name), find_model(model), arithmetic, samples=batch)

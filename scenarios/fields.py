@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
 from paceline.records.trace import Schedule, Unit
+from paceline.scenarios.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
 from paceline.scenarios.problems import expected, one_of, refuse, wrong
 from paceline.scenarios.units import PERIOD, RATE, SIZE, TIME, Kind
 from paceline.topologies import NO_SPREAD, Spread
@@ -25,9 +26,6 @@ from paceline.topologies.links import Medium
 from paceline.topologies.registry import NETWORKS, NODES, SYSTEMS
 from paceline.topologies.routing import RULES, Rule
 from paceline.workloads.reading import Strategy
-
-LARGEST = 10**15
-"""of any number: a float holds every whole number up to here, and no scenario needs more"""
 
 
 def _quantity(kind: Kind) -> tuple[Any, Any, Any]:
@@ -42,16 +40,21 @@ def _number(
     kinds = int if whole else (int, float)
 
     def check(value: object) -> Any:
-        if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) <= LARGEST or not right(value):
+        if isinstance(value, bool) or not isinstance(value, kinds) or not right(value):
             raise expected(words)
+        if abs(value) > LARGEST:
+            raise expected(f"{words}, at most {LARGEST:.0e}")
         return value if whole else float(value)
 
     return PlainValidator(check), WithJsonSchema({"type": "integer" if whole else "number", **schema})
 
 
-def _whole(minimum: int) -> tuple[Any, Any]:
-    words, schema = f"a whole number of {minimum} or more", {"minimum": minimum}
-    return _number(words, schema, lambda value: value >= minimum, whole=True)
+def _whole(minimum: int, maximum: int | None = None) -> tuple[Any, Any]:
+    if maximum is None:
+        words, schema = f"a whole number of {minimum} or more", {"minimum": minimum}
+        return _number(words, schema, lambda value: value >= minimum, whole=True)
+    words, schema = f"a whole number from {minimum} to {maximum}", {"minimum": minimum, "maximum": maximum}
+    return _number(words, schema, lambda value: minimum <= value <= maximum, whole=True)
 
 
 def choices(*names: str) -> tuple[Any, Any]:
@@ -85,6 +88,9 @@ Rate = Annotated[float, *_quantity(RATE)]
 Size = Annotated[float, *_quantity(SIZE)]
 Count = Annotated[int, *_whole(1)]
 Index = Annotated[int, *_whole(0)]
+Threads = Annotated[int, *_whole(1, MOST_THREADS)]
+Prefetched = Annotated[int, *_whole(0, MOST_PREFETCHED)]
+Stripes = Annotated[int, *_whole(1, MOST_STRIPES)]
 Positive = Annotated[float, *_number("a number above 0", {"exclusiveMinimum": 0}, lambda value: value > 0)]
 Factor = Annotated[float, *_number("a number of 1 or more", {"minimum": 1}, lambda value: value >= 1)]
 Share = Annotated[float, *_number("a number from 0 to 1", {"minimum": 0, "maximum": 1}, lambda value: 0 <= value <= 1)]
@@ -92,7 +98,13 @@ Accuracy = Annotated[
     float,
     *_number("a number above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1}, lambda value: 0 < value <= 1),
 ]
-Name = Annotated[str, *_text("a name of letters, digits, '.', '-' and '_'", r"[A-Za-z0-9_][A-Za-z0-9_.-]*")]
+Name = Annotated[
+    str,
+    *_text(
+        f"a name of at most {LONGEST_NAME} letters, digits, '.', '-' and '_'",
+        rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{LONGEST_NAME - 1}}}",
+    ),
+]
 Interface = Annotated[str, *_text("the name of a network interface, such as eth0", r"[^\s/]{1,15}")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
 Nonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
@@ -124,7 +136,7 @@ AnyPattern = Literal[
 COLLECTIVES = get_args(AnyPattern)
 Collective = Annotated[AnyPattern, *choices(*COLLECTIVES)]
 
-EVERY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(epochs?|updates?|samples?)\s*", re.ASCII)
+EVERY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(epochs?|updates?|samples?)\s*", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Hyper-parameters: what the type of a method's field allows, in words, in a scenario's data and in its JSON Schema.
 
-Rules of this file: types are strict, ``1`` is a number and ``true`` is not. A field may itself be a frozen dataclass,
+Rules of this file: types are strict, ``1`` is a number and ``true`` is not. No number is larger than `LARGEST`, so that
+weights of every precision can hold it: a learning rate that makes a run diverge is allowed, one that float32 does not
+have is not. A field may itself be a frozen dataclass,
 written as a mapping; a mistake in it is told at its own place.
 """
 
@@ -17,6 +19,7 @@ from pydantic.errors import PydanticUserError
 
 from paceline.algorithms.method import Method
 from paceline.algorithms.naming import near_miss
+from paceline.scenarios.limits import LARGEST
 from paceline.scenarios.problems import Fault, Place, expected, one_of, wrong
 
 SIMPLE = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
@@ -105,9 +108,11 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
             return right[0], []
         deeper = [faults for part, _, faults in tries if _holds_parts(part, value)]
         return None, deeper[0] if deeper else [(place, expected(described(kind)), value)]
+    if isinstance(value, int | float) and abs(value) > LARGEST:  # also what no float holds
+        return None, [(place, expected(f"{described(kind)}, from {-LARGEST:.0e} to {LARGEST:.0e}"), value)]
     try:
         return _adapter(kind).validate_python(value, strict=True), []
-    except (ValidationError, OverflowError):  # a whole number too large for a float overflows
+    except ValidationError:
         return None, [(place, expected(described(kind)), value)]
 
 

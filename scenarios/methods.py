@@ -15,9 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from paceline.algorithms import METHODS, find, reference
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.guarantees import missing_figures
 from paceline.algorithms.method import Method
 from paceline.algorithms.own import FORM, offers
 from paceline.scenarios.hyperparameters import parsed, properties, types_of, unknown, unwritable
+from paceline.scenarios.limits import MOST_ALGORITHMS
 from paceline.scenarios.problems import Fault, complain, expected, refuse, shown, wrong
 
 
@@ -59,7 +61,10 @@ def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> 
     complain(faults)
     made = _made(method, right)
     if "cluster" in info.data:
-        complain([_blame(text, right) for text in made.problems(info.data["cluster"].placement)])
+        nodes = info.data["cluster"].placement
+        figures = missing_figures(made.guarantees, made.bounds(sum(map(len, nodes))))
+        unbounded = [f"bounds: {one.slug}: {words}" for one, words in figures.items()]
+        complain([_blame(text, right) for text in [*made.problems(nodes), *unbounded]])
     return made
 
 
@@ -133,7 +138,7 @@ def unused_hyperparameters(data: Any) -> list[str]:
     if not isinstance(data, dict):
         return []
     shared, entries = data.get("hyperparameters"), data.get("algorithms")
-    if not isinstance(shared, dict) or not isinstance(entries, list):
+    if not isinstance(shared, dict) or not isinstance(entries, list) or len(entries) > MOST_ALGORITHMS:
         return []
     taking: set[str] = set()
     for entry in entries:

@@ -154,10 +154,13 @@ class NetworkPart(Part):
     @classmethod
     def _own_parameters(cls, value: object) -> object:
         """Gathers the topology's parameters, and fills in its usual link."""
-        if not isinstance(value, Mapping) or value.get("topology", "star") not in NETWORKS:
+        if not isinstance(value, Mapping):
             return value
+        topology = value.get("topology", "star")
+        if not isinstance(topology, str) or topology not in NETWORKS:
+            return value  # refused as a field
         whole = value.get("file") is not None  # a graph in a file has its own size and links
-        known = {} if whole else parameters(value.get("topology", "star"))
+        known = {} if whole else parameters(topology)
         keys = list(dict.fromkeys([*cls.model_fields, *known]))
         for key in ("parameters", *(("topology", "link") if whole else ())):
             keys.remove(key)

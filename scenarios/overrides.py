@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.algorithms.method import Method
+from paceline.scenarios.limits import DEEPEST
 from paceline.scenarios.problems import Place, Problem, path_of, shown
 from paceline.scenarios.text import parse
 
@@ -29,7 +30,7 @@ def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
     path, equals, text = change.partition("=")
     place = _place(path.strip())
     if not equals or not place:
-        return [Problem((), f"{option}: found {change!r}, expected path=value, such as cluster.nodes[0].count=2")]
+        return [Problem((), f"{option}: found {shown(change)}, expected path=value, such as cluster.nodes[0].count=2")]
     value, problems = parse(text, f"{option} {path}")
     return problems or _put(data, place, value, option)
 
@@ -39,7 +40,7 @@ def _place(path: str) -> Place:
     while at < len(path) and (found := STEP.match(path, at)):
         steps.append(found[1] if found[1] is not None else int(found[2]))
         at = found.end()
-    return tuple(steps) if at == len(path) else ()
+    return tuple(steps) if at == len(path) and len(steps) <= DEEPEST else ()
 
 
 def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:

@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
+from paceline.scenarios.limits import MOST_REPORTED
 
 Place = tuple[str | int, ...]
 LONGEST = 60
@@ -46,9 +47,17 @@ def path_of(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
-def raise_all(source: str, problems: Iterable[Problem]) -> NoReturn:
-    """Raises the `ScenarioError` of these problems, each said once, with the file's name in front."""
-    lines = dict.fromkeys(f"{source}: {problem}" for problem in problems)
+def raise_all(source: str, problems: Iterable[Problem], more: int = 0) -> NoReturn:
+    """Raises the `ScenarioError` of these problems, each once, with the file's name in front.
+
+    Args:
+        source: the file's name.
+        problems: of which the first `MOST_REPORTED` are listed.
+        more: how many others there are.
+    """
+    lines = list(dict.fromkeys(f"{source}: {problem}" for problem in problems))
+    if more := more + len(lines[MOST_REPORTED:]):
+        lines = [*lines[:MOST_REPORTED], f"{source}: and {more} more mistakes"]
     raise ScenarioError("\n".join(lines))
 
 
@@ -95,8 +104,8 @@ def refuse(place: Place, error: PydanticCustomError, value: object) -> NoReturn:
 
 
 def problems_of(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
-    """What pydantic found, in our words."""
-    return [_problem(detail, root) for detail in error.errors(include_url=False)]
+    """The first `MOST_REPORTED` mistakes that pydantic found, in our words."""
+    return [_problem(detail, root) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
 
 
 def _problem(detail: Any, root: type[BaseModel]) -> Problem:

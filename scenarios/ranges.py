@@ -12,9 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from paceline.algorithms.errors import InputError
 from paceline.records.goals import SMOOTHING
+from paceline.scenarios.devices import of_catalogue
 from paceline.scenarios.plan import Plan
 from paceline.topologies import Device
+from paceline.topologies.catalogue import SPECS
+from paceline.topologies.efficiencies import is_tensor
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:
@@ -30,8 +34,31 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> outside(load("dgx1-p100").plans()[0])  # doctest: +ELLIPSIS
     ['workload.batch_per_worker: found 128; the time of p100-sxm2 was fitted at 512 (roofline of ...)']
     """
-    found = [*_devices(plan)] if timed else []
+    found = [*_devices(plan), *_tensor_cores(plan)] if timed else []
     return [*found, *_targets(plan), *_evaluations(plan)]
+
+
+def _tensor_cores(plan: Plan) -> Iterator[str]:
+    """Chips whose tensor cores the workload leaves unused."""
+    workload = plan.scenario.workload
+    if workload.arithmetic != "fp32":
+        return
+    workers = plan.job.team[0].workers.ranks
+    batch = workload.batch_per_worker
+    for device in dict.fromkeys(plan.cluster.device_of(rank) for rank in workers):
+        if device.name not in SPECS or not is_tensor(SPECS[device.name], "fp16"):
+            continue
+        try:
+            faster = of_catalogue(device.name, workload.model, "amp", batch)
+            if of_catalogue(device.name, workload.model, "fp32", batch) != device:
+                continue  # a device that the scenario describes itself, under a name of the catalogue
+        except InputError:
+            continue
+        now, then = (batch / one.compute_s(batch) for one in (device, faster))
+        yield (
+            f"workload.arithmetic: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s on each; "
+            f"amp (mixed precision) would make it {then:,.0f}"
+        )
 
 
 def _devices(plan: Plan) -> Iterator[str]:

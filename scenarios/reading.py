@@ -23,7 +23,7 @@ class ReadingPart(Part):
         default="contiguous", description="scattered: every sample anywhere; strided; or contiguous: one run per worker"
     )
     buffer: fields.Count = Field(default=BUFFER, description="records shuffled among each other, where contiguous")
-    prefetch: fields.Index = Field(default=2, description="batches read ahead; 0: a worker waits for every batch")
+    prefetch: fields.Prefetched = Field(default=2, description="batches read ahead; 0: a worker waits for every batch")
     record: fields.Size | None = Field(
         default=None, description="of one sample in the file, with its unit: '110 kB'; else as the data set has it"
     )
@@ -53,7 +53,7 @@ class StoragePart(Part):
     waiting: fields.Share = Field(
         default=0.0, description="share of a request's latency in which nobody else's passes, 0 to 1"
     )
-    stripes: fields.Count = Field(default=1, description="servers that the file lies on, with equal bandwidths")
+    stripes: fields.Stripes = Field(default=1, description="servers that the file lies on, with equal bandwidths")
     stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
     read_ahead: fields.Size | None = Field(
         default=float(READ_AHEAD), description="how far who reads on is read ahead of: '128 KiB'; null: not at all"

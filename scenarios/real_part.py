@@ -15,7 +15,7 @@ class TrainPart(Part):
         default="local",
         description="local: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
     )
-    threads: fields.Count = Field(default=1, description="threads of each worker")
+    threads: fields.Threads = Field(default=1, description="threads of each worker")
     stretch: fields.Factor = Field(
         default=1.0, description="multiplies device times in a paced run, and the times of an emulated network"
     )

@@ -20,6 +20,7 @@ from paceline.algorithms.errors import InputError
 from paceline.scenarios import fields
 from paceline.scenarios.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.extrapolate import ReferencePart, RelationPart, faults_of
+from paceline.scenarios.limits import MOST_ALGORITHMS, MOST_RUNS
 from paceline.scenarios.methods import Algorithm
 from paceline.scenarios.part import Part
 from paceline.scenarios.problems import Fault, complain, expected, one_of, wrong
@@ -40,12 +41,16 @@ class WorkloadPart(Part):
     )
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
-    precision: str = Field(default="float32", description="of weights and gradients: float32 or float64")
+    precision: str = Field(
+        default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
+    )
     gradients: str = Field(
         default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
     )
     arithmetic: fields.Arithmetic = Field(
-        default="fp32", description="what devices of the catalogue compute in: fp32, tf32, fp16, bf16, fp64 or amp"
+        default="fp32",
+        description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
+        "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
     )
     options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
     reading: ReadingPart | None = Field(
@@ -81,12 +86,34 @@ class WorkloadPart(Part):
         return population(self.model, data=self.data, directory=self.directory, learning=self.learning)
 
 
+REDUCED = {
+    "float16": "amp",
+    "fp16": "amp",
+    "half": "amp",
+    "amp": "amp",
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+}
+"""what a device is to compute in, by names of precisions in which weights and gradients are not kept"""
+
+
+def _suggested(rest: str, precision: str) -> str:
+    """A mistake in a precision, with what may have been meant where weights and gradients cannot have it."""
+    if precision not in REDUCED:
+        return rest
+    expected = rest.partition(" (did you mean")[0]
+    return f"{expected}; for devices of the catalogue that compute in {precision} give arithmetic: {REDUCED[precision]}"
+
+
 def _unbuildable(workload: WorkloadPart) -> list[Fault]:
     """What is wrong with the names of a workload and with its options."""
     faults: list[Fault] = []
     keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic", "reading"}
     for text in problems(**workload.model_dump(include=keys)):
         key, _, rest = text.partition(": ")
+        if key == "precision" and "arithmetic" not in workload.model_fields_set:
+            rest = _suggested(rest, workload.precision)
         faults.append((tuple(key.split(".")), wrong(rest), workload))
     return faults
 
@@ -168,6 +195,14 @@ class ExtrapolatePart(Part):
     relation: RelationPart | None = Field(default=None, description="what is published of batch size and staleness")
 
 
+def _not_too_many(value: object) -> object:
+    """A list of algorithms, checked before each of them is."""
+    listed = some(value)
+    if isinstance(listed, list | tuple) and len(listed) > MOST_ALGORITHMS:
+        raise wrong(f"found {len(listed)} algorithms, expected at most {MOST_ALGORITHMS}")
+    return listed
+
+
 class Scenario(Part):
     """Methods, a cluster, work and an end: everything that a run needs, whoever runs it."""
 
@@ -179,7 +214,7 @@ class Scenario(Part):
     hyperparameters: dict[str, Any] = Field(
         default={}, exclude=True, description="for every algorithm that has them and gives none itself"
     )
-    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(some)] = Field(
+    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_not_too_many)] = Field(
         description="a list of methods, by name or as mappings with name and hyper-parameters"
     )
     train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
@@ -249,6 +284,13 @@ class Scenario(Part):
             found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
             complain([((), wrong(f"found {found}; expected one of epochs, updates, samples or seconds too"), None)])
         return stop
+
+    @field_validator("seeds")
+    @classmethod
+    def _plannable(cls, seeds: int, info: ValidationInfo) -> int:
+        if (runs := seeds * len(info.data.get("algorithms", [None]))) > MOST_RUNS:
+            complain([((), wrong(f"found {seeds}, which makes {runs} runs; expected at most {MOST_RUNS} runs"), seeds)])
+        return seeds
 
     @field_validator("extrapolate")
     @classmethod

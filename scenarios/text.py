@@ -1,8 +1,9 @@
 """From a file, text or mapping to plain data (mappings, lists, text, numbers), with every mistake of form collected.
 
-YAML is composed by PyYAML and read here: its own constructor keeps the last of two equal keys without a word, takes
-``1e-3`` for text and ``no`` for false, and shares what an alias names, so that changing one place changes another.
-Here equal keys, tags and aliases are mistakes, and plain values follow YAML 1.2's core schema.
+YAML is composed by PyYAML, with libyaml where there is one (it is ten times as fast), and read here: PyYAML's own
+constructor keeps the last of two equal keys without a word, takes ``1e-3`` for text and ``no`` for false, and shares
+what an alias names, so that changing one place changes another. Here equal keys, tags and aliases are mistakes, and
+plain values follow YAML 1.2's core schema.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from paceline.algorithms.naming import near_miss
+from paceline.algorithms.stored import unsealed
+from paceline.scenarios.limits import DEEPEST, LONGEST_TEXT, MOST_CHARACTERS, MOST_ITEMS, MOST_KEYS
 from paceline.scenarios.problems import Place, Problem, raise_all
 
+LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 SHIPPED = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
 """the scenarios that come with Paceline, by name"""
 NULL = {"", "~", "null", "Null", "NULL"}
@@ -39,6 +43,7 @@ def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem
         ScenarioError: when there is nothing to go on with: no such file, nothing in it, or not YAML.
     """
     if isinstance(source, Mapping):
+        _check_size(source, "scenario")
         return "scenario", copy.deepcopy(dict(source)), []
     if isinstance(source, str) and ("\n" in source or "{" in source):
         return _named("scenario", source)
@@ -47,7 +52,9 @@ def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem
         path = SHIPPED[path.name]
     text = _text_of(path)
     if path.suffix == ".json":
-        return path.name, _scenario_in(_json(text, path.name)), []
+        data = _scenario_in(_json(text, path.name), path)
+        _check_size(data, path.name)
+        return path.name, data, []
     return _named(path.name, text)
 
 
@@ -72,8 +79,10 @@ def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
     >>> parse("{rate: 1e-3, momentum: 0.9, rate: 2}", "text")
     ({'rate': 0.001, 'momentum': 0.9}, [Problem(place=('rate',), text='given twice, in lines 1 and 1; expected once')])
     """
+    _check_length(len(text), name)
     try:
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        _check_events(text, name)
+        node = yaml.compose(text, Loader=LOADER)
         reader = _Reader()
         data = None if node is None else reader.value(node, ())
     except yaml.MarkedYAMLError as error:
@@ -81,9 +90,77 @@ def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
         raise_all(name, [Problem((), f"found no YAML{at} ({error.problem}), expected a scenario in YAML")])
     except yaml.YAMLError as error:
         raise_all(name, [Problem((), f"found no YAML ({error}), expected a scenario in YAML")])
-    except RecursionError:
-        raise_all(name, [Problem((), "found lists or mappings nested hundreds deep, expected a scenario")])
+    _check_size(data, name)
     return data, reader.problems
+
+
+def _check_length(characters: int, name: str) -> None:
+    if characters > MOST_CHARACTERS:
+        raise_all(name, [Problem((), f"found {characters} characters, expected at most {MOST_CHARACTERS}")])
+
+
+def _check_events(text: str, name: str) -> None:
+    """Refuses YAML that is too deep or too long before it is composed: libyaml's composer recurses without a limit."""
+    depth = items = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if isinstance(event, yaml.NodeEvent):
+            items += 1
+        if depth > DEEPEST:
+            raise_all(name, [Problem((), _too_deep(_line(event)))])
+        if items > 2 * MOST_ITEMS:  # a mapping's keys are events too
+            raise_all(name, [Problem((), _too_many(_line(event)))])
+
+
+def _line(event: yaml.Event) -> int | None:
+    return None if event.start_mark is None else event.start_mark.line + 1
+
+
+def _too_deep(line: int | None = None) -> str:
+    at = "" if line is None else f" in line {line}"
+    return f"found lists or mappings nested more than {DEEPEST} deep{at}, expected a scenario"
+
+
+def _too_many(line: int | None = None) -> str:
+    by = "" if line is None else f" by line {line}"
+    return f"found more than {MOST_ITEMS} values{by}, expected a scenario of at most so many"
+
+
+def _check_size(data: Any, name: str) -> None:
+    """Refuses data that is too large to be checked value by value."""
+    todo: list[tuple[Place, Any]] = [((), data)]
+    items = 0
+    while todo:
+        place, value = todo.pop()
+        items += 1
+        if items > MOST_ITEMS:
+            raise_all(name, [Problem((), _too_many())])
+        if len(place) > DEEPEST:
+            raise_all(name, [Problem((), _too_deep())])
+        if problem := _oversize(place, value):
+            raise_all(name, [problem])
+        todo += [((*place, key), part) for key, part in _parts(value)]
+
+
+def _oversize(place: Place, value: Any) -> Problem | None:
+    """What is too large about one value by itself."""
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return Problem(place, f"found a text of {len(value)} characters, expected at most {LONGEST_TEXT}")
+    if isinstance(value, Mapping):
+        if len(value) > MOST_KEYS:
+            return Problem(place, f"found a mapping of {len(value)} keys, expected at most {MOST_KEYS}")
+        if long := next((key for key in value if len(str(key)) > LONGEST_TEXT), None):
+            return Problem(place, f"found a key of {len(str(long))} characters, expected at most {LONGEST_TEXT}")
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return iter(value.items())
+    return iter(enumerate(value)) if isinstance(value, list | tuple) else iter(())
 
 
 class _Reader:
@@ -151,6 +228,8 @@ def scalar(text: str) -> Any:
 
 def _text_of(path: Path) -> str:
     try:
+        if path.is_file():
+            _check_length(path.stat().st_size, path.name)
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise_all(path.name, [Problem((), "found bytes that are no UTF-8 text, expected a scenario in YAML")])
@@ -179,8 +258,8 @@ def _json(text: str, name: str) -> Any:
         raise_all(name, [Problem((), f"found no JSON ({error}), expected a scenario or a run.json")])
 
 
-def _scenario_in(data: Any) -> Any:
-    """The scenario that a run.json holds, or the data itself."""
+def _scenario_in(data: Any, path: Path) -> Any:
+    """The scenario that a run.json holds, whose checksum is verified, or the data itself."""
     if isinstance(data, dict) and "schema_version" in data and "scenario" in data:
-        return data["scenario"]
+        return unsealed(path, data, "a run.json as it was written (changes to its scenario go into --set)")["scenario"]
     return data

@@ -11,14 +11,17 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import pint
-
+from paceline.scenarios.limits import FEWEST_UNITS, MOST_UNITS
 from paceline.scenarios.problems import expected
 
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-QUANTITY = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]+(?:/[A-Za-z]+)?)\s*", re.ASCII)
+if TYPE_CHECKING:
+    import pint
+
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+QUANTITY = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]{{1,20}}(?:/[A-Za-z]{{1,20}})?)\s*", re.ASCII)
 DEFINITIONS = """
     second = [time] = s = sec
     minute = 60 * second = min
@@ -40,15 +43,16 @@ DEFINITIONS = """
 """
 
 
-def _registry() -> pint.UnitRegistry[float]:
+@cache
+def _units() -> pint.UnitRegistry[float]:
+    """pint takes a quarter of a second to import: only where a scenario has a quantity."""
+    import pint
+
     nothing: Any = None  # pint documents None as "empty" and types it as a path
     units: pint.UnitRegistry[float] = pint.UnitRegistry(nothing)
     for line in DEFINITIONS.strip().splitlines():
         units.define(line.strip())
     return units
-
-
-UNITS = _registry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,10 @@ class Kind:
         if found is None:
             raise expected(f"{self.right}, such as {self.example!r}")
         number, unit = found.groups()
+        import pint
+
         try:
-            scale = UNITS.Quantity(1, unit).to(self.unit).magnitude
+            scale = _units().Quantity(1, unit).to(self.unit).magnitude
         except (pint.UndefinedUnitError, pint.DimensionalityError):
             raise expected(f"{self.right}, such as {self.example!r}; {unit!r} is no unit of it") from None
         held = float(number)
@@ -88,6 +94,9 @@ class Kind:
             held = float(Decimal(number) * Decimal(repr(float(scale))))
         if not math.isfinite(held) or held < 0 or (held == 0 and not self.zero):
             raise expected(f"{self.right}, such as {self.example!r}")
+        if not FEWEST_UNITS <= held <= MOST_UNITS and held != 0:
+            between = f"{FEWEST_UNITS:g} to {MOST_UNITS:g} {self.symbol}"
+            raise expected(f"{self.right}, such as {self.example!r}, from {between}")
         return held
 
     def text(self, held: float) -> str:

@@ -13,6 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,13 +21,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from paceline.scenarios.load import load
+from paceline.scenarios.limits import MOST_POINTS, MOST_SWEPT_RUNS
+from paceline.scenarios.loading import load
 from paceline.scenarios.problems import ScenarioError
 from paceline.scenarios.schema import Scenario
 from paceline.scenarios.text import parse
-
-MOST_POINTS = 10_000
-"""more than anybody waits for; a slip of the keyboard would otherwise keep a machine busy for weeks"""
 
 LISTED = 4
 """points that a mistake names; of more it says how many"""
@@ -81,7 +80,9 @@ def axis(text: str) -> Axis:
             values += _expanded(item)
         except ScenarioError as error:
             mistakes.append(f"--vary {path}: {error}")
-    twice = dict.fromkeys(value for value in values if values.count(value) > 1) if len(values) < MOST_POINTS else {}
+        if len(values) + len(mistakes) > MOST_POINTS:
+            raise ScenarioError(f"--vary {path}: found more than {MOST_POINTS} values, expected at most {MOST_POINTS}")
+    twice = [value for value, times in Counter(values).items() if times > 1]
     mistakes += [f"--vary {path}: found {value!r} twice, expected each value once" for value in twice]
     if mistakes:
         raise ScenarioError("\n".join(dict.fromkeys(mistakes)))
@@ -165,6 +166,12 @@ def grid(
         else:
             points.append(Point({path: parse(text, path)[0] for path, text in texts.items()}, scenario))
     mistakes += [line + _where(numbers, combinations) for line, numbers in faulty.items()]
+    runs = sum(len(point.scenario.algorithms) * point.scenario.seeds for point in points)
+    if runs > MOST_SWEPT_RUNS:
+        mistakes.append(
+            f"--vary: found {runs} runs in all ({len(points)} points, each with its algorithms and seeds), "
+            f"expected at most {MOST_SWEPT_RUNS}"
+        )
     if mistakes:
         raise ScenarioError("\n".join(mistakes))
     return points

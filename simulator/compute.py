@@ -38,17 +38,21 @@ class Compute:
     """where devices stand that have a timeline"""
 
     def load(self, strand: Strand, op: Load) -> Any:
-        """The batch, after its loading time."""
-        samples, seconds = op.samples, self.timing.load_s(strand.me.rank, op.samples.count)
-        if self._loading is not None:
-            return self._take(strand, self._loading, samples, seconds)
+        """The batch, after its loading time; before that, what the step takes outside all operations."""
+        samples, rank = op.samples, strand.me.rank
+        seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
+        if self._loading is not None or rest_s > 0:
+            return self._take(strand, samples, seconds, rest_s)
         # its gradient loads the data, which depend on nothing but the samples' names
         return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
 
-    def _take(self, strand: Strand, loading: Loading, samples: Samples, seconds: float) -> Steps:
-        """The batch, once it has been read and its loading time is over."""
+    def _take(self, strand: Strand, samples: Samples, seconds: float, rest_s: float) -> Steps:
+        """The batch, once it has been read and its loading time is over; `rest_s` before that is in no span."""
+        if rest_s > 0:
+            yield self.env.timeout(rest_s)
         start_s = self.env.now
-        yield from loading.take(strand, samples)
+        if self._loading is not None:
+            yield from self._loading.take(strand, samples)
         if seconds > 0:
             yield self.env.timeout(seconds)
         self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))

@@ -5,68 +5,33 @@ Rules of this file:
 * Rates and latencies are those that the lines were given, stretched as they were. Nothing is fitted to a run that is
   predicted: what this machine adds comes from messages and all-reduces of a few numbers, and from runs without a
   network.
-* Between hosts, a collective's step takes its way's latency and what gloo adds to each step. A receiver announces that
-  it waits, and a sender waits for that: so a ring goes at the pace of its slowest hop, inside hosts too.
-* A message is a rendezvous of gloo's: its way is gone three times, and a rank takes one message at a time.
-* A line passes a packet on when it has all of it.
-* Inside a host, everything costs what it costs on this machine without a network.
+* Between hosts, packets cross lines as the emulation has them do (`store_and_forward`), and collectives send what gloo
+  sends (`gloo`). Everything that arrives, announcements too, takes what gloo's threads add.
+* A message is a rendezvous of gloo's: it says that it is there, is asked for, and comes. A rank takes one at a time.
+* Inside a host, messages and the collectives of its ranks alone cost what they cost on this machine without a network.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import simpy
 
 from paceline.algorithms.meeting import Collective
-from paceline.algorithms.values import Group, Rank
+from paceline.algorithms.operations import AllReduce
+from paceline.algorithms.values import Null, Rank
 from paceline.scenarios.plan import Plan
-from paceline.simulator.clock import after, happen
-from paceline.simulator.fabric import GraphFabric, Path
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork
-from paceline.topologies.cluster import Cluster
-from paceline.topologies.graph import Graph
-from paceline.topologies.links import Link
-from paceline.topologies.profile import EmulatedProfile
-from paceline.topologies.routing import Rule
-
-LEAST_S = 1e-6
-"""inside a host, a whole vector takes so much longer than a few numbers, even where two medians say otherwise"""
+from paceline.simulator.clock import Clock, after, happen
+from paceline.simulator.gloo import WORD_BYTES, ProcessGroups
+from paceline.simulator.network import MeasuredNetwork
+from paceline.simulator.store_and_forward import StoreAndForward
+from paceline.topologies.lines import Lines, lines_of
+from paceline.topologies.profile import MESSAGE_LEGS, EmulatedProfile
 
 
-class Packets(GraphFabric):
-    """A graph that is crossed in packets, by messages that somebody has to handle.
-
-    Args:
-        cluster: the graph, and who sits where.
-        routing: which way messages go.
-        packet_bytes: of the largest packet.
-        step_s: added to every message between hosts.
-    """
-
-    def __init__(self, cluster: Cluster, routing: Rule, packet_bytes: float, step_s: float) -> None:
-        super().__init__(cluster, routing)
-        self._cluster_of, self._packet_bytes, self._step_s = cluster, packet_bytes, step_s
-        ranks = [Rank(rank) for rank in range(cluster.workers)]
-        paths = [super(Packets, self).path(one, other, 0) for one, other in pairwise(ranks) if self.apart(one, other)]
-        self._longest_s = max((path.latency_s for path in paths), default=0.0)
-
-    def apart(self, source: Rank, to: Rank) -> bool:
-        """Whether two ranks are on different hosts."""
-        return self._cluster_of.vertex_of(source) != self._cluster_of.vertex_of(to)
-
-    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        path = super().path(source, to, nbytes, flow)
-        if not self.apart(source, to):  # a hop of a collective that has others between hosts, which set its pace
-            return replace(path, latency_s=max(path.latency_s, self._longest_s + self._step_s))
-        passing = sorted(min(nbytes, self._packet_bytes) / self.capacity[port] for port in path.ports)
-        return replace(path, latency_s=path.latency_s + self._step_s + sum(passing[:-1]))
-
-
-class EmulatedNetwork(ClusterNetwork):
+class EmulatedNetwork:
     """What predicts a plan's run on an emulated network.
 
     Args:
@@ -76,122 +41,156 @@ class EmulatedNetwork(ClusterNetwork):
     """
 
     def __init__(self, plan: Plan, profile: EmulatedProfile, here: MeasuredNetwork) -> None:
-        self._here, self._plan, self._profile = here, plan, profile
+        self._plan, self._profile, self._here = plan, profile, here
         routing = plan.scenario.cluster.network.routing
-        cluster = emulated_cluster(plan, profile)
-        bare = Packets(cluster, routing, profile.packet_bytes, 0.0)
-        self._step_s = step_s(plan, profile, ClusterNetwork(cluster, "ring", fabric=bare))
-        fabric = Packets(cluster, routing, profile.packet_bytes, self._step_s)
-        super().__init__(cluster, "ring", fabric=fabric)
-        self._packets = fabric
+        self._lines = lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.stretch)
+        self._leg_s = leg_s(plan, profile, self._lines)
+        self._message_s = max(0.0, profile.message_s - MESSAGE_LEGS * self._leg_s)
 
     def attach(self, env: simpy.Environment) -> None:
-        super().attach(env)
+        self._env = env
         self._here.attach(env)
+        self._carrier = Carrier(env, self._lines, self._profile.packet_bytes, self._leg_s)
+        self._groups = ProcessGroups(env, self._carrier.carry, self._profile.start_s)
         self._inboxes = defaultdict[Rank, Inbox](Inbox)
 
-    def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        """A rendezvous: it is asked for, waits for its turn at the receiver, is answered, and comes.
+    def standing(self) -> list[str]:
+        return []
 
-        In memory it just comes.
-        """
-        apart = self._packets.apart(source, to)
-        if not apart and self._plan.scenario.train.shared_memory:
-            return self._here.message(source, to, nbytes)
+    def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
+        """A rendezvous: it says that it is there, waits for its turn at the receiver, is asked for, and comes."""
+        carry, inbox = self._carrier.carry, self._inboxes[to]
+        if not self._carrier.apart(source, to):
+            if self._plan.scenario.train.shared_memory:
+                return self._here.message(source, to, nbytes)
+            return self._through(source, to, nbytes, inbox)
         arrival = self._env.event()
-        way_s = self._packets.path(source, to, 0).latency_s - self._step_s if apart else 0.0
-        added_s = max(0.0, self._profile.message_s - self._step_s)
+
+        def arrive() -> None:
+            inbox.next()
+            happen(arrival)
+
+        def come() -> None:
+            carry(source, to, WORD_BYTES + nbytes, arrive)
+
+        def take() -> None:
+            after(self._env, self._message_s, lambda _: carry(to, source, WORD_BYTES, come))
+
+        carry(source, to, WORD_BYTES, lambda: inbox.add(take))
+        return arrival
+
+    def _through(self, source: Rank, to: Rank, nbytes: int, inbox: Inbox) -> simpy.Event:
+        """Inside a host by gloo: it takes its turn at the receiver, and what was measured."""
+        arrival = self._env.event()
 
         def arrive(_: simpy.Event) -> None:
-            self._inboxes[to].next()
+            inbox.next()
             happen(arrival)
 
         def take() -> None:
-            if apart:
-                after(self._env, way_s + added_s, lambda _: then(ClusterNetwork.message(self, source, to, nbytes)))
-            else:
-                then(self._here.message(source, to, nbytes))
-
-        def then(coming: simpy.Event) -> None:
+            coming = self._here.message(source, to, nbytes)
             assert coming.callbacks is not None, "a network answers with an event that is still to come"
             coming.callbacks.append(arrive)
 
-        after(self._env, way_s, lambda _: self._inboxes[to].add(take))
+        inbox.add(take)
         return arrival
 
+    def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event | None:
+        if self._inside(op):
+            return None
+        return self._groups.enter(rank, op, stream)
+
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
+        assert self._inside(op), "members of other groups enter one by one"
+        return self._here.collective(op, nbytes, stream)
+
+    def _inside(self, op: Collective) -> bool:
+        """Whether it stays inside a host."""
         ranks = op.group.ranks
-        if self._plan.inside(op.group) or not any(self._packets.apart(ranks[0], rank) for rank in ranks):
-            return self._here.collective(op, nbytes, stream)
-        return super().collective(op, nbytes, stream)
+        return self._plan.inside(op.group) or not any(self._carrier.apart(ranks[0], rank) for rank in ranks)
 
 
+class Carrier:
+    """Brings bytes from rank to rank: over the lines between their hosts, or at once inside one.
+
+    Args:
+        leg_s: what gloo's threads add to everything that arrives.
+    """
+
+    def __init__(self, env: simpy.Environment, lines: Lines, packet_bytes: int, leg_s: float) -> None:
+        self._env, self._places, self._leg_s = env, lines.places, leg_s
+        self.wires = StoreAndForward(env, lines, packet_bytes)
+
+    def apart(self, source: Rank, to: Rank) -> bool:
+        """Whether two ranks are on different hosts."""
+        return self._places[source] != self._places[to]
+
+    def carry(self, source: Rank, to: Rank, nbytes: int, then: Callable[[], None]) -> None:
+        """Calls `then` when the bytes are there and have been noticed."""
+
+        def noticed() -> None:
+            after(self._env, self._leg_s, lambda _: then())
+
+        if self.apart(source, to):
+            self.wires.send(self._places[source], self._places[to], nbytes, noticed)
+        else:
+            noticed()
+
+
+@dataclass(slots=True)
 class Inbox:
-    """A rank's posted receive: it takes one message at a time, as they have asked."""
+    """A rank's posted receive: it takes one message at a time, in the order in which they have asked."""
+
+    waiting: deque[Callable[[], None]]
+    busy: bool
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._busy = False
+        self.waiting, self.busy = deque(), False
 
     def add(self, take: Callable[[], None]) -> None:
         """A message that waits to be taken; whoever takes it says when it is through by `next`."""
-        self._waiting.append(take)
-        if not self._busy:
+        self.waiting.append(take)
+        if not self.busy:
             self.next()
 
     def next(self) -> None:
         """The one before is through."""
-        self._busy = bool(self._waiting)
-        if self._waiting:
-            self._waiting.popleft()()
+        self.busy = bool(self.waiting)
+        if self.waiting:
+            self.waiting.popleft()()
 
 
-def emulated_cluster(plan: Plan, profile: EmulatedProfile) -> Cluster:
-    """The plan's cluster with the lines that its hosts have: plain, stretched; inside hosts, this machine."""
-    cluster, workers = plan.cluster, plan.job.workers
-    steps = max(1, 2 * (workers - 1))
-    nbytes = int(plan.job.learner.initial().nbytes)
-    whole_s = profile.machine.collective_s("AllReduce", workers, nbytes) - profile.local_all_reduce_s
-    inside = Link(
-        name="inside a host",
-        latency_s=profile.local_all_reduce_s / steps,
-        bytes_per_s=steps / max(1, workers) * nbytes / max(whole_s, LEAST_S),
-        provenance="probed",
-        medium="memory",
-    )
-    nodes = tuple(replace(node, local=inside) for node in cluster.nodes)
-    return replace(cluster, nodes=nodes, graph=stretched(cluster.graph, plan.stretch), link_faults=())
+def leg_s(plan: Plan, profile: EmulatedProfile, lines: Lines) -> float:
+    """What gloo's threads add to everything that arrives: of the probed all-reduce, what its lines do not account for.
 
-
-def stretched(graph: Graph, factor: float) -> Graph:
-    """The graph on a clock that is slower by a factor; its links have one latency and one rate for all sizes."""
-    return replace(
-        graph,
-        connections=tuple(
-            replace(
-                one,
-                link=replace(
-                    one.link,
-                    latency_s=one.link.latency_s * factor,
-                    bytes_per_s=one.link.bytes_per_s / factor,
-                    pieces=(),
-                    send_s=0.0,
-                    receive_s=0.0,
-                ),
-            )
-            for one in graph.connections
-        ),
-        parts=(),
-    )
-
-
-def step_s(plan: Plan, profile: EmulatedProfile, bare: ClusterNetwork) -> float:
-    """What gloo adds to a step of a collective: of the probed all-reduce, what its way does not account for.
-
-    (measured − by the lines alone) / (2 (P − 1))
+    A ring of P members has 4 (P − 1) legs one after the other: in each step an announcement, and what was announced.
     """
-    everyone: Group = plan.job.team[0].workers
-    if len(everyone) < 2:
+    workers = plan.job.team[0].workers
+    if len(workers) < 2:
         return 0.0
-    way_s = bare.tuner.predicted_s(bare.tuner.play("AllReduce", everyone, profile.few_bytes))
-    return max(0.0, profile.all_reduce_s - way_s) / (2 * (len(everyone) - 1))
+    leads_s = profile.leads_s or (0.0,) * len(workers)
+    bare_s = all_reduce_s(plan, profile, lines, leads_s)
+    return max(0.0, profile.all_reduce_s - bare_s) / (4 * (len(workers) - 1))
+
+
+def all_reduce_s(plan: Plan, profile: EmulatedProfile, lines: Lines, leads_s: Sequence[float]) -> float:
+    """The probed all-reduce by its lines alone: from the last entry to a member's exit, on the mean.
+
+    Args:
+        leads_s: of each member: how long before the last one it enters.
+    """
+    clock, group = Clock(), plan.job.team[0].workers
+    groups = ProcessGroups(clock, Carrier(clock, lines, profile.packet_bytes, 0.0).carry)
+    item_bytes = int(plan.job.learner.initial().nbytes) // plan.job.learner.layout.size
+    op = AllReduce(value=Null(profile.few_bytes // item_bytes, item_bytes), group=group, key="few")
+    last_s, exits_s = max(leads_s), list[float]()
+
+    def enter(rank: Rank) -> None:
+        done = groups.enter(rank, op, "")
+        assert done.callbacks is not None, "a process that has just begun is still to end"
+        done.callbacks.append(lambda _: exits_s.append(clock.now))
+
+    for rank, lead_s in zip(group, leads_s, strict=True):
+        after(clock, last_s - lead_s, lambda _, rank=rank: enter(rank))  # type: ignore[misc]
+    clock.run()
+    return sum(max(0.0, exit_s - last_s) for exit_s in exits_s) / len(exits_s)

@@ -12,7 +12,7 @@ from paceline.algorithms.meeting import Collective, Meetings, Room, outcome, sen
 from paceline.algorithms.operations import AllGather, Barrier
 from paceline.algorithms.values import Group, Rank
 from paceline.records.trace import Span, Trace
-from paceline.simulator.network import Network
+from paceline.simulator.network import ByMember, Network
 from paceline.simulator.strands import Steps, Strand
 
 
@@ -41,11 +41,17 @@ class Gatherings:
         if (door := self._doors.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{strand.stream}"
             door = self._doors[id(room)] = Door(key, self._env.event())
+        passage = self._network.enter(rank, op, strand.stream) if isinstance(self._network, ByMember) else None
         if room.full:
             del self._doors[id(room)]
-            self._begin(room, op, strand.stream, door.event)
+            if passage is None:
+                self._begin(room, op, strand.stream, door.event)
+            else:
+                door.event.succeed(outcome(room))
         strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
         answers: Mapping[Rank, Any] = yield door.event
+        if passage is not None:
+            yield passage
         sent, step = sent_bytes(op, rank), strand.step
         self._trace.spans.append(
             Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=door.key)

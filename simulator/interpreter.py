@@ -28,13 +28,14 @@ from paceline.algorithms.meeting import COLLECTIVES, describe
 from paceline.algorithms.method import Me
 from paceline.algorithms.operations import Handle, LayerGradients, Op
 from paceline.algorithms.program import Lane, Routine
-from paceline.algorithms.values import may_diverge
+from paceline.algorithms.values import may_diverge, nbytes
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cells import Cells
 from paceline.simulator.clock import Clock
 from paceline.simulator.compute import Compute
 from paceline.simulator.flight import Flight
 from paceline.simulator.gatherings import Gatherings
+from paceline.simulator.handling import NO_HANDLING, Handling
 from paceline.simulator.keeper import Keeper, Progress
 from paceline.simulator.loading import Loading, Supply
 from paceline.simulator.mail import Mail
@@ -50,6 +51,7 @@ def simulate_job(
     schedule: Schedule,
     progress: Progress | None = None,
     supply: Supply | None = None,
+    handling: Handling = NO_HANDLING,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -60,12 +62,13 @@ def simulate_job(
         schedule: when the weights being learned are kept for evaluation; it serves one run.
         progress: told the samples so far and the virtual time.
         supply: where batches are read from; None: reading costs nothing.
+        handling: what messages and starts cost the ranks' own processors.
 
     Raises:
         DeadlockError: every program that is left waits for something that nobody will do.
         ProgramError: a program asked for something that makes no sense.
     """
-    return Simulation(job, timing, network, schedule, progress, supply).run()
+    return Simulation(job, timing, network, schedule, progress, supply, handling).run()
 
 
 class Simulation:
@@ -79,13 +82,15 @@ class Simulation:
         schedule: Schedule,
         progress: Progress | None,
         supply: Supply | None = None,
+        handling: Handling = NO_HANDLING,
     ) -> None:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
+        self._handling = handling
         network.attach(self.env)
         self._keeper = Keeper(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
         self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team))
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
         self._handles = Handles()
@@ -154,7 +159,7 @@ class Simulation:
 
     def _main(self, me: Me) -> Steps:
         """A rank's program, from its first state to its end."""
-        station = Station(me, Mutex(self.env), Ledger(self.job.method.notion))
+        station = Station(me, Mutex(self.env), Ledger(self.job.method.notion, self.job.workers))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
@@ -213,8 +218,8 @@ class Simulation:
 
     # --- what is started ------------------------------------------------------------------------------------------
 
-    def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any]:
-        """Begins an operation or a sub-program beside the strand."""
+    def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any] | Steps:
+        """Begins an operation or a sub-program beside the strand; to start it may take time."""
         what: Op[Any] | Routine[Any] = op.what
         if not isinstance(what, Op | Routine):
             raise ProgramError(f"{strand.standing()}: starts {what!r}; only an operation or a program can be started")
@@ -229,7 +234,16 @@ class Simulation:
             self._begin(child, self._steps(child, what))
             if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
                 self._raise(child.task)
-        return self._handles.give(strand.station, child.task)
+        handle = self._handles.give(strand.station, child.task)
+        seconds = self._handling.lane_s
+        if isinstance(what, COLLECTIVES):
+            seconds = self._handling.start_s(what.group, nbytes(getattr(what, "value", None)))
+        return self._after(seconds, handle) if seconds > 0 else handle
+
+    def _after(self, seconds: float, handle: Handle[Any]) -> Steps:
+        """The handle, once the starter's processor is done; the span of a collective covers this time."""
+        yield self.env.timeout(seconds)
+        return handle
 
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Begins the pass through the layers; each part of the gradient is a task of its own, ended by that pass."""

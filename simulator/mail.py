@@ -13,6 +13,7 @@ from paceline.algorithms.operations import Receive, Send
 from paceline.algorithms.snapshots import Snapshots
 from paceline.algorithms.values import Message, Rank, nbytes
 from paceline.records.trace import Span, Trace
+from paceline.simulator.handling import NO_HANDLING, Handling
 from paceline.simulator.network import Network
 from paceline.simulator.strands import Steps, Strand
 
@@ -46,25 +47,47 @@ class Request:
 class Mail:
     """Delivers in order for each pair of ranks; serves requests first come first served, from the oldest arrival on."""
 
-    def __init__(self, env: simpy.Environment, network: Network, trace: Trace, ranks: tuple[Rank, ...]) -> None:
-        self._env, self._network, self._trace = env, network, trace
+    def __init__(
+        self,
+        env: simpy.Environment,
+        network: Network,
+        trace: Trace,
+        ranks: tuple[Rank, ...],
+        handling: Handling = NO_HANDLING,
+    ) -> None:
+        self._env, self._network, self._trace, self._handling = env, network, trace, handling
         self._inboxes: dict[Rank, list[Letter]] = {rank: [] for rank in ranks}
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
         self._copies = {rank: Snapshots() for rank in ranks}
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
 
-    def send(self, strand: Strand, op: Send) -> None:
-        """Hands over the value as it is now; the sender does not wait."""
+    def send(self, strand: Strand, op: Send) -> Steps | None:
+        """Hands over the value as it is now; the sender waits for its own processor alone."""
         source, to, now = strand.me.rank, op.to, self._env.now
         if to not in self._inboxes:
             raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.everyone}")
         size = nbytes(op.value)
         letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
-        self._trace.spans.append(Span(source, strand.name, "send", None, strand.step, now, now, size))
         self._under_way[source, to].append(letter)
         arrival = self._network.message(source, to, size)
         assert arrival.callbacks is not None, "a network answers with an event that is still to come"
         arrival.callbacks.append(lambda _: self._arrive(letter))
+        if (seconds := self._handling.send_s(source, to, size)) > 0:
+            return self._busy(strand, letter, seconds)
+        self._note_sent(strand, letter)
+        return None
+
+    def _busy(self, strand: Strand, letter: Letter, seconds: float) -> Steps:
+        """The processor's part of a send; the message is on its way meanwhile."""
+        try:
+            yield self._env.timeout(seconds)
+        finally:
+            self._note_sent(strand, letter)
+
+    def _note_sent(self, strand: Strand, letter: Letter) -> None:
+        step, now = strand.step, self._env.now
+        span = Span(letter.source, strand.name, "send", None, step, letter.sent_s, now, letter.bytes)
+        self._trace.spans.append(span)
 
     def receive(self, strand: Strand, op: Receive) -> Message | Steps:
         """The oldest message that matches; waits for one, for `timeout_s` at most."""
@@ -72,6 +95,8 @@ class Mail:
         for letter in inbox:
             if letter.suits(op):
                 inbox.remove(letter)
+                if self._taking_s(letter) > 0:
+                    return self._taken(strand, letter, self._env.now)
                 return self._heard(strand, letter, self._env.now)
         return self._waited(strand, op)
 
@@ -82,6 +107,19 @@ class Mail:
         if letter is None:
             self._trace.hear(strand.me.rank, None, strand.line)
             raise TimedOut(f"{strand.standing()}: no message from {_whom(op)} within {op.timeout_s} s")
+        return (yield from self._taken(strand, letter, start))
+
+    def _taking_s(self, letter: Letter) -> float:
+        return self._handling.receive_s(letter.source, letter.to, letter.bytes)
+
+    def _taken(self, strand: Strand, letter: Letter, start: float) -> Steps:
+        """The message, once the processor has taken it; a message's own time includes that where it was waited for."""
+        if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
+            try:
+                yield self._env.timeout(left_s)
+            except simpy.Interrupt:  # cancelled: somebody else may have it
+                self._deliver(letter, oldest=True)
+                raise
         return self._heard(strand, letter, start)
 
     def _heard(self, strand: Strand, letter: Letter, start: float) -> Message:

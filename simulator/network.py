@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import simpy
 
@@ -59,6 +59,15 @@ class Network(Protocol):
 
     def standing(self) -> list[str]:
         """What keeps messages from going on for ever, for whoever asks why nothing happens any more."""
+        ...
+
+
+@runtime_checkable
+class ByMember(Protocol):
+    """A network that some collectives' members enter, and leave, one by one."""
+
+    def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event | None:
+        """Comes when this member may leave; None where all wait for the last one, and `collective` is asked then."""
         ...
 
 

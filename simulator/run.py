@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.operations import Work
-from paceline.algorithms.values import Rank
+from paceline.algorithms.values import Group, Rank
 from paceline.records import Run
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
@@ -27,13 +27,14 @@ from paceline.simulator.emulated import EmulatedNetwork
 from paceline.simulator.extrapolation import Extrapolation
 from paceline.simulator.faults import Timeline, timeline_of
 from paceline.simulator.garbage import collected_seldom
+from paceline.simulator.handling import NO_HANDLING, Handling
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.keeper import Progress as Telling
 from paceline.simulator.loading import Supply
 from paceline.simulator.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.ranges import beyond
 from paceline.topologies.faults import Crashes
-from paceline.topologies.profile import Consulted, EmulatedProfile, Profile
+from paceline.topologies.profile import Consulted, EmulatedProfile, Handled, Profile
 from paceline.workloads.threads import torch_threads
 
 Report = Callable[[str, float], None]
@@ -52,7 +53,7 @@ class PlanTiming:
     costs: Profile = NOTHING
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        return self.plan.compute_s(rank, step, samples)
+        return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.plan.layer_shares()
@@ -72,6 +73,9 @@ class PlanTiming:
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return self.costs.load_s
+
+    def rest_s(self, rank: Rank) -> float:
+        return self.costs.rest_s
 
     def _access_s(self, rank: Rank, nbytes: int) -> float:
         """As fast as the processes of a host copy to each other; a count, which is a line at most, takes no time."""
@@ -102,6 +106,7 @@ def simulate(
     Raises:
         ScenarioError: with every mistake of the scenario.
 
+    >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
     >>> (run,) = simulate(quick, spread=False, message_cost=False)
     >>> run.kind, round(run.summary["step_s"]["mean"], 6)
@@ -118,7 +123,8 @@ def simulate(
         wires = _network(plan, network, asked) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
         supply = None if machine is not None else supply_of(plan)
-        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply)
+        handling = NO_HANDLING if machine is None else handling_of(plan, machine, message_cost=message_cost)
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply, handling)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
@@ -178,6 +184,20 @@ def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, as
     assert not isinstance(network, Profile | EmulatedProfile), "which are consulted"
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
+
+
+def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:
+    """What messages and starts of a plan cost its ranks' own processors on a measured machine."""
+    if not message_cost:
+        return Handling(lane_s=costs.lane_s)
+
+    def message_s(kind: Handled, source: Rank, to: Rank, nbytes: int) -> float:
+        return costs.handling_s(kind, nbytes, inside=plan.same_host(source, to))
+
+    def start_s(group: Group, nbytes: int) -> float:
+        return costs.handling_s("start", nbytes, inside=plan.inside(group))
+
+    return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
 
 
 def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:

@@ -32,3 +32,7 @@ class Timing(Protocol):
     def load_s(self, rank: Rank, samples: int) -> float:
         """Loading a batch."""
         ...
+
+    def rest_s(self, rank: Rank) -> float:
+        """A step's time outside all operations, which is spent before the batch is loaded."""
+        ...

@@ -1,19 +1,27 @@
 """What holds for every test: one name per module, and how hard Hypothesis looks."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import paceline
 
-# Simulations and first imports are slow at times, which is no failure: hence no deadline.
-settings.register_profile("fast", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+# Simulations, first imports and busy machines are slow at times, which is no failure: hence neither a deadline nor a
+# limit to the time in which examples are made.
+SLOW: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=50, derandomize=True, **SLOW)
+settings.register_profile("thorough", max_examples=1000, print_blob=True, **SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+# A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C; some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PACKAGE = Path(paceline.__file__).parent
 

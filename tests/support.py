@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,7 @@ class FixedTiming:
     compute: float | Callable[[int, int], float] = 1.0
     work: float = 0.0
     load: float = 0.0
+    rest: float = 0.0
     forward: Sequence[float] = (1 / 6, 1 / 6)
     backward: Sequence[float] = (1 / 3, 1 / 3)
     faults: Callable[[int], Timeline | None] = lambda _: None
@@ -96,6 +98,9 @@ class FixedTiming:
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return self.load
+
+    def rest_s(self, rank: Rank) -> float:
+        return self.rest
 
 
 def job_of(
@@ -119,6 +124,14 @@ def job_of(
 def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
     """All of the updates but their time."""
     return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
+    """Waits until the condition is true; answers False where it is not within so many seconds."""
+    until = time.monotonic() + within_s
+    while not (true := condition()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return true
 
 
 UNLIKE = [[0, 1], [2], [3, 4]]

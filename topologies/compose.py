@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Bisection, Connection, Graph, Vertex
-from paceline.topologies.measures import bisection, least_cut
 
 MOST = 200_000
 """vertices of the largest graph that is composed"""
@@ -82,6 +81,8 @@ def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[
 
 
 def _bisection(network: Graph, node: Graph) -> Bisection:
+    from paceline.topologies.measures import bisection, least_cut  # scipy is slow to import
+
     across = (network.bisection or bisection(network)).bytes_per_s
     if across is None:
         return Bisection(None, "one node has no halves")

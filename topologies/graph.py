@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
-
-import networkx as nx
+from typing import TYPE_CHECKING, Literal
 
 from paceline.topologies.links import Link
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Kind = Literal["device", "host", "switch", "nic", "memory"]
 Place = tuple[float, float]
@@ -105,6 +106,8 @@ class Graph:
     @cached_property
     def nx(self) -> nx.Graph[str]:
         """The same as a NetworkX graph, with `vertex` and `connection` as attributes."""
+        import networkx as nx
+
         graph: nx.Graph[str] = nx.Graph(name=self.name)
         for vertex in self.vertices:
             graph.add_node(vertex.name, vertex=vertex, kind=vertex.kind)

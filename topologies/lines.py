@@ -18,6 +18,9 @@ from paceline.algorithms.values import Rank
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.routing import Routes, Rule
 
+HEADERS = 52
+"""of a packet: IP's, and TCP's with time stamps, in bytes; they come on top of what a line carries for messages"""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -9,8 +9,12 @@ import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 MESSAGE = "message"
+Handled = Literal["send", "receive", "start"]
+"""what takes time of a rank's own processor: handing over a message, taking one that has already come, and starting a
+collective to be waited for later"""
 Points = tuple[tuple[int, float], ...]
 """(bytes, seconds) as measured, smallest first"""
 Collectives = Mapping[tuple[str, int], Points]
@@ -60,9 +64,14 @@ class Profile:
         inside: the same of collectives in memory that the ranks of a node share.
         messages: seconds from a send to the moment the receiver, already waiting, has the value.
         inside_messages: the same of messages in memory that the ranks of a host share.
-        load_s: loading a batch, and everything else that a worker does in a step beside its gradient.
+        handling: seconds of a rank's own processor by their bytes, for each kind, and whether memory is shared. Those
+            of a send are part of its message's time, those of a start part of its collective's.
+        load_s: loading a batch.
+        late_s: by how much a paced gradient takes longer than its device would.
+        rest_s: a worker's step outside all its operations: what the program and the interpreter need between them.
+        lane_s: starting a sub-program, or an operation that is no collective.
         update_s: an update at a worker.
-        serve_s: what a server does for a message, from having it to waiting for the next.
+        serve_s: what a server does for a message, from having it to waiting for the next, without its sends.
         samples: how many operations each figure comes from.
     """
 
@@ -70,7 +79,11 @@ class Profile:
     inside: Collectives = field(default_factory=dict)
     messages: Points = ()
     inside_messages: Points = ()
+    handling: Mapping[tuple[Handled, bool], Points] = field(default_factory=dict)
     load_s: float = 0.0
+    late_s: float = 0.0
+    rest_s: float = 0.0
+    lane_s: float = 0.0
     update_s: float = 0.0
     serve_s: float = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
@@ -103,6 +116,11 @@ class Profile:
         """Messages in the memory of a host, or over the network."""
         return self.inside_messages if inside else self.messages
 
+    def handling_s(self, kind: Handled, nbytes: int, inside: bool) -> float:
+        """Seconds of a rank's own processor; 0 where they were not measured."""
+        points = self.handling.get((kind, inside))
+        return seconds_at(points, nbytes) if points else 0.0
+
 
 MESSAGE_LEGS = 3
 """how often a message's way is gone, which is a rendezvous of gloo's: asked whether it may come, answered, sent"""
@@ -116,17 +134,19 @@ class EmulatedProfile:
         machine: this machine alone: ranks' own work, and messages and collectives inside a host.
         message_s: of a message between hosts without a vector, beside `MESSAGE_LEGS` latencies of its way.
         all_reduce_s: an all-reduce of `few_bytes` by all workers, its way included.
-        local_all_reduce_s: the same on this machine alone.
         few_bytes: what was reduced for that.
         packet_bytes: of the largest packet, which a line passes on when it is whole.
+        leads_s: of each worker: how long before the last one it entered that all-reduce; none: all at once.
+        start_s: what a program needs to start a collective, until it can start the next.
     """
 
     machine: Profile
     message_s: float
     all_reduce_s: float
-    local_all_reduce_s: float
     few_bytes: int
     packet_bytes: int
+    leads_s: tuple[float, ...] = ()
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

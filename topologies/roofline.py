@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from paceline.algorithms.errors import InputError
 from paceline.topologies.catalogue import ITEM_BYTES, Spec, precision_named
@@ -173,6 +172,8 @@ def fitted(points: Sequence[tuple[float, float]]) -> Line:
     wrong = [point for point in points if point[0] <= 0 or point[1] <= 0]
     if wrong or not points:
         raise InputError(f"profile: found {wrong or 'no points'}; expected pairs of batch and seconds above 0")
+    from scipy.optimize import nnls  # slow to import: only where a profile is given
+
     batches, seconds = np.array(points, dtype=float).T
     (overhead_s, per_sample_s), _ = nnls(np.stack([1 / seconds, batches / seconds], axis=1), np.ones(len(seconds)))
     return Line(float(overhead_s), float(per_sample_s))

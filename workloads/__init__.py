@@ -5,7 +5,18 @@ at given weights, and how good given weights are. The seed fixes all four. torch
 needs it is built.
 """
 
-from paceline.workloads.building import OWN, build, population, problems, record_bytes
-from paceline.workloads.models import MODELS, ModelInfo, find_model
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.deferred import deferred
+
+if TYPE_CHECKING:
+    from paceline.workloads.building import OWN, build, population, problems, record_bytes
+    from paceline.workloads.models import MODELS, ModelInfo, find_model
+else:
+    _HOMES = {
+        **dict.fromkeys(("OWN", "build", "population", "problems", "record_bytes"), "building"),
+        **dict.fromkeys(("MODELS", "ModelInfo", "find_model"), "models"),
+    }
+    __getattr__, __dir__ = deferred(__name__, _HOMES)
 
 __all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems", "record_bytes"]

@@ -29,6 +29,8 @@ from paceline.workloads.sampling import stream_start
 
 Array = NDArray[np.float64]
 
+LARGEST = 1e15
+"""of any option; squares of it are still far from the largest float"""
 MOST_DIMENSIONS = 10_000_000
 """a vector of so many numbers takes 80 MB, and noise is kept in blocks of two at least; provenance: ours"""
 
@@ -68,6 +70,9 @@ class QuadraticOptions:
         for name in ("spectrum", "distance"):
             if not isfinite(getattr(self, name)):
                 found.append(f"{name}: found {getattr(self, name)}, expected a number")
+        for name in ("layers", "spectrum", "noise", "variance", "distance", "link", "population"):
+            if LARGEST < abs(getattr(self, name) or 0) < np.inf:
+                found.append(f"{name}: found {getattr(self, name):g}, expected at most {LARGEST:g}")
         if self.dimensions > MOST_DIMENSIONS:
             found.append(f"dimensions: found {self.dimensions}, expected at most {MOST_DIMENSIONS}")
         if self.layers > self.dimensions > 0:

@@ -38,6 +38,8 @@ class Steps:
         return [1 / 6, 1 / 6], [1 / 3, 1 / 3]
 
 
+PROMPT_S = 45.0
+"""what ends a run at once takes less than this on a busy machine too; a run that waits for its timeout takes 60 s"""
 UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
 
 

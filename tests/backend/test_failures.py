@@ -21,7 +21,7 @@ from paceline.algorithms.operations import AllReduce, Barrier, Gradient, Load, N
 from paceline.algorithms.program import Program, program
 from paceline.algorithms.values import Rank, Step
 from paceline.backend.launch import RankFailed
-from tests.backend.jobs import Steps, no_children, ranks_of, run_for_real
+from tests.backend.jobs import PROMPT_S, Steps, no_children, ranks_of, run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import Bowl, job_of
 
@@ -75,14 +75,14 @@ def test_a_killed_rank_ends_the_run_and_is_named(name: str, rank: int, role: str
     killer = Killer(rank, how)
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(find(name)(), 4, steps=LONG), progress=killer)
-    assert time.monotonic() - killer.done_s < 7.0
+    assert time.monotonic() - killer.done_s < PROMPT_S
     assert re.fullmatch(rf"rank {rank} \({role}\) died at step \d+: killed by {how.name}", str(caught.value))
     trace = caught.value.trace
     assert trace is not None
     assert {span.rank for span in trace.spans if span.activity == "compute"} == {0, 1, 2, 3}
     assert killer.step * 0.3 < max(update.version_applied for update in trace.updates) < LONG
     assert trace.weights is not None
-    assert 0.4 < trace.wall_s < 5.0
+    assert 0.4 < trace.wall_s < PROMPT_S
 
 
 def test_the_others_keep_their_record_up_to_the_death() -> None:
@@ -91,11 +91,14 @@ def test_the_others_keep_their_record_up_to_the_death() -> None:
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(find("sync-sgd")(), 3, steps=LONG), progress=killer)
     assert caught.value.trace is not None
-    last = dict.fromkeys(range(3), 0.0)
+    died = re.search(r"died at step (\d+)", str(caught.value))
+    assert died is not None
+    last, until_s = dict.fromkeys(range(3), 0), 0.0
     for span in caught.value.trace.spans:
-        last[span.rank] = max(last[span.rank], span.end_s)
-    assert last[0] > 1.15 and last[2] > 1.15
-    assert last[1] > 0.5
+        last[span.rank] = max(last[span.rank], span.step)
+        until_s = max(until_s, span.end_s) if span.rank == 1 else until_s
+    assert min(last[0], last[2]) >= int(died[1]) - 1
+    assert until_s > 0.3, "it writes twice a second"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,10 +224,10 @@ class NobodySends(Method):
 def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
     began_s = time.monotonic()
     with pytest.raises(DeadlockError) as caught:
-        run_for_real(job_of(NobodySends(), 2, steps=50), patience_s=0.5)
-    assert time.monotonic() - began_s < 10.0
+        run_for_real(job_of(NobodySends(), 2, steps=50), patience_s=2.0)
+    assert time.monotonic() - began_s < PROMPT_S
     first, *lines = str(caught.value).splitlines()
-    assert first == "deadlock: nobody has moved for 0.5 s"
+    assert first == "deadlock: nobody has moved for 2 s"
     expected = [
         rf"  rank 0 \(worker\) at {HERE}worker, step 3: waits to receive from rank 2 with tag 'answer'",
         rf"  rank 1 \(worker\) at {HERE}worker, step 3: waits .*Barrier 'stuck' over ranks 0,1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -77,4 +78,5 @@ def test_seconds_end_everybody_at_once() -> None:
     assert sum(state.step for state in trace.states.values()) == len(trace.updates)
     starts = [span.start_s for span in trace.spans if span.activity == "compute"]
     assert max(starts) > 0.2 and min(trace.states[Rank(rank)].step for rank in range(4)) > 1
-    assert trace.wall_s < 1.5  # 0.3 s and one step; the rest is for a loaded machine
+    late = Counter(span.rank for span in trace.spans if span.activity == "compute" and span.start_s > 0.3)
+    assert all(count <= 1 for count in late.values()), "each may have begun a step just before the time"

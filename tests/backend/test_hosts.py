@@ -130,10 +130,10 @@ def test_the_weights_are_those_of_a_run_without_hosts(left_alone: None) -> None:
 @needs_hosts
 def test_messages_to_a_server_cross_from_the_other_host_alone(left_alone: None) -> None:
     with hosts(2, bytes_per_s=RATE) as made:
-        trace = run_on(made, "async-sgd", steps=20)
+        trace = run_on(made, "async-sgd", steps=40)
         _, second = made.crossed()
     far = sum(update.rank in (2, 3) for update in trace.updates)
-    assert 0 < far < 20
+    assert 0 < far < 40
     # their gradients, and at most one more of each that came after the end
     assert far * SIZE * 8 * 1514 / 1448 <= second.sent < 1.15 * (far + 2) * SIZE * 8
 
@@ -195,12 +195,12 @@ def endless() -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 def gone(prefix: str) -> None:
     """Waits until no namespace is called so."""
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60.0
     while any(path.name.startswith(prefix) for path in namespaces.NAMESPACES.iterdir()):
         assert time.monotonic() < until, f"namespaces {prefix}… are left"
         time.sleep(0.05)

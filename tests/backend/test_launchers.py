@@ -141,7 +141,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
     with under_way(launchers, launcher, path, out) as process:
         trained(path, process)["1"].kill()
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=120)[0]
     assert process.returncode != 0
     assert "rank 1 (worker) was lost at step" in said, said
     assert "host 1 (node-b) is gone: it has closed its connection" in said
@@ -212,7 +212,7 @@ def test_a_host_that_is_cut_off_ends_on_both_sides(
         try:
             trained(path, processes[0])
             subprocess.run(["ip", "-n", made.names[1], "link", "set", "eth0", "down"], check=True)
-            said = [process.communicate(timeout=60)[0] for process in processes]
+            said = [process.communicate(timeout=120)[0] for process in processes]
         finally:
             for process in processes:
                 process.kill()

@@ -1,11 +1,14 @@
-"""Paced runs last as long as their devices would; others as long as they take."""
+"""Gradients of paced runs never take less time than their devices would.
+
+How much more they take depends on the machine and on its load: `benchmarks/pace.py` measures that. That a device adds
+nothing itself is tested with a fake clock in `tests/unit/test_device.py`.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,19 +50,7 @@ def test_gradients_last_as_long_as_the_device_would(name: str) -> None:
     assert set(lasted) == {0, 1, 2, 3}
     for rank, seconds in lasted.items():
         assert min(seconds) >= UNLIKE.seconds[rank]
-        assert median(seconds) - UNLIKE.seconds[rank] < 0.5e-3
-    assert trace.notes["pace_late_s"] < 1.0
-
-
-def test_layers_are_handed_out_at_their_shares_of_the_time() -> None:
-    """Forward is a third; each of the two layers takes a third of the whole in backward, the last layer first."""
-    trace = run_for_real(job_of(find("layerwise-sgd")(), 2, steps=20), pace=Steps((0.012, 0.012)))
-    spans = [span for span in trace.spans if span.activity == "compute" and span.rank == 0]
-    assert [span.layer for span in spans[:2]] == ["second", "first"]
-    second = [span.end_s - span.start_s for span in spans if span.layer == "second"]
-    first = [span.end_s - span.start_s for span in spans if span.layer == "first"]
-    assert median(second) == pytest.approx(0.008, abs=0.5e-3)
-    assert median(first) == pytest.approx(0.004, abs=0.5e-3)
+    assert trace.notes["pace_late_s"] > 0.0
 
 
 @dataclass(frozen=True)
@@ -79,17 +70,13 @@ def test_a_device_that_is_too_fast_for_this_machine_is_noticed() -> None:
     assert trace.notes["pace_late_s"] >= 0.004
 
 
-def test_the_true_gradient_is_within_the_paced_time() -> None:
-    """5 ms of computing and a pace of 8 ms make 8 ms, not 13."""
-    trace = run_for_real(job_of(find("sequential-sgd")(), 1, steps=15, learner=Heavy()), pace=Steps((0.008,)))
-    assert median(durations(trace)[0]) == pytest.approx(0.008, abs=0.5e-3)
-
-
 @pytest.mark.parametrize("name", ["sync-sgd", "async-sgd", "layerwise-sgd"])
-def test_without_a_pace_a_run_is_as_fast_as_the_machine(name: str) -> None:
+def test_without_a_pace_a_run_waits_for_no_device(name: str) -> None:
+    """The fastest of a rank's gradients, which are a few subtractions, takes less than any paced one."""
     trace = run_for_real(job_of(find(name)(), 2, steps=STEPS), pace=None)
-    assert {rank: median(seconds) < 0.002 for rank, seconds in durations(trace).items()} == {0: True, 1: True}
+    assert {rank: min(seconds) < 0.002 for rank, seconds in durations(trace).items()} == {0: True, 1: True}
     assert len(trace.updates) >= STEPS
+    assert trace.notes["pace_late_s"] == 0.0
 
 
 def test_a_pace_changes_no_weights() -> None:
@@ -97,9 +84,25 @@ def test_a_pace_changes_no_weights() -> None:
     np.testing.assert_array_equal(run_for_real(job).weights, run_for_real(job, pace=None).weights)
 
 
+LONG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Noted(Bowl):
+    """Notes in its process that a gradient was begun."""
+
+    begun: list[bool] = field(default_factory=list)
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        self.begun.append(True)
+        return super().gradient(vector, data)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GivesUp(Case):
-    """Three gradients of three seconds, given up a fifth of a second after the first of them has begun."""
+    """Three gradients of half a minute, given up one after the other once the first of them has begun."""
+
+    learner: Noted = field(default_factory=Noted)
 
     @program
     def body(self, me: Me, step: Step, state: Replica) -> Program[list[bool]]:
@@ -107,21 +110,26 @@ class GivesUp(Case):
         handles: list[Handle[Any]] = []
         for _ in range(3):
             handles.append((yield from Start(Gradient(state.weights, batch))))
+        while not self.learner.begun:
+            yield from self.waits()
         in_time = []
         for handle in (handles[2], *handles[:2]):
-            with pytest.raises(TimedOut):
-                yield from Receive(timeout_s=0.2)
+            yield from self.waits()
             in_time.append((yield from Cancel(handle)))
         return in_time
+
+    @program
+    def waits(self) -> Program[None]:
+        with pytest.raises(TimedOut):
+            yield from Receive(timeout_s=0.2)
 
 
 def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
     """The second begins when the first is given up, the third never; what a device did until then is recorded."""
-    trace = run_for_real(job_of(GivesUp(), 1, steps=1), pace=Steps((3.0,)))
+    case = GivesUp()
+    trace = run_for_real(job_of(case, 1, steps=1, learner=case.learner), pace=Steps((LONG_S,)))
     assert trace.states[Rank(0)].memory == [True, True, True]
     assert trace.outcomes == {(0, ""): [True, True, True]}
     spans = [span for span in trace.spans if span.activity == "compute"]
     assert 1 <= len(spans) <= 2
-    assert all(span.end_s - span.start_s < 1.5 for span in spans)
-    assert trace.wall_s < 3.0
-    assert trace.notes["pace_late_s"] < 1.0
+    assert trace.wall_s < LONG_S, "no gradient lasted its time"

@@ -158,8 +158,8 @@ SCENARIO: dict[str, Any] = {
 
 @pytest.mark.backend
 def test_training_refuses_cores_that_are_not_there_before_it_begins() -> None:
-    with pytest.raises(InputError, match=r"train\.pin: found cores, with .* for 2 ranks of 4096 threads"):
-        train(SCENARIO | {"train": {"pin": "cores", "threads": 4096}})
+    with pytest.raises(InputError, match=r"train\.pin: found cores, with .* for 2 ranks of 1024 threads"):
+        train(SCENARIO | {"train": {"pin": "cores", "threads": 1024}})
 
 
 @pytest.mark.backend

@@ -184,7 +184,7 @@ def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
         assert reads["seeks"] == reads["requests"], "neighbours go to other workers"
         assert reads["bytes_per_s"] == pytest.approx(reads["bytes"] / run.summary["wall_s"])
         assert reads["stall_share"] is not None and 0 <= reads["stall_share"] < 1
-    assert measured.summary["final_accuracy"] == predicted.summary["final_accuracy"]
+    assert measured.summary["final_accuracy"] == pytest.approx(predicted.summary["final_accuracy"], abs=0.01)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ class Training:
 
     def failed(self, started: Started) -> str:
         """What it says in the end; nothing is left of it but the record."""
-        status, said = self.called.ends(within_s=30.0)
+        status, said = self.called.ends(within_s=60.0)
         assert status == 1, said
         assert "Traceback" not in said
         assert self.called.left() == [] and not started.folder.exists()

@@ -17,6 +17,7 @@ from paceline.checking.again import replay_run
 from paceline.checking.replay import Recording
 from paceline.cli.app import app
 from paceline.records.store import read_run
+from tests.stored import rewrite, seal_run
 
 pytestmark = pytest.mark.backend
 
@@ -97,6 +98,7 @@ def test_one_other_bit_is_seen(stored: dict[str, Path], tmp_path: Path) -> None:
     weights = from_safetensors((folder / "weights.safetensors").read_bytes())["weights"].copy()
     weights.view(np.uint8)[0] ^= 1
     (folder / "weights.safetensors").write_bytes(to_safetensors({"weights": weights}))
+    seal_run(folder)
     result = call("train", "--replay", folder, "--json")
     assert result.exit_code == 1
     answer = json.loads(result.stdout)["replayed"]
@@ -113,14 +115,17 @@ def test_another_order_ends_elsewhere(stored: dict[str, Path], tmp_path: Path) -
     sources[first], sources[first + 1] = sources[first + 1], sources[first]
     heard["source"] = sources
     heard.to_parquet(folder / "heard.parquet")
+    seal_run(folder)
     assert not replay_run(read_run(folder)).bit_identical
 
 
 def test_what_is_unlike_is_named(stored: dict[str, Path], tmp_path: Path) -> None:
     folder = spoiled(stored["async-sgd"], tmp_path / "run")
-    record = json.loads((folder / "run.json").read_text())
-    record["versions"]["torch"], record["scenario"]["seed"] = "0.1", 6
-    (folder / "run.json").write_text(json.dumps(record))
+
+    def older(record: dict[str, Any]) -> None:
+        record["versions"]["torch"], record["scenario"]["seed"] = "0.1", 6
+
+    rewrite(folder / "run.json", older)
     result = call("train", "--replay", folder, "--json")
     assert result.exit_code == 1
     (unlike,) = json.loads(result.stdout)["replayed"]["unlike"]
@@ -130,14 +135,11 @@ def test_what_is_unlike_is_named(stored: dict[str, Path], tmp_path: Path) -> Non
 def test_what_has_no_order_is_refused_with_the_reason(stored: dict[str, Path], tmp_path: Path) -> None:
     shared = trained(tmp_path, "--algorithms", "hogwild-sgd", *ONE_NODE)["hogwild-sgd"]
     failed = spoiled(stored["async-sgd"], tmp_path / "failed")
-    record = json.loads((failed / "run.json").read_text())
-    record["summary"]["ended"] = "failure"
-    (failed / "run.json").write_text(json.dumps(record))
+    rewrite(failed / "run.json", lambda record: record["summary"].update(ended="failure"))
     lost = spoiled(stored["async-sgd"], tmp_path / "lost")
     paused = spoiled(stored["async-sgd"], tmp_path / "paused")
-    ended = record["summary"] | {"ended": "updates"}
-    (lost / "run.json").write_text(json.dumps(record | {"summary": ended | {"lost_ranks": [{}]}}))
-    (paused / "run.json").write_text(json.dumps(record | {"summary": ended, "machine": {"checkpoints": {}}}))
+    rewrite(lost / "run.json", lambda record: record["summary"].update(lost_ranks=[{}]))
+    rewrite(paused / "run.json", lambda record: record | {"machine": {"checkpoints": {}}})
     simulated = call("simulate", "quickstart", "--algorithms", "async-sgd", "--set", "stop={updates: 3}", "--json",
                      "--out", tmp_path)  # fmt: skip
     for folder, words in (
@@ -146,7 +148,7 @@ def test_what_has_no_order_is_refused_with_the_reason(stored: dict[str, Path], t
         (lost, "ranks died in the run"),
         (paused, "paused for checkpoints"),
         (json.loads(simulated.stdout)["runs"][0]["path"], "a simulated run; expected a measured one"),
-        (tmp_path / "nowhere", "no whole run there"),
+        (tmp_path / "nowhere", "run.json: cannot be read (No such file"),
     ):
         result = call("train", "--replay", folder)
         assert result.exit_code == 2 and result.stdout == ""

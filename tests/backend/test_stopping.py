@@ -25,6 +25,8 @@ pytestmark = pytest.mark.backend
 METHODS_BUILT = {name: built(name) for name in METHODS}
 ENDLESS = 100_000
 BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
+SOON = 10
+"""steps that a rank may begin after the time: up to two periods of four between its exchanges, and those under way"""
 BY_ACCURACY: dict[str, Any] = {"accuracy": 0.4}
 """the worker's losses have a common minimum of accuracy below 1 for rank 0's own, so this is passed in mid-run"""
 
@@ -48,11 +50,19 @@ def check_ends(job: Job, trace: Trace) -> None:
     """All keepers stopped at one step, unless they step for themselves; every gradient up to there is in the record."""
     steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.keeper]
     assert job.method.independent or len(set(steps)) == 1
-    assert 3 < max(steps) < ENDLESS
+    assert 0 < max(steps) < ENDLESS
     if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
         delay = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
         taken = sum(steps) if job.method.independent else steps[0] - delay
         assert sum(update.samples for update in trace.updates) == taken * job.samples_per_step
+
+
+def check_ends_soon(trace: Trace, seconds: float) -> None:
+    """After its time a rank begins only the steps that the furthest one had begun; they are counted, not timed."""
+    late = {
+        rank: {span.step for span in trace.spans if span.rank == rank and span.start_s > seconds} for rank in range(4)
+    }
+    assert max(map(len, late.values())) <= SOON, late
 
 
 @pytest.mark.parametrize("name", METHODS_BUILT)
@@ -61,7 +71,8 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     trace = run_for_real(job)
     check_ends(job, trace)
     check_whole(job, trace)
-    assert 0.3 <= trace.wall_s < 1.3  # a step of all four in turn takes 17 ms; the rest is for a loaded machine
+    assert trace.wall_s >= BY_SECONDS["seconds"]
+    check_ends_soon(trace, BY_SECONDS["seconds"])
 
 
 @pytest.mark.parametrize("name", METHODS_BUILT)

@@ -9,13 +9,19 @@ delay = pytest.importorskip("benchmarks.delay", reason="needs the repository")
 
 
 def test_a_delay_costs_nothing_then_steps_then_everything() -> None:
-    """Of steps to 95 %, by two seeds; the table in docs/quadratic.md comes from more of them."""
+    """Of steps to 95 %, by two seeds; the table in docs/quadratic.md comes from more of them.
+
+    The network computes in float32, so its rounding depends on the processor. With a delay of 32 it is close to
+    instability: whether it reaches 95 % depends on that rounding, that it learns does not. Small delays are compared
+    with room for two evaluations, which are 20 steps apart.
+    """
     plain, slight, some = (delay.delayed(steps, seeds=2, epochs=8).median(0.95) for steps in (0, 8, 16))
     assert plain < 250
-    assert slight < 1.3 * plain
-    assert 1.3 * plain < some < 2 * plain
+    assert slight < 1.5 * plain
+    assert 1.2 * plain < some < 2.2 * plain
     much, most = (delay.delayed(steps, seeds=2, epochs=40) for steps in (32, 64))
-    assert 5 * plain < much.median(0.95) < 12 * plain
+    assert much.median(0.95) > 4 * plain
+    assert min(much.final) > 0.8
     assert max(most.final) < 0.5
 
 

@@ -7,6 +7,7 @@ largest weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 from paceline.scenarios import load
 from paceline.simulator.run import simulate
+from paceline.workloads.examples import Batch
+from paceline.workloads.joint import Joint
 
 DIGITS = {"model": "digits-mlp", "precision": "float64"}
 QUADRATIC = {"model": "quadratic", "learning": "quadratic"}
@@ -45,8 +48,18 @@ def test_workers_are_one_with_a_batch_as_large_as_all_of_theirs(workload: dict[s
     assert not np.allclose(many, weights(workload, workers, 4), rtol=0, atol=1e-6)
 
 
-def test_the_scenario_says_how_gradients_are_computed() -> None:
-    """Together and one by one are other bits, and the same numbers."""
-    together, single = (weights(DIGITS, 12, 8, gradients=how) for how in ("together", "one-by-one"))
+def test_the_scenario_says_how_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together, gradients go through the one call that computes a block; one by one, none does. The numbers agree."""
+    blocks: list[int] = []
+    compute = Joint.__call__
+
+    def noting(self: Joint, vectors: Sequence[Any], batch: Batch) -> list[tuple[Any, float]]:
+        blocks.append(len(vectors))
+        return compute(self, vectors, batch)
+
+    monkeypatch.setattr(Joint, "__call__", noting)
+    single = weights(DIGITS, 12, 8, gradients="one-by-one")
+    assert blocks == []
+    together = weights(DIGITS, 12, 8, gradients="together")
+    assert len(blocks) >= 20, "each of the 20 steps has a block of its own at least"
     np.testing.assert_allclose(together, single, rtol=0, atol=1e-12 * np.abs(single).max())
-    assert (together != single).any()

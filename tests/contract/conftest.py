@@ -62,7 +62,7 @@ def interpreter(request: pytest.FixtureRequest) -> Interpreter:
         return simulate_job(job, unlike, NETWORKS[request.param](), Schedule(every=1))
 
     def real(job: Job) -> Trace:
-        return run_job(Launch(job=job, schedule=lambda: Schedule(every=1), pace=Quick(), patience_s=1.0))
+        return run_job(Launch(job=job, schedule=lambda: Schedule(every=1), pace=Quick(), patience_s=3.0))
 
     if request.param == REAL:
         return real

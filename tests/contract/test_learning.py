@@ -121,9 +121,16 @@ class LocalSteps(Case):
 
 
 def test_local_steps_leave_the_version_and_age(interpreter: Interpreter) -> None:
+    trace = interpreter(job_of(LocalSteps(), 2, steps=1))
+    for rank in (Rank(0), Rank(1)):
+        assert trace.states[rank].memory == [4, 4, 4, 5, 5]
+        assert [row.staleness for row in trace.updates if row.rank == rank] == [0, 1, 2, 0]
+
+
+def test_local_steps_of_one_worker_are_never_stale(interpreter: Interpreter) -> None:
+    """Its weights are always the average of everyone."""
     trace = interpreter(job_of(LocalSteps(), 1, steps=1))
-    assert trace.states[Rank(0)].memory == [4, 4, 4, 5, 5]
-    assert [row.staleness for row in trace.updates] == [0, 1, 2, 0]
+    assert [row.staleness for row in trace.updates] == [0, 0, 0, 0]
 
 
 @dataclass(frozen=True, kw_only=True)

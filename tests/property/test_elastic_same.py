@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Delta, Eamsgd
 from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Receive
+from paceline.algorithms.lars import Lars
+from paceline.algorithms.operations import Gradient, Receive
 from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.values import Rank, Samples, Weights
 from paceline.checking.anyorder import AnyOrder
@@ -26,7 +27,7 @@ from paceline.workloads import build
 from tests.backend.jobs import job_with, plain, run_for_real
 from tests.elastic import ALPHAS, exact_job
 from tests.exact import apart, applied
-from tests.support import FixedTiming, job_of
+from tests.support import Bowl, FixedTiming, job_of
 
 RATES = st.fractions(0, 1, max_denominator=10)
 SYNCHRONOUS: list[Any] = [SyncEasgd1, SyncEasgd2, SyncEasgd3]
@@ -188,3 +189,47 @@ def test_eamsgd_is_algorithm_2(data: st.DataObject, workers: int, steps: int, pe
     assert [op.weights.vector.tolist() for op in applied(run, Rank(workers))] == centres
     for rank in range(workers):
         assert (states[Rank(rank)].weights.vector == crew[rank].x).all()
+
+
+def nesterov_by_hand(job: Job, steps: int, decay: float, trust: Any) -> tuple[list[Any], Any]:
+    """Where the one worker of Algorithm 2 takes its gradients, and where it ends, while nothing pulls it to the centre.
+
+    v ← δ v − η λ (g(x + δ v) + β x);  x ← x + v, with λ = trust ‖x‖ / (‖g‖ + β ‖x‖) for each layer, 1 without LARS.
+    """
+    method: Any = job.method
+    x, points = job.learner.initial(), []
+    v = 0 * x
+    for index in range(steps):
+        points.append(x + method.momentum * v)
+        gradient = gradient_of(job, 0, index, points[-1])
+        change = gradient + decay * x
+        if trust is not None:
+            for layer in job.learner.layout.layers:
+                size = np.linalg.norm(x[layer.part])
+                change[layer.part] *= trust * size / (np.linalg.norm(gradient[layer.part]) + decay * size)
+        v = method.momentum * v - method.rate * change
+        x = x + v
+    return points, x
+
+
+@dataclass(frozen=True)
+class AwayFromNought(Bowl):
+    """Weights of 0 have no layer-wise rate, so learning starts elsewhere."""
+
+    def initial(self) -> Any:
+        return np.arange(1.0, 1.0 + self.size)[::-1].copy()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("trust", [None, 0.05])
+def test_eamsgd_looks_ahead_by_its_momentum_alone(decay: float, trust: float | None) -> None:
+    """The gradient is taken at x + δ v in float64, whatever decay and layer-wise rates make of the gradient."""
+    lars = None if trust is None else Lars(trust=trust)
+    method = Eamsgd(rate=0.2, momentum=0.9, elastic=0.0, period=2, weight_decay=decay, lars=lars)
+    run = AnyOrder(job_of(method, 1, steps=3, learner=AwayFromNought()))
+    state = run.run().states[Rank(0)]
+    taken = [entry.op.weights.vector for entry in run.log if isinstance(entry.op, Gradient)]
+    points, end = nesterov_by_hand(run.job, state.step, decay, trust)
+    assert state.step >= 6
+    np.testing.assert_allclose(taken, points, rtol=1e-13)
+    np.testing.assert_allclose(state.weights.vector, end, rtol=1e-13)

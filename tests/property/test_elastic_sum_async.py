@@ -11,23 +11,26 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed
+from paceline.algorithms.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed, takes_deltas
 from paceline.algorithms.elastic import Exchange
+from paceline.algorithms.errors import PeerFailed
 from paceline.algorithms.method import Me, Replica
 from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
-from paceline.algorithms.program import Program, Routine, program
+from paceline.algorithms.program import Lane, Program, Routine, program
 from paceline.algorithms.server import Stop, server_of
-from paceline.algorithms.values import Contribution, Rank, Weights
+from paceline.algorithms.values import Contribution, Message, Rank, Step, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Move, Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from tests.elastic import check_the_sum, exact_job, total
 from tests.exact import Apart, apart
+from tests.support import job_of
 
 HALF = Fraction(1, 2)
 
@@ -204,3 +207,74 @@ def test_a_stop_on_the_way_loses_nothing(
     for rank in range(workers):
         steps = [row.step for row in rows if row.rank == rank]
         assert steps == list(range(len(steps)))
+
+
+class Workers:
+    """Workers that send deltas, as their server sees them: each asks, and once answered sends a delta and asks again.
+
+    Messages of a sender arrive in their order. A worker may die after any message; its death is heard after that one.
+    """
+
+    def __init__(self, data: st.DataObject, count: int) -> None:
+        self.data = data
+        self.under_way: dict[Rank, list[Any]] = {Rank(rank): [Ask()] for rank in range(count)}
+        self.dead, self.told = set[Rank](), set[Rank]()
+        self.deltas = 0
+        """sent so far"""
+
+    def hear(self, rank: Rank, value: Any) -> None:
+        """A message of the server's."""
+        if isinstance(value, Stop):
+            self.told.add(rank)
+            return
+        living = len(self.under_way.keys() - self.dead)
+        if rank in self.dead or (living > 1 and self.data.draw(st.booleans(), label=f"{rank} dies before its delta")):
+            self.dead.add(rank)
+            return
+        self.under_way[rank].append(Delta(np.zeros(4), ()))
+        self.deltas += 1
+        if living > 1 and self.data.draw(st.booleans(), label=f"{rank} dies after its delta"):
+            self.dead.add(rank)
+        else:
+            self.under_way[rank].append(Ask())
+
+    def speak(self) -> Message | PeerFailed:
+        """What the server hears next."""
+        heard = [rank for rank, values in self.under_way.items() if values or rank in self.dead]
+        assert heard, "the server waits for a message that no worker will send"
+        rank = self.data.draw(st.sampled_from(heard), label="heard")
+        if self.under_way[rank]:
+            return Message(rank, self.under_way[rank].pop(0))
+        del self.under_way[rank]
+        self.dead.remove(rank)
+        return PeerFailed(f"rank {rank} died", rank)
+
+
+@given(data=st.data(), count=st.integers(1, 4), steps=st.integers(0, 6))
+def test_the_server_waits_for_every_delta_of_the_living_and_for_none_of_the_dead(
+    data: st.DataObject, count: int, steps: int
+) -> None:
+    """It would hang where it waited for the dead, and leave a delta behind where it ended too early."""
+    job = job_of(AsyncEasgd(sends="delta"), count)
+    (me,) = (me for me in job.team if me.role == "server")
+    workers, begun, applied = Workers(data, count), 0, 0
+    lane = Lane(takes_deltas(me, job.method.begin(me, job.learner.initial())))
+    op = lane.advance()
+    while op is not None:
+        answer: Any = None
+        match op:
+            case Next():
+                answer = Step(begun, job.samples(me, begun)) if begun < steps else None
+                begun += 1
+            case Receive():
+                answer = workers.speak()
+            case Send(to, value):
+                workers.hear(to, value)
+            case Applied():
+                answer = applied = applied + 1
+        op = lane.advance(None, answer) if isinstance(answer, PeerFailed) else lane.advance(answer)
+    living = workers.under_way.keys() - workers.dead
+    assert living == workers.told
+    assert not any(workers.under_way[rank] for rank in living)
+    waiting = sum(isinstance(value, Delta) for rank in workers.dead for value in workers.under_way[rank])
+    assert applied == workers.deltas - waiting

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.adam import AdamW
 from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.lars import Lars
 from paceline.algorithms.local import DiLoCo, PostLocalSgd
 from paceline.algorithms.method import Method
 from paceline.algorithms.operations import AllReduce
@@ -58,14 +59,14 @@ def test_averages_are_counted_from_the_switch(seed: int, switch: int, period: in
 def test_without_an_outer_optimiser_diloco_averages_weights(seed: int, workers: int, period: int, steps: int) -> None:
     """Outer rate 1 without momentum, around plain SGD, is K-AVG, exactly."""
     one: Any = Fraction(1)
-    plain = DiLoCo(inner="sgd", rate=TENTH, weight_decay=0, outer_rate=one, outer_momentum=0 * one, period=period)
+    plain = DiLoCo(inner="sgd", rate=TENTH, outer_rate=one, outer_momentum=0 * one, period=period)
     assert (ended(plain, workers, steps, seed) == ended(KAvg(k=period, rate=TENTH), workers, steps)).all()
 
 
 def test_the_outer_optimiser_matters() -> None:
     """Guards the test above: with the source's values the weights are others."""
     options: dict[str, Any] = {"rate": 0.1, "period": 1}
-    outer = ended(DiLoCo(inner="sgd", weight_decay=0.0, **options), 2, 2).astype(float)
+    outer = ended(DiLoCo(inner="sgd", **options), 2, 2).astype(float)
     assert np.abs(outer - ended(KAvg(k=1, rate=0.1), 2, 2).astype(float)).max() > 0.01
 
 
@@ -84,6 +85,32 @@ def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
         x.grad = torch.tensor(change)
         outer.step()
         np.testing.assert_allclose(found, x.detach().numpy(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "adamw", "sgd"), [({}, 0.01, 0.0), ({"weight_decay": 0.0}, 0.0, 0.0), ({"weight_decay": 0.2}, 0.2, 0.2)]
+)
+def test_the_default_decay_is_the_inner_optimisers(options: dict[str, Any], adamw: float, sgd: float) -> None:
+    """A step at x = 1 with no gradient: AdamW and torch.optim.SGD differ in the decay that they have by themselves."""
+    inners: list[tuple[Any, float]] = [("adamw", adamw), ("sgd", sgd)]
+    for inner, decay in inners:
+        method: Any = DiLoCo(inner=inner, rate=0.5, **options)
+        x, rule = np.ones(2), method.rule(())
+        stepped, _ = rule.update(x, 0 * x, rule.init(x))
+        np.testing.assert_allclose(stepped, 1 - 0.5 * decay, rtol=1e-15)
+
+
+def test_layer_wise_rates_take_the_inner_decay() -> None:
+    """Without decay, LARS around the inner SGD has a ratio of ‖x‖ / ‖g‖; with the one given, it has that too."""
+    x, gradient = np.array([3.0, 4.0]), np.array([0.6, 0.8])
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, x - 5 * gradient),
+        ({"weight_decay": 0.2}, x - 2.5 * (gradient + 0.2 * x)),
+    ]
+    for options, expected in cases:
+        method: Any = DiLoCo(inner="sgd", rate=1.0, lars=Lars(trust=1.0), **options)
+        rule = method.rule(())
+        np.testing.assert_allclose(rule.update(x, gradient, rule.init(x))[0], expected, rtol=1e-14)
 
 
 # --- AdamW -----------------------------------------------------------------------------------------------------------

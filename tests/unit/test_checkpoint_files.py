@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import shutil
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from paceline.algorithms.errors import InputError
 from paceline.algorithms.layerwise import Flight
 from paceline.algorithms.method import Replica
 from paceline.algorithms.operations import Handle
+from paceline.algorithms.stored import checksum, checksums_in
 from paceline.algorithms.values import Contribution, Null, Rank, Weights
 from paceline.backend.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
 from paceline.backend.parts import read_part, write_part
@@ -30,6 +31,7 @@ from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Reads, Schedule, Snapshot, Span
 from paceline.scenarios import load
 from paceline.scenarios.problems import ScenarioError
+from tests.stored import flip, rewrite
 from tests.support import built, job_of
 
 SCENARIO = {
@@ -58,8 +60,8 @@ def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> N
     """Bit for bit, in their own types; one that is there twice is one."""
     vector = torch.tensor([0.1, float("nan"), -0.0, 3e38]).to(dtype)
     part = part_of(Replica(3, Weights(vector, 7), (vector, np.arange(4)[::2], np.array(2.5), np.float32(0.1))))
-    write_part(tmp_path / "rank0", part, nothing)
-    found, answers = read_part(tmp_path / "rank0")
+    checksums = write_part(tmp_path / "rank0", part, nothing)
+    found, answers = read_part(tmp_path / "rank0", checksums)
     state = found.state
     assert (state.step, state.weights.version, answers) == (3, 7, {})
     assert state.weights.vector.dtype is dtype and state.weights.vector is state.memory[0]
@@ -71,8 +73,9 @@ def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> N
 
 def test_a_part_without_numbers(tmp_path: Path) -> None:
     """Of a run that only asks how long things take."""
-    write_part(tmp_path / "rank0", part_of(Replica(1, Weights(Null(9), 1))), nothing)
-    assert read_part(tmp_path / "rank0")[0].state.weights.vector == Null(9)
+    checksums = write_part(tmp_path / "rank0", part_of(Replica(1, Weights(Null(9), 1))), nothing)
+    assert list(checksums) == ["state.pickle"]
+    assert read_part(tmp_path / "rank0", checksums)[0].state.weights.vector == Null(9)
 
 
 def test_handles_are_found_answered(tmp_path: Path) -> None:
@@ -80,8 +83,8 @@ def test_handles_are_found_answered(tmp_path: Path) -> None:
     handle: Handle[Any] = Handle(Rank(1), 7)
     flight = Flight((handle,), Contribution(Rank(1), 2, 2, 8))
     state = Delayed(3, Weights(np.zeros(2), 3), (flight, flight), None)
-    write_part(tmp_path / "rank1", part_of(state), {handle: np.ones(2)}.__getitem__)
-    found, answers = read_part(tmp_path / "rank1")
+    checksums = write_part(tmp_path / "rank1", part_of(state), {handle: np.ones(2)}.__getitem__)
+    found, answers = read_part(tmp_path / "rank1", checksums)
     (one,) = answers
     assert one == handle and answers[one].tolist() == [1.0, 1.0]
     assert [flight.means[0] is one for flight in found.state.flights] == [True, True]
@@ -89,17 +92,59 @@ def test_handles_are_found_answered(tmp_path: Path) -> None:
 
 def test_what_a_failed_attempt_left_is_replaced(tmp_path: Path) -> None:
     write_part(tmp_path / "rank0", part_of(Replica(1, Weights(np.zeros(2), 1))), nothing)
-    write_part(tmp_path / "rank0", part_of(Replica(2, Weights(np.ones(2), 2))), nothing)
-    assert read_part(tmp_path / "rank0")[0].state.weights.vector.tolist() == [1.0, 1.0]
+    checksums = write_part(tmp_path / "rank0", part_of(Replica(2, Weights(np.ones(2), 2))), nothing)
+    assert read_part(tmp_path / "rank0", checksums)[0].state.weights.vector.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("file", ["state.pickle", "vectors/.metadata", "vectors/__0_0.distcp"])
-def test_a_part_that_is_not_whole_is_refused(file: str, tmp_path: Path) -> None:
-    write_part(tmp_path / "rank0", part_of(Replica(1, Weights(torch.zeros(200), 1))), nothing)
+FILES = ["state.pickle", "vectors/.metadata", "vectors/__0_0.distcp"]
+
+
+def halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def replaced_by_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (halved, "is damaged: found checksum"),
+        (lambda path: flip(path, path.stat().st_size // 2), "is damaged: found checksum"),
+        (Path.unlink, r"cannot be read \(No such file"),
+        (replaced_by_a_folder, r"cannot be read \(Is a directory"),
+    ],
+    ids=["halved", "flipped", "missing", "a folder"],
+)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_part_is_refused(file: str, damage: Callable[[Path], None], words: str, tmp_path: Path) -> None:
+    part = part_of(Replica(1, Weights(torch.zeros(200), 1)))
+    checksums = write_part(tmp_path / "rank0", part, nothing)
+    assert sorted(checksums) == FILES
+    damage(tmp_path / "rank0" / file)
+    with pytest.raises(InputError, match=f"rank0/{file}: {words}"):
+        read_part(tmp_path / "rank0", checksums)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_part_with_a_right_checksum_may_still_be_unreadable(file: str, tmp_path: Path) -> None:
+    """Every error of a parser names the file; each of these bytes raised something else."""
+    part = part_of(Replica(1, Weights(torch.zeros(200), 1)))
+    write_part(tmp_path / "rank0", part, nothing)
     whole = (tmp_path / "rank0" / file).read_bytes()
-    (tmp_path / "rank0" / file).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"rank0: no whole part of a checkpoint \("):
-        read_part(tmp_path / "rank0")
+    for content in (
+        b"",
+        whole[:40],
+        b"\x80\x05K\x01.",
+        b"\x80\x05X\x04\0\0\0\xff\xff\xff\xff.",
+        b"(lp0\nF1e999x\na.",
+        b"b.",
+    ):
+        (tmp_path / "rank0" / file).write_bytes(content)
+        with pytest.raises(InputError, match=r"rank0/(state\.pickle|vectors): cannot be read \("):
+            read_part(tmp_path / "rank0", checksums_in(tmp_path / "rank0"))
 
 
 class Colour(Enum):
@@ -144,7 +189,7 @@ def made(folder: Path, *steps: int, keep: int = 2) -> Saving:
     saving = Saving(folder=folder / "checkpoints", every=5, keep=keep, about={"scenario": {}, "algorithm": "a"})
     for step in steps:
         saving.building(step).mkdir(parents=True)
-        saving.commit(step, [Mark(1.0 * step, step, 10), Mark(2.0 * step, step + 1, 20)])
+        saving.commit(step, [Mark(1.0 * step, step, 10, "", {}), Mark(2.0 * step, step + 1, 20, "", {})])
     return saving
 
 
@@ -173,40 +218,68 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "checkpoints/step-5/manifest.json"
     written = manifest.read_text(encoding="utf-8")
     manifest.write_text(written[:20], encoding="utf-8")
-    with pytest.raises(InputError, match=r"step-5: no whole checkpoint \(JSONDecodeError"):
+    with pytest.raises(InputError, match=r"step-5/manifest\.json: cannot be read \(JSONDecodeError"):
         find_last(tmp_path)
-    manifest.write_text(json.dumps({**json.loads(written), "format": 99}), encoding="utf-8")
+    manifest.write_text(written.replace('"step": 5', '"step": 6'), encoding="utf-8")
+    with pytest.raises(InputError, match=r"step-5/manifest\.json: is damaged: found checksum"):
+        find_last(tmp_path)
+    manifest.write_text(written, encoding="utf-8")
+    rewrite(manifest, lambda content: {key: content[key] for key in content if key != "files"})
+    with pytest.raises(InputError, match=r"step-5/manifest\.json: cannot be read \(KeyError: 'files'\)"):
+        find_last(tmp_path)
+    manifest.write_text(written, encoding="utf-8")
+    rewrite(manifest, lambda content: content | {"format": 99})
     with pytest.raises(InputError, match="format 99 is of a later Paceline; this one reads 1"):
         find_last(tmp_path)
 
 
-def record(folder: Path, pieces: list[Any]) -> int:
-    """Writes a rank's record; answers its bytes."""
+def record(folder: Path, pieces: list[Any]) -> dict[str, Any]:
+    """Writes a rank's record; answers what a manifest says of it."""
     record_of(folder, Rank(0)).parent.mkdir(parents=True, exist_ok=True)
-    record_of(folder, Rank(0)).write_bytes(b"".join(map(pickle.dumps, pieces)))
-    return record_of(folder, Rank(0)).stat().st_size
+    content = b"".join(map(pickle.dumps, pieces))
+    record_of(folder, Rank(0)).write_bytes(content)
+    return {"granted": [1], "record_bytes": [len(content)], "record_checksums": [checksum(content)]}
 
 
 def test_the_record_ends_where_the_checkpoint_was(tmp_path: Path) -> None:
     """What stands behind is of a checkpoint that did not come about."""
     shot = Snapshot(0.0, 1, 8, torch.ones(3))
-    size = record(tmp_path, [[("snapshot", shot)]])
+    said = record(tmp_path, [[("snapshot", shot)]])
     record(tmp_path, [[("snapshot", shot)], [("now", 2.0)]])
-    checkpoint = Checkpoint(tmp_path / "step-5", {"record_bytes": [size]})
+    checkpoint = Checkpoint(tmp_path / "step-5", said)
+    checkpoint.check_record(Rank(0))
     checkpoint.copy_record(Rank(0), tmp_path / "stream")
-    assert (tmp_path / "stream").stat().st_size == size
+    assert [(tmp_path / "stream").stat().st_size] == said["record_bytes"]
     ((_, found),) = pickle.loads((tmp_path / "stream").read_bytes())
     assert found.vector.tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("wrong", ["too short", "missing", "harmful"])
-def test_a_record_that_cannot_be_gone_on_with_is_refused(wrong: str, tmp_path: Path) -> None:
-    size = record(tmp_path, [[("now", Harmful(eval) if wrong == "harmful" else 2.0)]])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("too short", r"found \d+ bytes, expected \d+"),
+        ("missing", r"cannot be read \(No such file"),
+        ("flipped", "is damaged: found checksum"),
+        ("harmful", r"cannot be read \(UnpicklingError: found builtins\.eval"),
+        ("no entries", r"cannot be read \(TypeError"),
+        ("half a piece", r"cannot be read \(EOFError|UnpicklingError"),
+    ],
+)
+def test_a_record_that_cannot_be_gone_on_with_is_refused(wrong: str, words: str, tmp_path: Path) -> None:
+    said = record(tmp_path, [7 if wrong == "no entries" else [("now", Harmful(eval) if wrong == "harmful" else 2.0)]])
+    place = record_of(tmp_path, Rank(0))
     if wrong == "missing":
         shutil.rmtree(tmp_path / "record")
-    checkpoint = Checkpoint(tmp_path / "step-5", {"record_bytes": [size + (wrong == "too short")]})
-    with pytest.raises(InputError, match="no record of the run before"):
-        checkpoint.copy_record(Rank(0), tmp_path / "stream")
+    elif wrong == "flipped":
+        flip(place, 20)
+    elif wrong == "too short":
+        said["record_bytes"][0] += 1
+    elif wrong == "half a piece":
+        content = place.read_bytes()[:-4]
+        said |= {"record_bytes": [len(content)], "record_checksums": [checksum(content)]}
+    checkpoint = Checkpoint(tmp_path / "step-5", said)
+    with pytest.raises(InputError, match=rf"record/rank0\.stream: {words}"):
+        checkpoint.check_record(Rank(0))
 
 
 # --- what a checkpoint is of -----------------------------------------------------------------------------------------
@@ -217,7 +290,7 @@ def test_only_its_end_may_differ(tmp_path: Path) -> None:
     saving = saving_of(plans[1], tmp_path)
     assert saving is not None and saving.every == 10
     saving.building(10).mkdir(parents=True)
-    saving.commit(10, [Mark(1.0, 10, 0)] * 3)
+    saving.commit(10, [Mark(1.0, 10, 0, "", {})] * 3)
     assert saving_of(load(SCENARIO, ["train.checkpoint=null"]).plans()[0], tmp_path) is None
 
     longer = load(SCENARIO, ["stop.updates=99", "stop.accuracy=0.9", "train.checkpoint.every=1 epoch"]).plans()
@@ -280,7 +353,7 @@ def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
         version, rows = ledger.enter(op, step)
         return learned.applied(op, version, rows, float(step))
 
-    whole, ledger = book(), Ledger(job.method.notion)
+    whole, ledger = book(), Ledger(job.method.notion, job.workers)
     expected = [shown(whole, ledger, step) for step in range(12)] + [whole.show()]
     for stop in range(12):
         before, after = book(), book()

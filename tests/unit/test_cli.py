@@ -349,7 +349,7 @@ main()
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         os.kill(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors

@@ -98,7 +98,7 @@ def test_an_epoch_of_digits(tmp_path: Path) -> None:
         ),
         pytest.param(None, ["no such file"], id="missing file"),
         pytest.param("", ["nothing"], id="empty file"),
-        pytest.param("name: [tiny", ["YAML", "line 1"], id="not YAML"),
+        pytest.param("name: [tiny", ["YAML", "line 2"], id="not YAML"),
         pytest.param(SCENARIO.replace("group: 2", "group: 3"), ["group", "3", "4 workers"], id="groups do not divide"),
         pytest.param(
             SCENARIO.replace("per_node: 2", "per_node: 0"),

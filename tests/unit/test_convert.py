@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from typer.testing import CliRunner
 
+from paceline.algorithms.stored import checksum
 from paceline.cli.app import app
 from paceline.scenarios import load
 from paceline.workloads.data.idx import NAMES
 from paceline.workloads.reading import convert as converting
 from paceline.workloads.reading.convert import SIZES
-from paceline.workloads.reading.file import write_records
+from paceline.workloads.reading.file import Sums, write_records
 from tests import datasets
 
 
@@ -37,15 +39,21 @@ def test_it_answers_what_is_written(here: Path) -> None:
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
     about = json.loads((here / "new/records/dataset.json").read_text())
+    assert about.pop("checksum")
     assert answer == {"folder": "new/records", "record_bytes": 792, **about}
     assert (answer["train"]["records"], answer["test"]["records"], answer["shuffled"]) == (60, 20, 1)
     for name in ("train", "test"):
-        content = (here / f"new/records/{name}.npy").read_bytes()
+        content, records = (here / f"new/records/{name}.npy").read_bytes(), np.load(here / f"new/records/{name}.npy")
+        each = (here / f"new/records/{name}.checksums").read_bytes()
         assert about[name] == {
-            "records": len(np.load(here / f"new/records/{name}.npy")),
+            "records": len(records),
             "bytes": len(content),
             "sha256": hashlib.sha256(content).hexdigest(),
+            "header": checksum(content[: -records.nbytes]),
+            "checksums": checksum(each),
         }
+        digests = [xxhash.xxh3_64_intdigest(record.tobytes()) for record in records]
+        assert np.frombuffer(each, "<u8").tolist() == digests
 
 
 def test_it_tells_a_person_and_what_it_writes_is_a_scenarios(here: Path) -> None:
@@ -125,7 +133,7 @@ def test_a_picture_that_cannot_be_read_leaves_nothing(here: Path) -> None:
 def test_an_interruption_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_records
 
-    def interrupted(path: Path, *given: Any, **named: Any) -> str:
+    def interrupted(path: Path, *given: Any, **named: Any) -> Sums:
         if path.name == "test.npy":
             raise KeyboardInterrupt
         return whole(path, *given, **named)

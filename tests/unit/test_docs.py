@@ -16,6 +16,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.baseline import SyncSgd
 from paceline.algorithms.guarantees import Guarantee
@@ -171,7 +172,7 @@ def test_the_guide_has_every_guarantee() -> None:
 
 
 def test_the_guide_has_everything_that_a_run_holds() -> None:
-    assert first_column("key of run.json") == list(describe(run("sync-sgd")))
+    assert first_column("key of run.json") == [*describe(run("sync-sgd")), "files", "checksum"]
     assert first_column("key of the summary") == list(Summary.__annotations__)
     columns = {row[0]: re.findall(r"\w+", row[1]) for row in table(GUIDE, "table | columns")}
     assert columns == {name: schema.names for name, schema in SCHEMAS.items()}
@@ -191,12 +192,14 @@ def test_the_guide_has_every_exit_status() -> None:
 
 @pytest.fixture
 def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's own method and its scenario in files of their own, in the current folder."""
-    for language, file in (("python", "coin_avg.py"), ("yaml", "coin.yaml")):
+    """The guide's own methods and their scenario in files of their own, in the current folder."""
+    modules = ["coin_avg", "forgets", "accumulate"]
+    for language, file in [("yaml", "coin.yaml"), *(("python", f"{module}.py") for module in modules)]:
         (source,) = (block for block in blocks(GUIDE, language) if block.startswith(f"# {file}\n"))
         (tmp_path / file).write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "coin_avg", raising=False)
+    for module in modules:
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
 
 REAL = pytest.param(True, marks=pytest.mark.backend)
@@ -223,6 +226,32 @@ def test_the_guides_commands_run(beside_its_file: None, real: bool) -> None:
         if real == (words[0] != "simulate"):
             answer = CliRunner().invoke(app, words)
             assert (answer.exit_code, "coin-avg" in answer.stdout) == (0, True), answer.output
+
+
+def test_the_guides_wrong_program_is_refused_as_it_says(beside_its_file: None) -> None:
+    answer = CliRunner().invoke(app, ["simulate", "coin.yaml", "--algorithms", "forgets:Forgets"])
+    (shown,) = (block for block in blocks(GUIDE, "text") if block.startswith("error: "))
+    assert answer.exit_code == EXIT_INPUT
+    assert " ".join(shown.split()) == answer.stderr.strip()
+
+
+@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
+def test_the_guides_right_program_does_not_notice_checkpoints(
+    beside_its_file: None, real: bool, tmp_path: Path
+) -> None:
+    small = ["stop.updates=9", "train.pace=none", "cluster.nodes[0].per_node=1", "cluster.nodes[1].per_node=1"]
+    if not real:
+        (run,) = paceline.simulate(load("coin.yaml", small, algorithms=["accumulate:Accumulate"]))
+        assert (run.summary["updates"], run.summary["staleness"]["max"]) == (2, 0)
+        return
+    weights = []
+    for every in ("100 updates", "3 updates"):
+        changes = [*small, f"train.checkpoint.every={every}"]
+        scenario = load("coin.yaml", changes, algorithms=["accumulate:Accumulate"])
+        (run,) = paceline.train(scenario, out=tmp_path)
+        assert run.summary["updates"] == 2
+        weights.append(run.weights)
+    assert (weights[0] == weights[1]).all()
 
 
 def test_the_guide_shows_sync_sgd_as_it_is() -> None:

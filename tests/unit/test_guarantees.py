@@ -10,7 +10,7 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.delayed import Agd
-from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.guarantees import WITH_FIGURE, Guarantee
 from paceline.algorithms.job import Job
 from paceline.algorithms.method import Method
 from paceline.algorithms.periodic import HbsSgd
@@ -20,6 +20,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.guarantees import CHECKS, broken, conserved
 from paceline.checking.moves import Adversary, Shuffled
 from paceline.records.trace import Trace
+from paceline.scenarios import ScenarioError, load
 from tests.exact import apart
 from tests.support import Uneven, job_of
 
@@ -41,6 +42,17 @@ class Clocked(AsyncSgd):
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_CLOCK_GAP: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutFigures(Agd):
+    """Promises what needs a figure, and gives none, or one that is no number."""
+
+    guarantees = frozenset(WITH_FIGURE | {Guarantee.SYNCHRONOUS})
+    name = "without-figures"
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_CLOCK_GAP: float("nan")}
 
 
 def row(**changes: Any) -> Callable[[Trace], None]:
@@ -108,6 +120,24 @@ def test_a_check_finds_the_run_that_breaks_it_and_no_other(guarantee: Guarantee)
     assert broken(job, trace, [guarantee]) == []
     breaks(trace)
     assert any(words in found for found in broken(job, trace, [guarantee]))
+
+
+def test_a_guarantee_without_its_figure_is_broken() -> None:
+    job, trace = made(WithoutFigures(delay=2), 6)
+    expected = "in bounds(), expected a number, such as {Guarantee."
+    assert broken(job, trace) == [
+        f"bounded-clock-gap: found nan {expected}BOUNDED_CLOCK_GAP: 4}}",
+        f"bounded-staleness: found no figure {expected}BOUNDED_STALENESS: 4}}",
+        f"exact-delay: found no figure {expected}EXACT_DELAY: 4}}",
+        f"survives-workers: found no figure {expected}SURVIVES_WORKERS: 4}}",
+        "synchronous: found staleness 2, promised 0",
+    ]
+
+
+def test_a_scenario_refuses_a_method_without_its_figures() -> None:
+    method = f"{__file__}:WithoutFigures"
+    with pytest.raises(ScenarioError, match=r"algorithms\[0\]\.bounds: exact-delay: found no figure in bounds\(\)"):
+        load("quickstart", algorithms=[method])
 
 
 def test_a_method_without_a_gate_runs_ahead() -> None:

@@ -18,7 +18,7 @@ from paceline.algorithms.naming import imported
 from paceline.algorithms.own import mistakes as mistakes_of
 from paceline.algorithms.schedules import Steps
 from paceline.cli.app import app
-from paceline.scenarios import ScenarioError, load, schema
+from paceline.scenarios import ScenarioError, json_schema, load
 from paceline.scenarios.hyperparameters import unwritable
 from paceline.scenarios.plan import names_of
 
@@ -427,7 +427,7 @@ def test_two_packages_with_one_name_are_told_apart_by_class(offer: Any, here: Pa
 
 def test_the_schema_takes_methods_of_ones_own_and_knows_parts(offer: Any) -> None:
     offer("lazy = lazy_methods:Lazy")
-    whole = schema()
+    whole = json_schema()
     assert "$ref" not in json.dumps(whole["properties"]["algorithms"])  # what it refers to would be in another place
     names, *mappings = whole["properties"]["algorithms"]["items"]["oneOf"]
     assert names["enum"] == [*METHODS, "lazy"]

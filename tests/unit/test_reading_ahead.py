@@ -20,7 +20,7 @@ from paceline.algorithms.errors import InputError, RunFailed
 from paceline.algorithms.method import crew
 from paceline.algorithms.values import Layer, Layout, Rank, Samples
 from paceline.backend.board import Board
-from paceline.backend.calibrate import LOAD, costs
+from paceline.backend.calibrate import LOAD, REST, costs
 from paceline.backend.loading import Loader
 from paceline.backend.pace import Clock
 from paceline.backend.recorder import Recorder, Tail
@@ -29,6 +29,7 @@ from paceline.records.trace import READER, Activity, Reads, Span, Trace
 from paceline.workloads.reading import Order
 from paceline.workloads.reading.reader import Reader
 from tests.records import numbered
+from tests.support import wait_until
 
 PROGRAM = Thread("main")
 TIMES: list[tuple[Activity, float, float]] = [("load", 0.0, 0.2), ("compute", 0.3, 0.7), ("update", 0.7, 0.8)]
@@ -92,12 +93,10 @@ def step(index: int, count: int = 4) -> Samples:
     return Samples(worker=0, workers=2, index=index, count=count)
 
 
-def settled(source: Source) -> list[int]:
-    """The steps asked for, once nothing has been asked for during a while."""
-    known = -1
-    while len(source.asked) != known:
-        known = len(source.asked)
-        time.sleep(0.05)
+def settled(source: Source, count: int) -> list[int]:
+    """The steps asked for, a while after there were so many: no more than these should come."""
+    assert wait_until(lambda: len(source.asked) >= count)
+    time.sleep(0.05)
     return [samples.index for samples in source.asked]
 
 
@@ -112,11 +111,11 @@ def test_so_many_are_read_ahead_and_one_more_is_in_hand(tmp_path: Path, depth: i
     """Number P3's w: the queue's places; the one in hand waits for a place."""
     source = Source()
     with reading(source, depth, tmp_path) as found:
-        assert settled(source) == [], "nothing is read before the first batch is asked for"
+        assert settled(source, 0) == [], "nothing is read before the first batch is asked for"
         found.load(step(7))
-        assert settled(source) == list(range(7, 7 + depth + 2))
+        assert settled(source, depth + 2) == list(range(7, 7 + depth + 2))
         found.load(step(8))
-        assert settled(source) == list(range(7, 8 + depth + 2))
+        assert settled(source, depth + 3) == list(range(7, 8 + depth + 2))
         assert source.threads == {READER}
 
 
@@ -125,7 +124,7 @@ def test_without_a_depth_the_program_reads_itself(tmp_path: Path, depth: int | N
     source = Source()
     with reading(source, depth, tmp_path) as found:
         found.load(step(0))
-        assert settled(source) == [0]
+        assert settled(source, 1) == [0]
         assert source.threads == {threading.current_thread().name}
         assert [(span.lane, span.activity, span.step) for span in found.spans()] == [("main", "load", 0)]
 
@@ -135,12 +134,12 @@ def test_a_batch_that_was_not_predicted_is_read_anew(tmp_path: Path) -> None:
     source = Source()
     with reading(source, 2, tmp_path) as found:
         found.load(step(0))
-        settled(source)
+        settled(source, 4)
         other = replace(step(1, count=6), before=0, together=8)
         assert found.load(other) == "batch 1 of 6"
-        settled(source)
+        settled(source, 8)
         assert found.load(replace(other, index=2)) == "batch 2 of 6"
-        settled(source)
+        settled(source, 9)
         assert [(one.index, one.count) for one in source.asked] == [
             *[(index, 4) for index in range(4)],
             *[(index, 6) for index in range(1, 6)],
@@ -153,7 +152,7 @@ def test_figures_are_those_of_the_batches_taken(tmp_path: Path) -> None:
     with reading(source, 3, tmp_path) as found:
         for index in range(4):
             found.load(step(index))
-        settled(source)
+        settled(source, 4 + 3 + 1)
         reads = found.loader.reads
         assert reads is not None and reads._replace(stall_s=0.0) == Reads(requests=40, seeks=4, bytes=400)
         found.load(step(0))
@@ -162,17 +161,22 @@ def test_figures_are_those_of_the_batches_taken(tmp_path: Path) -> None:
 
 
 def test_the_stall_is_what_the_program_waited(tmp_path: Path) -> None:
-    with reading(Source(slow_s=0.03), 2, tmp_path) as found:
+    slow_s = 0.1
+    with reading(Source(slow_s=slow_s), 2, tmp_path) as found:
         found.load(step(0))
-        time.sleep(0.15)
+        assert wait_until(lambda: len(read_spans(found)) == 4)  # two in the queue, and one more in hand
         found.load(step(1))
         waited = {span.step: span.end_s - span.start_s for span in found.spans() if span.activity == "load"}
-        assert waited[0] >= 0.03 > waited[1]
+        assert waited[0] >= slow_s > waited[1]
         reads = found.loader.reads
-        assert reads is not None and reads.stall_s == pytest.approx(sum(waited.values()), abs=0.005)
-        read = [span for span in found.spans() if span.activity == "read"]
+        assert reads is not None and reads.stall_s == pytest.approx(sum(waited.values()), abs=slow_s / 2)
+        read = read_spans(found)[:4]
         assert [span.step for span in read] == [0, 1, 2, 3] and {span.lane for span in read} == {READER}
-        assert all(span.bytes == 0 and span.end_s - span.start_s >= 0.03 for span in read)
+        assert all(span.bytes == 0 and span.end_s - span.start_s >= slow_s for span in read)
+
+
+def read_spans(found: Readings) -> list[Span]:
+    return [span for span in found.spans() if span.activity == "read"]
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -183,7 +187,7 @@ def test_a_failure_is_raised_at_the_load_of_its_batch(tmp_path: Path, depth: int
         for _ in range(2):  # whoever asks for it again has it read again
             with pytest.raises(InputError, match="ends at offset 4096"):
                 found.load(step(2))
-        assert max(settled(source)) == 2, "nothing is read behind a failure"
+        assert max(settled(source, 4)) == 2, "nothing is read behind a failure"
         assert found.load(step(3)) == "batch 3 of 4"
 
 
@@ -216,7 +220,7 @@ def test_lanes_that_load_at_once_have_their_own_batches(tmp_path: Path) -> None:
         for lane in lanes:
             lane.start()
         for lane in lanes:
-            lane.join(10)
+            lane.join()
         assert got == {index: f"batch {index} of 4" for index in range(8)}
         assert found.board.rows["busy"][0] == 0
 
@@ -246,7 +250,7 @@ def test_a_disk_that_fails_is_named_with_file_and_offset(
 
 
 def test_a_probe_takes_what_is_read_ahead_for_no_part_of_a_step(tmp_path: Path) -> None:
-    """Loading is what the program waited, 0.2 s, and the 0.3 s in which it did nothing that is recorded."""
+    """Loading is the 0.2 s that the program waited; the 0.3 s between its operations are a cost of their own."""
     with reading(Source(), 2, tmp_path) as found:
         me = found.station.me
     job: Any = SimpleNamespace(team=[me], batch=4)
@@ -257,4 +261,6 @@ def test_a_probe_takes_what_is_read_ahead_for_no_part_of_a_step(tmp_path: Path) 
     ]
     ahead = [Span(me.rank, READER, "read", None, number + 2, number + 0.1, number + 0.9) for number in range(3)]
     for more in ([], ahead):
-        assert costs(job, Trace(spans=[*spans, *more]), None)[LOAD] == pytest.approx([0.5, 0.5])
+        found_costs = costs(job, Trace(spans=[*spans, *more]), None)
+        assert found_costs[LOAD] == pytest.approx([0.2, 0.2, 0.2])
+        assert found_costs[REST] == pytest.approx([0.3, 0.3])

@@ -17,7 +17,7 @@ from paceline.scenarios.reading import ReadingPart
 from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.convert import convertible
 from paceline.workloads.reading.file import INPUTS
-from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN
+from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, checksums_beside
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/reading.md").read_text(encoding="utf-8")
@@ -64,7 +64,8 @@ def test_the_keys_are_the_sections() -> None:
 
 def test_strategies_files_and_data_sets_are_those_known() -> None:
     assert [row[0] for row in table(PAGE, "strategy | worker")] == list(get_args(Strategy))
-    assert [row[0] for row in table(PAGE, "file | holds")] == [TRAIN, TEST, ABOUT]
+    sums = [checksums_beside(Path(name)).name for name in (TRAIN, TEST)]
+    assert [row[0] for row in table(PAGE, "file | holds")] == [TRAIN, TEST, f"{sums[0]}`, `{sums[1]}", ABOUT]
     (line,) = re.findall(r"`paceline convert DATA` takes (.+?), from", " ".join(PAGE.split()))
     assert set(re.findall(r"`([\w-]+)`", line)) == set(convertible())
     assert all(f"`{name}`" in PAGE for name in INPUTS)

@@ -16,7 +16,7 @@ import pytest
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.values import Samples
 from paceline.workloads.reading import Order, Piece, Strategy
-from paceline.workloads.reading.file import RecordFile, record_dtype, records_of, write_records
+from paceline.workloads.reading.file import RecordFile, checksums_of, record_dtype, records_of, write_records
 from paceline.workloads.reading.reader import BLOCK, Counts, Opened, Reader
 from tests.records import numbered
 
@@ -51,8 +51,12 @@ def test_what_numpy_saves_is_a_record_file(tmp_path: Path) -> None:
 
 def test_the_checksum_is_the_files(tmp_path: Path) -> None:
     records = records_of(np.zeros((9, 2), np.float32), np.arange(9))
-    checksum = write_records(tmp_path / "x.npy", [records[:4], records[4:]], count=9, dtype=records.dtype)
-    assert checksum == hashlib.sha256((tmp_path / "x.npy").read_bytes()).hexdigest()
+    sums = write_records(tmp_path / "x.npy", [records[:4], records[4:]], count=9, dtype=records.dtype)
+    assert sums.sha256 == hashlib.sha256((tmp_path / "x.npy").read_bytes()).hexdigest()
+    file = RecordFile.open(tmp_path / "x.npy")
+    assert sums.header == file.header_checksum()
+    assert sums.records.tolist() == checksums_of(records).tolist()
+    assert len(set(sums.records.tolist())) == 9
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from paceline.workloads.reading.convert import convert, convertible, find_source
 from paceline.workloads.reading.file import RecordFile, records_of, write_records
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, recorded
 from tests import datasets
+from tests.stored import flip, rewrite, seal_records
 
 STRATEGIES: list[Strategy] = ["scattered", "strided", "contiguous"]
 
@@ -280,13 +280,14 @@ def changed(key: str, value: Any) -> Callable[[Path], None]:
     """dataset.json with something else at a key, such as train.records."""
 
     def change(folder: Path) -> None:
-        about = json.loads((folder / ABOUT).read_text())
         *outer, last = key.split(".")
-        inner = about
-        for name in outer:
-            inner = inner[name]
-        inner[last] = value
-        (folder / ABOUT).write_text(json.dumps(about))
+
+        def alter(about: dict[str, Any]) -> None:
+            for name in outer:
+                about = about[name]
+            about[last] = value
+
+        rewrite(folder / ABOUT, alter)
 
     return change
 
@@ -301,12 +302,23 @@ def mislabelled(folder: Path) -> None:
     write_records(folder / TEST, [records], count=len(records), dtype=records.dtype)
 
 
+def relabelled(folder: Path) -> None:
+    """The header says another type of label, of as many bytes."""
+    content = (folder / TRAIN).read_bytes()
+    assert b"'<i8'" in content[:192]
+    (folder / TRAIN).write_bytes(content.replace(b"'<i8'", b"'<u8'", 1))
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (lambda folder: (folder / TEST).unlink(), "test.npy cannot be read: No such file"),
-        (lambda folder: (folder / ABOUT).unlink(), "dataset.json cannot be read: No such file"),
-        (lambda folder: (folder / ABOUT).write_text("{"), "dataset.json: the whole is not as expected: Invalid JSON"),
+        (lambda folder: (folder / ABOUT).unlink(), "dataset.json: cannot be read (No such file"),
+        (lambda folder: (folder / ABOUT).write_text("{"), "dataset.json: cannot be read (JSONDecodeError"),
+        (lambda folder: (folder / ABOUT).write_text("{}"), "dataset.json: found no 'checksum'"),
+        (lambda folder: (folder / "train.checksums").unlink(), "train.checksums: cannot be read (No such file"),
+        (lambda folder: flip(folder / "train.checksums", 0), "train.checksums: is damaged: found checksum"),
+        (relabelled, "train.npy is damaged: its checksum is not the one in dataset.json"),
         (changed("format", 2), "dataset.json: format is not as expected: Input should be 1"),
         (changed("labels", "numbers"), "dataset.json: labels is not as expected"),
         (changed("train.records", 59), "found 60 records of 1 × 28 × 28 in"),
@@ -337,7 +349,25 @@ def test_a_missing_folder_and_another_shape_are_told(mnist: Path, monkeypatch: p
 
 def test_labels_that_are_no_classes_are_told_by_their_place(mnist: Path) -> None:
     mislabelled(mnist)
+    seal_records(mnist)
     with pytest.raises(InputError, match=r"found label 10 in record 3 of .*test.npy, at offset 2,568; expected 0 to 9"):
+        build("lenet", data="records", directory=str(mnist), seed=1)
+
+
+def test_a_damaged_record_is_told_when_it_is_read(mnist: Path) -> None:
+    """One other bit in one record: the batches without it are read as before."""
+    learner = build("lenet", data="records", directory=str(mnist), seed=1)
+    file = recorded(mnist).train
+    flip(file.path, file.offset(5) + 100)
+    assert file.offset(5) == 4_152
+    where = r"record 5 of .*train\.npy, at offset 4,152, is damaged: its checksum is not that"
+    with pytest.raises(InputError, match=where):
+        _ = [learner.load(step(index)) for index in range(3)]
+
+
+def test_a_damaged_record_that_is_held_out_is_told_at_once(mnist: Path) -> None:
+    flip(mnist / TEST, 1000)
+    with pytest.raises(InputError, match=r"record 1 of .*test\.npy, at offset 984, is damaged"):
         build("lenet", data="records", directory=str(mnist), seed=1)
 
 

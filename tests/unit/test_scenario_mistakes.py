@@ -78,8 +78,8 @@ def test_missing_file(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path / "mime.yaml")
     assert line == (
         f"{tmp_path}/mime.yaml: no such file (did you mean {tmp_path}/mine.yaml?); "
-        "expected the path of a scenario file or one of cori-knl, dgx1-p100, fat-tree-1024, hsgd-tianhe2, "
-        "quickstart, resnet50-extrapolated"
+        "expected the path of a scenario file or one of cori-knl, dgx1-p100, fat-tree-1024, fat-tree-128, "
+        "hsgd-tianhe2, quickstart, resnet50-extrapolated"
     )
 
 
@@ -323,5 +323,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert mistakes(tmp_path) == [f"{tmp_path}: found a folder, expected a scenario file"]
     (tmp_path / "run.json").write_text("{'name'}")
     assert mistakes(tmp_path / "run.json")[0].startswith("run.json: found no JSON (")
-    assert "nested hundreds deep" in mistakes("a: " + "[" * 10_000 + "\n")[0]
+    assert "nested more than 100 deep in line 1" in mistakes("a: " + "[" * 10_000 + "\n")[0]
     assert mistakes("- a\n- b\n")[0].startswith("scenario: found ['a', 'b'], expected a mapping with the keys name, ")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.algorithms.errors import InputError
+from paceline.algorithms.stored import sealed
 from paceline.algorithms.values import Group, Rank
-from paceline.scenarios import SHIPPED, Scenario, load, schema
+from paceline.scenarios import SHIPPED, Scenario, json_schema, load
 from paceline.scenarios.units import PERIOD, RATE, TIME
 from paceline.topologies import LINKS
 
@@ -73,9 +75,12 @@ def test_shipped_scenarios_load_and_dump(name: str) -> None:
 def test_a_run_json_runs_the_same_again(tmp_path: Path) -> None:
     plan = load("quickstart").plans()[4]
     record = {"schema_version": 1, "kind": "simulated", "scenario": plan.scenario.dump(), "summary": {}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    (tmp_path / "run.json").write_text(json.dumps(sealed(record)))
     (again,) = load(tmp_path / "run.json").plans()
     assert (again.name, again.seed, again.job.method, again.cluster) == ("hbs-sgd", 1, plan.job.method, plan.cluster)
+    (tmp_path / "run.json").write_text(json.dumps(sealed(record) | {"kind": "measured"}))
+    with pytest.raises(InputError, match=r"run\.json: is damaged: found checksum"):
+        load(tmp_path / "run.json")
 
 
 def test_plans_are_one_per_algorithm_and_seed() -> None:
@@ -205,7 +210,7 @@ def test_other_learning_problems() -> None:
 
 
 def test_the_schema_describes_every_key_and_its_unit() -> None:
-    made = schema()
+    made = json_schema()
     json.dumps(made)
     assert set(made["properties"]) == set(Scenario.model_fields)
     assert made["$defs"]["DevicePart"]["properties"]["overhead"]["anyOf"][0]["examples"] == ["4 ms"]

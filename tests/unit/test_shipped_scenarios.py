@@ -15,6 +15,7 @@ SHORT = {
     "dgx1-p100": ["stop.samples=4096"],
     "cori-knl": ["stop.samples=2048", "cluster.nodes=8"],
     "fat-tree-1024": ["stop.samples=2048", "cluster.nodes[0].count=4"],
+    "fat-tree-128": ["stop.samples=2048", "cluster.nodes[0].count=4"],
 }
 """a few gradients of each worker; fewer machines where there are very many"""
 EXTRAPOLATED = [

@@ -34,6 +34,7 @@ from paceline.records.tables import OPTIONAL, SCHEMAS, assemble, frame
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.simulator.interpreter import simulate_job
 from paceline.simulator.network import NoCost
+from tests.stored import seal_run
 from tests.support import FixedTiming, Uneven, built, job_of
 from tests.unit.test_commands import SCENARIO, TABLES, call, simulated
 
@@ -98,6 +99,7 @@ def test_runs_of_before_have_no_age(tmp_path: Path) -> None:
     run = Path(simulated(path, "--out", tmp_path)[0]["path"])
     table = pq.read_table(run / "updates.parquet")
     pq.write_table(table.drop_columns("age_s"), run / "updates.parquet")
+    seal_run(run)
     found = read_run(run).tables
     assert list(found.updates) == SCHEMAS["updates"].names
     assert found.updates["age_s"].isna().all() and len(found.updates)
@@ -306,7 +308,7 @@ def test_a_run_that_diverges_has_an_answer_too(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(runs: dict[str, Path], tmp_path: Path) -> None:
-    assert "no whole run there" in call("staleness", tmp_path).stderr
+    assert "expected a whole run that simulate or train wrote" in call("staleness", tmp_path).stderr
     for name, told in (("a.txt", "ends in .png"), ("a.png", "at most 12")):
         answer = call("staleness", *[runs["k-avg"]] * 13, "--out", tmp_path / name)
         assert (answer.exit_code, told in answer.stderr) == (2, True)

@@ -300,7 +300,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (scenario({"name": "hdd", "stripes": 2}), "cluster.storage.depth: found 1, expected 2 or more, or null, where"),
     (scenario(reading=None), "workload.reading: missing; cluster.storage is there, but samples are in memory"),
     (scenario(model="transformer"), "workload.reading.record: missing; expected the bytes of a sample, such as '110"),
-    (scenario(reading={"prefetch": -1}), "workload.reading.prefetch: found -1, expected a whole number of 0"),
+    (scenario(reading={"prefetch": -1}), "workload.reading.prefetch: found -1, expected a whole number from 0"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from pathlib import Path
@@ -19,10 +20,12 @@ from paceline.algorithms.method import Notion
 from paceline.algorithms.values import Null, Rank
 from paceline.records import Run
 from paceline.records import store as store_module
-from paceline.records.store import place, read_run, save, to_json, write_run
+from paceline.records.document import to_json
+from paceline.records.store import place, read_run, save, write_run
 from paceline.records.summary import summarise
 from paceline.records.tables import assemble
 from paceline.records.trace import Snapshot, Span, Trace
+from tests.stored import flip, rewrite, seal_run
 
 
 def a_run(weights: object = None) -> Run:
@@ -112,6 +115,18 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_told_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails does not say where it was."""
+
+    def full_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store_module, "to_safetensors", full_disk)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/tiny-sync-sgd-3-simulated-1'"):
+        save(a_run(np.ones(2)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_run_json_holds_what_describes_the_run(tmp_path: Path) -> None:
     folder = save(a_run(), tmp_path).path
     assert folder is not None
@@ -121,20 +136,53 @@ def test_run_json_holds_what_describes_the_run(tmp_path: Path) -> None:
     assert {"versions", "machine", "summary"} <= record.keys()
 
 
+def unreadable(folder: Path) -> None:
+    (folder / "weights.safetensors").write_bytes(b"0" * 100)
+    seal_run(folder)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        pytest.param(lambda folder: (folder / "spans.parquet").unlink(), "no whole run", id="table missing"),
-        pytest.param(lambda folder: (folder / "run.json").write_text("{"), "no whole run", id="not JSON"),
         pytest.param(
-            lambda folder: (folder / "run.json").write_text('{"schema_version": 99}'),
+            lambda folder: (folder / "spans.parquet").unlink(), r"spans\.parquet: cannot be read", id="table missing"
+        ),
+        pytest.param(lambda folder: (folder / "run.json").write_text("{"), r"run\.json: cannot be read", id="not JSON"),
+        pytest.param(
+            lambda folder: rewrite(folder / "run.json", lambda _: {"schema_version": 99}),
             "later Paceline",
             id="later version",
+        ),
+        pytest.param(
+            lambda folder: (folder / "run.json").write_text('{"schema_version": 1}'), "no 'checksum'", id="no checksum"
+        ),
+        pytest.param(lambda folder: flip(folder / "spans.parquet", 9), r"spans\.parquet: is damaged", id="one bit"),
+        pytest.param(
+            lambda folder: flip(folder / "weights.safetensors", 90), r"weights\.safetensors: is damaged", id="a weight"
+        ),
+        pytest.param(
+            lambda folder: os.truncate(folder / "weights.safetensors", 80),
+            r"weights\.safetensors: is damaged",
+            id="cut",
+        ),
+        pytest.param(
+            lambda folder: (folder / "weights.safetensors").unlink(), r"weights\.safetensors: cannot", id="no weights"
+        ),
+        pytest.param(unreadable, r"weights\.safetensors: cannot be read \(SafetensorError", id="unreadable weights"),
+        pytest.param(
+            lambda folder: (folder / "run.json").write_text((folder / "run.json").read_text().replace("tiny", "tinz")),
+            r"run\.json: is damaged",
+            id="another name",
+        ),
+        pytest.param(
+            lambda folder: rewrite(folder / "run.json", lambda record: record | {"files": 3}),
+            r"run\.json: cannot be read \(TypeError",
+            id="no list of files",
         ),
     ],
 )
 def test_what_is_no_run_is_an_input_error(tmp_path: Path, damage: object, message: str) -> None:
-    folder = save(a_run(), tmp_path).path
+    folder = save(a_run(np.arange(3.0)), tmp_path).path
     assert callable(damage)
     damage(folder)
     with pytest.raises(InputError, match=message):

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,13 @@ seed: 3
 """
 COUNT = "cluster.nodes[0].count"
 COLUMNS = [
-    "algorithm", "seed", "workers", "wall_s", "steps", "updates", "samples", "samples_per_s", "step_s_mean",
-    "step_s_p50", "step_s_p95", "share_compute", "share_load", "share_update", "share_communication", "share_wait",
+    "algorithm", "seed", "workers", "wall_s", "steps", "longest_period", "periods", "updates", "samples",
+    "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "share_compute", "share_load", "share_update",
+    "share_communication", "share_wait",
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
     "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
     "diverged", "ended",
-    "base_workers", "speed_up", "efficiency", "speed_up_to_accuracy",
+    "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy",
 ]  # fmt: skip
 
 
@@ -200,14 +202,49 @@ def test_interruption_leaves_no_process_and_no_file(scenario: Path, tmp_path: Pa
         whole = psutil.Process(process.pid)
         workers = _until_working(whole)
         os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
-        _, errors = process.communicate(timeout=30)
-    _, alive = psutil.wait_procs(workers, timeout=10)
+        _, errors = process.communicate(timeout=120)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
     if sent != signal.SIGKILL:
         assert process.returncode == 130
-        assert errors == "interrupted; nothing is left running\n"
+        assert errors == "interrupted; nothing is left running\n0 of 4 runs had ended\n"
         assert list((tmp_path / "runs").iterdir()) == []
     assert not (tmp_path / "runs/tiny-sweep-1").exists()
+
+
+def test_an_interrupt_keeps_the_rows_of_the_runs_that_have_ended(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+        yield 0, Done(work(pieces[0]))
+        yield 1, Failure("rank 2 died")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, "each", each)
+    result = call(scenario, "--vary", f"{COUNT}=1,2", "--out", tmp_path / "runs")
+    assert result.exit_code == 130
+    rows = tmp_path / "runs/tiny-sweep-unfinished-1/rows.jsonl"
+    assert result.stderr.endswith(f"interrupted; nothing is left running\n2 of 4 runs had ended; they are in {rows}\n")
+    first, second = map(json.loads, rows.read_text().splitlines())
+    (run,) = paceline.simulate(load(scenario, [f"{COUNT}=2"], algorithms=["sync-sgd"]))
+    assert first["summary"] == json.loads(json.dumps(run.summary))
+    assert second["error"] == "rank 2 died" and second["vary"] == {COUNT: 2} and second["algorithm"] == "async-sgd"
+
+
+def test_a_killed_sweep_has_left_the_rows_of_the_runs_that_had_ended(scenario: Path, tmp_path: Path) -> None:
+    code = "from paceline.cli import main; main()"
+    some = ["sweep", str(scenario), "--vary", "stop.samples=4,1000000000", "--algorithms", "sync-sgd", "--jobs", "1"]
+    rows = tmp_path / "runs/tiny-sweep-unfinished-1/rows.jsonl"
+    with subprocess.Popen([sys.executable, "-c", code, *some, "--out", str(tmp_path / "runs")]) as process:
+        while not rows.exists() or not rows.read_text():
+            assert process.poll() is None
+            time.sleep(0.02)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
+    (row,) = map(json.loads, rows.read_text().splitlines())
+    assert row["vary"] == {"stop.samples": 4} and row["summary"]["samples"] >= 4
 
 
 def _until_working(whole: psutil.Process) -> list[psutil.Process]:

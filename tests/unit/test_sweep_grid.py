@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline.scenarios import ScenarioError, load
-from paceline.scenarios.vary import MOST_POINTS, axis, grid
+from paceline.scenarios.limits import MOST_POINTS
+from paceline.scenarios.vary import axis, grid
 
 COUNT = "cluster.nodes[0].count"
 

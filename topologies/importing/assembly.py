@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
 from paceline.algorithms.errors import InputError
 from paceline.topologies.graph import Connection, Graph, Kind, Place, Vertex
-from paceline.topologies.importing.places import places
 from paceline.topologies.links import Link
 
 MOST = 200_000
@@ -72,6 +69,10 @@ def assemble(
         raise InputError(f"{where}: found {len(kinds)} vertices, expected 1 to {MOST}")
     if not {"device", "host"}.intersection(kinds.values()):
         raise InputError(f"{where}: nothing in it computes; expected a vertex of kind device or host")
+    import networkx as nx  # slow to import: only where a graph is read
+
+    from paceline.topologies.importing.places import places
+
     shape: nx.Graph[str] = nx.Graph()
     shape.add_nodes_from(kinds)
     shape.add_edges_from((wire.one, wire.other) for wire in wires)

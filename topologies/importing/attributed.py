@@ -22,8 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import networkx as nx
-
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
 from paceline.topologies.graph import Graph, Kind
@@ -108,6 +106,8 @@ def graphml(text: str, where: str, name: str) -> Graph:
     root = elements.parse(text, where)  # refuses what is no XML, and entities, with a line
     ends = [(element, key) for element in root.walk() if element.local == "edge" for key in ("source", "target")]
     refuse(where, [f"line {one.line}: edge: {key}: missing" for one, key in ends if key not in one.attributes])
+    import networkx as nx  # slow to import: only where such a file is read
+
     try:
         read: Any = nx.read_graphml(io.BytesIO(text.encode()))
     except Exception as error:  # NetworkX lets through whatever its parser meets

@@ -18,16 +18,25 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from paceline.algorithms.errors import InputError
 from paceline.algorithms.naming import near_miss
+from paceline.algorithms.stored import checksum_of
 from paceline.workloads.data import DATA, RECORDS, Loaded, place_of, read, unreadable
 from paceline.workloads.data.folders import Listed, listed, picture
 from paceline.workloads.digits import digits
 from paceline.workloads.examples import Standardised, histogram
 from paceline.workloads.reading.file import Records, records_of, write_records
-from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, About, Normalisation, Written
+from paceline.workloads.reading.folder import (
+    ABOUT,
+    TEST,
+    TRAIN,
+    About,
+    Normalisation,
+    Written,
+    checksums_beside,
+    write_about,
+)
 from paceline.workloads.reading.orders import Places
 from paceline.workloads.sampling import shuffled
 from paceline.workloads.zoo import USUAL
@@ -132,7 +141,7 @@ def convert(source: Source, out: Path, *, seed: int | None = 1, progress: Progre
         train=train,
         test=test,
     )
-    (out / ABOUT).write_bytes(TypeAdapter(About).dump_json(about, indent=2) + b"\n")
+    write_about(about, out / ABOUT)
     return about
 
 
@@ -199,8 +208,10 @@ def _write(
             yield chunk
         progress(1.0)
 
-    checksum = write_records(path, chunks(), count=part.count, dtype=dtype)
-    return Written(part.count, path.stat().st_size, checksum)
+    sums = write_records(path, chunks(), count=part.count, dtype=dtype)
+    beside = checksums_beside(path)
+    beside.write_bytes(sums.records.astype("<u8").tobytes())
+    return Written(part.count, path.stat().st_size, sums.sha256, sums.header, checksum_of(beside))
 
 
 def _normalisation(counts: torch.Tensor) -> Normalisation:

@@ -4,6 +4,9 @@ Rules of this file:
 
 * All records are equally long, so where one lies is arithmetic: data offset + number × bytes of a record.
 * A file is written in chunks under a hidden name, and gets its own when it is whole and on the disk.
+* Every record has a checksum (XXH3, 64 bits) in a file beside it. A reader verifies each record that it has read: an
+  order may ask for any piece, so a checksum of anything longer would make it read more than it was asked for. At 0.4 µs
+  for a record of 3 KB that is little beside reading it (docs/reading.md).
 * What a header says is checked against the file's length before anything is read. Files are never mapped: where one is
   cut meanwhile, a mapping kills the process, and a read can be told.
 """
@@ -15,18 +18,22 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import xxhash
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
 from paceline.algorithms.errors import InputError
+from paceline.algorithms.stored import checksum, reading, verified
 
 Records = NDArray[np.void]
 """a structured array with the fields `inputs` and `label`"""
+Checksums = NDArray[np.uint64]
+"""of records, in their order"""
 
 LABEL = np.dtype("<i8")
 INPUTS = ("uint8", "float32", "float64")
@@ -59,12 +66,14 @@ class RecordFile:
         population: records in it.
         data_offset: bytes before the first record.
         dtype: of a record.
+        checksums: of each record, to be verified when it is read; None: records are taken as they are.
     """
 
     path: Path
     population: int
     data_offset: int
     dtype: np.dtype[np.void]
+    checksums: Checksums | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def open(path: Path | str) -> RecordFile:
@@ -106,6 +115,27 @@ class RecordFile:
         """Where a record begins, in bytes."""
         return self.data_offset + record * self.record_bytes
 
+    def header_checksum(self) -> str:
+        """Of the bytes before the first record."""
+        with reading(self.path, FORM), self.path.open("rb") as file:
+            return checksum(file.read(self.data_offset))
+
+    def verify(self, first: int, records: Records) -> None:
+        """Raises `InputError` for a record that is not as it was written.
+
+        Args:
+            first: where the first one lies in the file.
+            records: that follow each other there.
+        """
+        if self.checksums is None:
+            return
+        expected = self.checksums[first : first + len(records)].tolist()
+        for record, (found, right) in enumerate(zip(_digests(records), expected, strict=True), first):
+            if found != right:
+                where = f"record {record:,} of {self.path}, at offset {self.offset(record):,}"
+                wrong = "its checksum is not that of when it was written; convert it again"
+                raise InputError(f"{where}, is damaged: {wrong}")
+
     def cut_off(self, length: int) -> InputError:
         """What is to be raised where the file turns out to have only so many bytes."""
         record, inside = divmod(length - self.data_offset, self.record_bytes)
@@ -125,7 +155,7 @@ def _described(path: Path, file: IO[bytes]) -> RecordFile:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)
-    except (ValueError, SyntaxError, TypeError) as error:
+    except Exception as error:  # NumPy evaluates the header as an expression
         at = f"the header of {path}, at offset {len(MAGIC)}"
         raise InputError(f"{at}, cannot be read: {error}; expected {FORM}") from error
     if len(shape) != 1 or not shape[0] or not _holds_samples(dtype):
@@ -141,7 +171,55 @@ def _holds_samples(dtype: np.dtype[Any]) -> bool:
     return inputs.base.isnative and inputs.base.name in INPUTS and label.kind in "iu" and label.isnative
 
 
-def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> str:
+def checksums_of(records: Records) -> Checksums:
+    """The checksum of each record.
+
+    >>> checksums_of(records_of(np.zeros((2, 3), np.uint8), np.array([0, 0]))).dtype
+    dtype('uint64')
+    """
+    return np.array(_digests(np.ascontiguousarray(records)), np.uint64)
+
+
+def _digests(records: Records) -> list[int]:
+    """As plain numbers: of single records, arrays would take longer than the checksums."""
+    size, digest = records.dtype.itemsize, xxhash.xxh3_64_intdigest
+    data = records.view(np.uint8).data
+    return [digest(data[at : at + size]) for at in range(0, len(data), size)]
+
+
+def read_checksums(path: Path, expected: str, count: int) -> Checksums:
+    """The checksums of a file's records.
+
+    Args:
+        path: where they are.
+        expected: their own checksum.
+        count: of records.
+
+    Raises:
+        InputError: they cannot be read, or are not as they were written.
+    """
+    content = verified(path, expected, "the checksums of records")
+    if len(content) != count * 8:
+        raise InputError(f"found {len(content):,} bytes in {path}, expected {count * 8:,}: eight for each record")
+    return np.frombuffer(content, "<u8").astype(np.uint64, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The checksums of a record file that was written.
+
+    Args:
+        sha256: of all of it, for other programs.
+        header: of the bytes before the first record.
+        records: of each record.
+    """
+
+    sha256: str
+    header: str
+    records: Checksums
+
+
+def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> Sums:
     """Writes a record file, whole or not at all, chunk after chunk.
 
     Args:
@@ -151,7 +229,7 @@ def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: n
         dtype: of a record.
 
     Returns:
-        The file's SHA-256.
+        Its checksums.
 
     Raises:
         InputError: there are more records than said, or fewer.
@@ -160,27 +238,30 @@ def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: n
     hidden = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            checksum = _written(file, chunks, count, dtype, path)
+            sums = _written(file, chunks, count, dtype, path)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), 0o644)  # mkstemp gives 0o600, which would lock colleagues out
         hidden.replace(path)
     finally:
         hidden.unlink(missing_ok=True)
-    return checksum
+    return sums
 
 
-def _written(file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.dtype[np.void], path: Path) -> str:
+def _written(file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.dtype[np.void], path: Path) -> Sums:
     header = io.BytesIO()
     said = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
     npy.write_array_header_1_0(header, said)
-    checksum, written = hashlib.sha256(header.getvalue()), 0
+    whole, written = hashlib.sha256(header.getvalue()), 0
+    each = np.empty(count, np.uint64)
     file.write(header.getvalue())
     for chunk in chunks:
-        data = np.ascontiguousarray(chunk, dtype).tobytes()
+        records = np.ascontiguousarray(chunk, dtype)
+        data = records.tobytes()
         file.write(data)
-        checksum.update(data)
+        whole.update(data)
+        each[written : written + len(chunk)] = checksums_of(records)[: max(0, count - written)]
         written += len(chunk)
     if written != count:
         raise InputError(f"found {written:,} records for {path}, expected the {count:,} that its header says")
-    return checksum.hexdigest()
+    return Sums(whole.hexdigest(), checksum(header.getvalue()), each)

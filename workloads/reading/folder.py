@@ -1,20 +1,26 @@
 """A data set as record files: a folder of `train.npy`, `test.npy` and `dataset.json`, which says what is in the two.
 
-Rules of this file: what the three say must agree. No record is read here; the two headers are.
+Rules of this file:
+
+* Beside each of the two lies a file with the checksums of its records, eight bytes each. `dataset.json` has the
+  checksums of these, of the two headers, and its own.
+* What they say must agree. No record is read here; headers and checksums are.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from paceline.algorithms.errors import InputError
-from paceline.workloads.reading.file import RecordFile
+from paceline.algorithms.stored import read_sealed, sealed
+from paceline.workloads.reading.file import RecordFile, read_checksums
 
 TRAIN, TEST, ABOUT = "train.npy", "test.npy", "dataset.json"
 VERSION: Literal[1] = 1
@@ -36,6 +42,10 @@ class Written:
     records: int
     bytes: int
     sha256: str
+    header: str
+    """the checksum of the bytes before the first record"""
+    checksums: str
+    """the checksum of the file with the checksums of records"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +115,9 @@ def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
 
 
 def _about(path: Path) -> About:
+    document = read_sealed(path, "the description of a data set that `paceline convert` wrote")
     try:
-        about = TypeAdapter(About).validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        about = TypeAdapter(About).validate_python(document)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
@@ -129,7 +138,24 @@ def _file(path: Path, said: Written, about: About) -> RecordFile:
             for count, shape in ((file.population, file.shape), (said.records, about.shape))
         )
         raise InputError(f"found {found} in {path}, expected the {right} that {ABOUT} says")
-    return file
+    if file.header_checksum() != said.header:
+        raise InputError(f"the header of {path} is damaged: its checksum is not the one in {ABOUT}; convert it again")
+    return replace(file, checksums=read_checksums(checksums_beside(path), said.checksums, file.population))
+
+
+def checksums_beside(path: Path) -> Path:
+    """Where the checksums of a file's records are.
+
+    >>> checksums_beside(Path("train.npy"))
+    PosixPath('train.checksums')
+    """
+    return path.with_suffix(".checksums")
+
+
+def write_about(about: About, path: Path) -> None:
+    """Writes `dataset.json`."""
+    document = sealed(TypeAdapter(About).dump_python(about, mode="json"))
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _fits(kept: Sequence[int], taken: Sequence[int]) -> bool:

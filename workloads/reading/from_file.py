@@ -81,7 +81,9 @@ def read_part(file: RecordFile, count: int, classes: int) -> Batch:
     """The first few records of a file; raises `InputError` for a label that is no class."""
     opened = Opened(file)
     try:
-        return _batch(file, opened.read(Piece(0, count)), lambda: np.arange(count), classes)
+        records = opened.read(Piece(0, count))
+        file.verify(0, records)
+        return _batch(file, records, lambda: np.arange(count), classes)
     finally:
         opened.close()
 

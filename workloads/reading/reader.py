@@ -171,6 +171,7 @@ class Reader:
 
     def _read(self, piece: Piece) -> Records:
         records = self._opened.read(piece)
+        self.file.verify(piece.first, records)
         requests, seeks, read = self.counts
         self.counts = Counts(requests + 1, seeks + (piece.first != self._next), read + records.nbytes)
         self._next = piece.first + piece.records

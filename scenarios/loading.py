@@ -63,12 +63,13 @@ def load(
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        raise_all(name, [*problems, *problems_of(error, Scenario)])
+        found = problems_of(error, Scenario)
+        raise_all(name, [*problems, *found], more=error.error_count() - len(found))
     if problems:
         raise_all(name, problems)
     return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm holds its own by now
 
 
-def schema() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario, for editors."""
     return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema()}

@@ -1,0 +1,181 @@
+"""Names that people know from papers and libraries, and the methods here that come closest.
+
+Rules of this file: each sentence is true of what the method does (docs/methods) and says what differs. A name of a
+method is never in the table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synonym:
+    """Common names of one technique."""
+
+    names: tuple[str, ...]
+    """in the usual spelling; blanks, hyphens and capitals make no difference"""
+    methods: tuple[str, ...]
+    """the closest methods, closest first"""
+    text: str
+    """how they relate, as a sentence"""
+    same: bool = True
+    """whether the first method is that technique, rather than what comes closest to it"""
+
+
+SYNONYMS = (
+    Synonym(
+        names=("ddp", "distributed-data-parallel", "data-parallel"),
+        methods=("layerwise-sgd", "sync-sgd"),
+        text="layerwise-sgd overlaps like DistributedDataParallel: layers are all-reduced while backward goes on "
+        "(bucket: 6553600 makes its messages of 25 MiB); sync-sgd sends everything after backward",
+    ),
+    Synonym(
+        names=("horovod",),
+        methods=("layerwise-sgd", "sync-sgd"),
+        text="layerwise-sgd all-reduces gradients while backward goes on, as Horovod does, and its bucket fuses layers "
+        "into one message; sync-sgd sends everything after backward",
+    ),
+    Synonym(
+        names=("fsdp", "fully-sharded-data-parallel", "zero", "deepspeed"),
+        methods=("layerwise-sgd",),
+        text="no method shards weights; layerwise-sgd makes the same updates layer by layer, but each worker holds all "
+        "weights, so that memory and messages are not those of FSDP or ZeRO",
+        same=False,
+    ),
+    Synonym(
+        names=("all-reduce", "allreduce-sgd", "ring-allreduce", "synchronous-sgd"),
+        methods=("sync-sgd", "layerwise-sgd"),
+        text="sync-sgd averages gradients by an all-reduce in each step; layerwise-sgd does so while backward goes on",
+    ),
+    Synonym(
+        names=("bsp", "bulk-synchronous-parallel"),
+        methods=("sync-sgd", "sync-sgd-ps"),
+        text="sync-sgd is bulk-synchronous, by an all-reduce in each step; sync-sgd-ps is too, by a parameter server",
+    ),
+    Synonym(
+        names=("hardsync",),
+        methods=("sync-sgd-ps", "sync-sgd"),
+        text="sync-sgd-ps is hardsync: the server waits for all gradients; sync-sgd does the same by an all-reduce",
+    ),
+    Synonym(
+        names=("parameter-server", "param-server", "ps"),
+        methods=("async-sgd", "sync-sgd-ps", "ssp", "downpour"),
+        text="async-sgd has a parameter server that applies each gradient as it comes; sync-sgd-ps waits for all "
+        "workers; ssp bounds how far ahead a worker may run; downpour sends sums of several gradients",
+    ),
+    Synonym(
+        names=("asgd", "async", "asynchronous-sgd"),
+        methods=("async-sgd", "hogwild-sgd", "dc-asgd"),
+        text="async-sgd is asynchronous SGD by a parameter server, hogwild-sgd in shared memory; dc-asgd also "
+        "compensates the delay (torch.optim.ASGD is averaged SGD, which is something else)",
+    ),
+    Synonym(
+        names=("stale-synchronous-parallel", "bounded-staleness"),
+        methods=("ssp",),
+        text="ssp is stale synchronous parallel: a worker may be a bounded number of iterations ahead of the slowest",
+    ),
+    Synonym(
+        names=("hogwild",),
+        methods=("hogwild-sgd", "hogwild-easgd"),
+        text="hogwild-sgd updates shared weights without a lock; hogwild-easgd does so with the centre of elastic "
+        "averaging",
+    ),
+    Synonym(
+        names=("local-sgd", "parallel-sgd", "periodic-averaging", "model-averaging"),
+        methods=("k-avg", "post-local-sgd", "hbs-sgd", "diloco"),
+        text="k-avg is local SGD: K local steps, then an average of all weights; post-local-sgd starts synchronously; "
+        "hbs-sgd averages in groups more often; diloco has an outer optimiser",
+    ),
+    Synonym(
+        names=("fedavg", "federated-averaging", "federated-learning"),
+        methods=("k-avg",),
+        text="k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average",
+    ),
+    Synonym(
+        names=("hierarchical-sgd", "hierarchical-averaging"),
+        methods=("hbs-sgd", "hsgd"),
+        text="hbs-sgd averages in groups every k1 steps and among all every k1·k2; hsgd is synchronous, with sums "
+        "inside each node first",
+    ),
+    Synonym(
+        names=("elastic-averaging", "elastic-averaging-sgd"),
+        methods=("easgd", "async-easgd", "sync-easgd3", "eamsgd"),
+        text="easgd is elastic averaging with turns, async-easgd as exchanges come, sync-easgd1 to sync-easgd3 by "
+        "trees, and eamsgd every few steps with momentum",
+    ),
+    Synonym(
+        names=("sync-easgd",),
+        methods=("sync-easgd3", "sync-easgd2", "sync-easgd1"),
+        text="sync-easgd1, sync-easgd2 and sync-easgd3 are synchronous elastic averaging: on the host, from device to "
+        "device, and hidden behind the gradient",
+    ),
+    Synonym(
+        names=("gossipgrad", "gossip-sgd"),
+        methods=("gossip", "ad-psgd"),
+        text="gossip is GossipGraD: weights are averaged with one peer in each step; ad-psgd does so asynchronously",
+    ),
+    Synonym(
+        names=("d-psgd", "decentralized-sgd", "decentralised-sgd"),
+        methods=("gossip", "ad-psgd"),
+        text="gossip averages with one peer in each step and waits for it; ad-psgd with a random one, asynchronously; "
+        "D-PSGD itself averages with all neighbours, which no method does",
+        same=False,
+    ),
+    Synonym(
+        names=("delayed-sgd", "pipe-sgd"),
+        methods=("agd", "layerwise-agd"),
+        text="agd applies the mean gradient of d steps before, so that its all-reduce has d steps to hide behind",
+    ),
+    Synonym(
+        names=("sgd", "serial-sgd"),
+        methods=("sequential-sgd", "sync-sgd"),
+        text="sequential-sgd is SGD on one worker; sync-sgd is the same with a batch shared among all workers",
+    ),
+)
+
+
+def squeezed(name: str) -> str:
+    """A name without capitals, blanks and punctuation.
+
+    >>> squeezed("Local SGD"), squeezed("ad-psgd")
+    ('localsgd', 'adpsgd')
+    """
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+_BY_NAME = {squeezed(name): synonym for synonym in SYNONYMS for name in synonym.names}
+
+
+def names_for(method: str) -> list[str]:
+    """The common names of the technique that a method is.
+
+    >>> names_for("k-avg")[0], names_for("ssp"), names_for("agd")
+    ('local-sgd', ['stale-synchronous-parallel', 'bounded-staleness'], ['delayed-sgd', 'pipe-sgd'])
+    """
+    return [name for one in SYNONYMS if one.same and one.methods[0] == method for name in one.names]
+
+
+def suggestion(name: str, methods: Iterable[str]) -> str:
+    """What may have been meant by an unknown name, to follow it in a message; nothing if nothing is near.
+
+    Args:
+        name: as it was given.
+        methods: the names that there are.
+
+    >>> suggestion("FedAvg", [])
+    ': k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average'
+    >>> suggestion("AD_PSGD", ["ad-psgd", "agd"]), suggestion("easdg", ["easgd", "agd"]), suggestion("x", ["agd"])
+    (' (did you mean ad-psgd?)', ' (did you mean easgd?)', '')
+    """
+    known = {squeezed(method): method for method in methods}
+    near = difflib.get_close_matches(squeezed(name), [*known, *_BY_NAME], n=1)
+    key = squeezed(name) if squeezed(name) in known | _BY_NAME else near[0] if near else ""
+    if key in known:
+        return f" (did you mean {known[key]}?)"
+    if key not in _BY_NAME:
+        return ""
+    return f": {_BY_NAME[key].text}"

@@ -1,0 +1,182 @@
+"""Finds what programs remember outside of their states, in local variables, which a checkpoint would lose.
+
+Rules of this file:
+
+* Programs are entered again from their states at every `Next` (`Reentered`), in the order of moves of a run that is not
+  interrupted. Where the weights end with the same bits, nothing is hidden.
+* Where they do not, the method may still be right: a program may do something before its first step (pull the weights,
+  say), or put what it remembers into the state that it returns at a stop. So checkpoints have the last word: a method
+  is right if stopping at every step and going on changes nothing. Stops drop what asynchronous workers have under way,
+  so those are compared with one worker, where what was dropped is computed again from the same weights.
+* A method is tried once per process for the same hyper-parameters.
+* A program that hangs is left alone after `LIMIT_S`, with a warning: the run that follows shows where it hangs.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from paceline.algorithms.method import Method, Role
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Adversary, first
+from paceline.checking.reentry import Reentered, run_in_parts
+from paceline.checking.trials import (
+    ONE_WORKER,
+    ORDERS,
+    Ended,
+    Nodes,
+    Order,
+    Trial,
+    end_of,
+    ended,
+    limited,
+    trial_of,
+    trial_on,
+)
+
+LIMIT_S = 5.0
+"""seconds that trying a method may take; our own methods take up to a quarter of one"""
+
+_FOUND: dict[tuple[type[Method], str], tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What came of entering programs again: other weights, or an error."""
+
+    away: float | None
+    error: str
+    changed: tuple[str, ...]
+    """local variables that were not as before"""
+
+    def words(self, roles: Collection[str], trial: Trial) -> str:
+        """In a sentence."""
+        who = " and ".join(sorted(roles, reverse=True))
+        tried = ", ".join(f"{name}={here} in place of {there}" for name, (there, here) in trial.replaced.items())
+        steps = f"{trial.steps} steps" + (f" with {tried}" if tried else "")
+        again = "if the program is started again from its state at each Next"
+        if self.error:
+            found = f"within {steps} the program fails {again} ({self.error})"
+        elif self.away is None or isnan(self.away):
+            found = f"after {steps} the weights differ {again}"
+        else:
+            found = f"after {steps} the weights differ by {self.away:.2g} {again}"
+        what = " and ".join(self.changed) or "everything that it needs after Next"
+        return f"{who}: {found}; keep {what} in the state that is given to Next, as a checkpoint keeps nothing else"
+
+
+def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors: bool = False) -> tuple[str, ...]:
+    """What the programs of a method keep outside of their states, by role; empty if nothing was found.
+
+    Args:
+        method: with the hyper-parameters that it is to be used with.
+        nodes: asked for the workers of the scenario's nodes, if the method takes no smaller cluster.
+        tensors: whether the vectors are torch's, as where a model is trained.
+
+    >>> from paceline.algorithms import find
+    >>> hidden_state(find("sync-sgd")())
+    ()
+    """
+    key = (type(method), repr(method))
+    if key not in _FOUND:
+        _FOUND[key] = ()
+        try:
+            with _limited_to(LIMIT_S):
+                trial = trial_of(method, nodes, tensors=tensors)
+                _FOUND[key] = () if trial is None else tuple(_search(trial, tensors=tensors))
+        except _TookTooLong:
+            warnings.warn(
+                f"{method.name}: its programs were not checked for state in local variables, because a small run of "
+                f"them did not end within {LIMIT_S:g} s",
+                stacklevel=2,
+            )
+    return _FOUND[key]
+
+
+class _TookTooLong(BaseException):
+    """Is raised in the middle of a program; no `Exception`, since that may be handled there."""
+
+
+@contextmanager
+def _limited_to(seconds: float) -> Iterator[None]:
+    """Raises `_TookTooLong` in the block after so many seconds; without a limit outside of the main thread."""
+
+    def stop(*_: Any) -> None:
+        raise _TookTooLong
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread alone
+        return
+    handler, timer = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # one that was there before goes on, later by as long as this took
+
+
+def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
+    roles: set[Role] = {me.role for me in trial.job.team}
+    for order, end in zip(ORDERS, trial.ends, strict=True):
+        together = _difference(trial, roles, order, end)
+        if together is None:
+            continue
+        if not _repeats(trial) or _stands_stops(trial, tensors=tensors):
+            return
+        alone = {role: _difference(trial, {role}, order, end) for role in sorted(roles, reverse=True)}
+        guilty = [(role, one) for role, one in alone.items() if one is not None]
+        yield from (one.words({role}, trial) for role, one in guilty)
+        if not guilty:
+            yield together.words(roles, trial)
+        return
+
+
+def _difference(trial: Trial, roles: Collection[Role], order: Order, end: Ended) -> Difference | None:
+    """What entering the programs of these roles again changes; None if nothing."""
+    run, error, away = Reentered(trial.job, roles), "", None
+    try:
+        away = end_of(run, order()).away(end)
+    except Exception as failure:  # of any kind: the program is not ours
+        error = f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
+    return Difference(away, error, tuple(sorted(run.changed))) if error or away is not None else None
+
+
+def _repeats(trial: Trial) -> bool:
+    """Whether the same order makes the same weights again: without that there is nothing to compare with."""
+    return all(_ends_alike(trial, order, end) for order, end in zip(ORDERS, trial.ends, strict=True))
+
+
+def _ends_alike(trial: Trial, order: Order, end: Ended) -> bool:
+    """Whether the uninterrupted run ends so in this order."""
+    return end_of(AnyOrder(trial.job), order()).away(end) is None
+
+
+def _stands_stops(trial: Trial, *, tensors: bool) -> bool:
+    """Whether a run that is stopped at every step and goes on from its states ends as one that is not."""
+    if _same_in_parts(trial):
+        return True
+    job = trial.job
+    orders: tuple[Order, ...] = (*ORDERS, lambda: first, lambda: Adversary(job.team[0].rank))
+    if all(_ends_alike(trial, order, trial.ends[0]) for order in orders):
+        return False  # the order does not matter, so nothing that a stop drops may matter either
+    alone = trial_on(job.method, ONE_WORKER, tensors=tensors)
+    return alone is not None and _same_in_parts(alone)
+
+
+def _same_in_parts(trial: Trial) -> bool:
+    """The same for one cluster."""
+    assert trial.job.limit is not None, "a trial ends after a number of samples"
+    choose = limited(ORDERS[0]())
+    try:
+        parts = run_in_parts(trial.job, range(1, trial.job.limit), lambda: choose)
+    except Exception:  # of any kind: the program is not ours
+        return False
+    return ended(trial.job, parts[-1]).away(trial.ends[0]) is None

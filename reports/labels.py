@@ -1,0 +1,94 @@
+"""Where the names of vertices stand in a picture: beside the mark, where no line runs through them.
+
+Rules of this file: vertices of one kind in one row have their names on the same side. The side is the first of `SIDES`
+that the fewest lines, marks and names cross. All lengths are points, seen from the lower left of a panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.topologies.graph import Connection, Place
+
+Side = tuple[int, int]
+SIDES: tuple[Side, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))
+"""right or left, and above or below: below first"""
+LETTER, HEIGHT, GAP = 4.0, 8.0, 2.5
+"""of a letter in the size of names, of a line of them, and between a mark and its name"""
+SAMPLES = 40
+"""points of a line at which it is looked for inside a name"""
+Points = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A mark with a name beside it."""
+
+    row: tuple[Any, ...]
+    """marks of one row have their names on one side"""
+    at: Place
+    size: float
+    text: str
+
+    def box(self, side: Side) -> tuple[float, float, float, float]:
+        """Left, right, low and high of its name."""
+        (x, y), (across, up) = self.at, side
+        away, wide = self.size / 2 + GAP, LETTER * len(self.text)
+        middle_x = x + across * (away + wide / 2 if not up else self.size / 4 + wide / 2)
+        middle_y = y + up * (away + HEIGHT / 2)
+        return middle_x - wide / 2, middle_x + wide / 2, middle_y - HEIGHT / 2, middle_y + HEIGHT / 2
+
+
+def sides(named: Sequence[Named], marks: Iterable[tuple[Place, float]], lines: Points) -> dict[tuple[Any, ...], Side]:
+    """The side of each row on which names are crossed least.
+
+    Args:
+        named: the marks that have names.
+        marks: the place and the size of every mark.
+        lines: points of all lines, shape (n, 2).
+
+    >>> marks = [Named("row", (0.0, 0.0), 10.0, "gpu"), Named("row", (90.0, 0.0), 10.0, "gpu")]
+    >>> sides(marks, [], np.array([[0.0, -11.0]]))
+    {'row': (0, 1)}
+    """
+    rows: dict[tuple[Any, ...], list[Named]] = {}
+    for one in named:
+        rows.setdefault(one.row, []).append(one)
+    taken = [(x - size / 2, x + size / 2, y - size / 2, y + size / 2) for (x, y), size in marks]
+    chosen = {}
+    for row, members in rows.items():
+        costs = [sum(_crossed(one.box(side), taken, lines) for one in members) for side in SIDES]
+        chosen[row] = SIDES[int(np.argmin(costs))]
+        taken += [one.box(chosen[row]) for one in members]
+    return chosen
+
+
+def _crossed(box: tuple[float, float, float, float], taken: Sequence[tuple[float, ...]], lines: Points) -> float:
+    """How much is in a box: points of lines, and marks and names, which count more."""
+    left, right, low, high = box
+    x, y = lines[:, 0], lines[:, 1]
+    inside = np.count_nonzero((x > left - 1) & (x < right + 1) & (y > low) & (y < high))
+    others = np.array(taken).reshape(-1, 4)
+    apart = (others[:, 1] <= left) | (others[:, 0] >= right) | (others[:, 3] <= low) | (others[:, 2] >= high)
+    return float(inside + 1000 * np.count_nonzero(~apart))
+
+
+def points_of(connections: Iterable[Connection], places: Mapping[str, Place], unit: float) -> Points:
+    """Points along every connection, as it is drawn: a quadratic curve whose middle the bend moves aside."""
+    part = np.linspace(0.0, 1.0, SAMPLES)[:, None]
+    found = [np.empty((0, 2))]
+    for one in connections:
+        first, last = (np.array(places[end]) for end in one.ends)
+        along = last - first
+        control = (first + last) / 2 + (one.bend or 0.0) * np.array([along[1], -along[0]])
+        curve = (1 - part) ** 2 * first + 2 * part * (1 - part) * control + part**2 * last
+        if one.bend is None:  # only its two ends, pointing away from each other
+            away = 0.55 * part * along / np.hypot(*along)
+            curve = np.concatenate([first - away, last + away])
+        found.append(curve * unit)
+    return np.concatenate(found)

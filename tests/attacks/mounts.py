@@ -1,0 +1,76 @@
+"""Commands that see a small file system where others see a large one, and what they leave there.
+
+A mount namespace of its own shows the file system to one command alone; a process namespace counts what it leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
+
+
+def _can_mount() -> bool:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs root, who may mount a file system of its own")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a command."""
+
+    status: int
+    said: str
+    """on standard error"""
+    left: tuple[str, ...]
+    """what is in the small file system, hidden names too"""
+    processes: int
+    """that are still there"""
+
+
+def within(place: Path, size: str, script: str, *, within_s: float = 100.0) -> Ended:
+    """Runs a shell script with a small file system at a place.
+
+    Args:
+        place: a folder, such as /dev/shm.
+        size: of the file system, as `mount` takes it.
+        script: is run by bash from the repository's root; `paceline` and `python` are those of this environment.
+        within_s: it has to end.
+    """
+    around = f"""
+mount -t tmpfs -o size={size} tmpfs {place} || exit 99
+python() {{ {sys.executable} "$@"; }}
+paceline() {{ python -c "from paceline.cli import main; main()" "$@"; }}
+export -f python paceline
+( {script} )
+status=$?
+echo "ended $status"
+for _ in {{1..50}}; do set -- /proc/[0-9]*; [ $# -le 1 ] && break; sleep 0.1; done
+echo "processes $#"
+ls -A {place}
+"""
+    found = subprocess.run(
+        [*UNSHARE, "bash", "-c", around],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    said = found.stdout.splitlines()
+    at = max(index for index, line in enumerate(said) if line.startswith("ended "))
+    processes = int(said[at + 1].split()[1]) - 1  # the shell itself
+    return Ended(int(said[at].split()[1]), found.stderr, tuple(said[at + 2 :]), processes)

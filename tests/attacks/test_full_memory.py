@@ -1,0 +1,98 @@
+"""/dev/shm without room, from the start and all of a sudden: one sentence, status 1, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.records.store import read_run
+from tests.attacks.extent import cases
+from tests.attacks.mounts import Ended, needs_mounts, within
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.timeout(900), needs_mounts]
+
+SHARED = Path("/dev/shm")
+SCENARIO = """
+name: full
+algorithms: [{algorithm}]
+workload: {{model: digits-mlp, data: digits, batch_per_worker: 8}}
+cluster: {{nodes: [{{device: p100, per_node: 2}}], network: {{link: eth-10g}}}}
+train: {{pace: none, start: {start}}}
+stop: {{{stop}}}
+"""
+TORCHRUN = (
+    "python -m torch.distributed.run --standalone --nproc-per-node=2 --no-python bash -c 'paceline \"$@\"' paceline"
+)
+
+
+def script(
+    folder: Path, command: str, *, start: str = "fork", stop: str = "updates: 40", method: str = "sync-sgd"
+) -> str:
+    """A command that trains a small scenario."""
+    path = folder / "full.yaml"
+    path.write_text(SCENARIO.format(algorithm=method, start=start, stop=stop))
+    return f"{command} train {path} --quiet --out {folder / 'runs'}"
+
+
+def told(ended: Ended) -> None:
+    """One sentence with what was needed, what is free and what helps; nothing else has happened."""
+    assert ended.status == 1, ended
+    assert "Traceback" not in ended.said and "Bus error" not in ended.said, ended.said
+    lines = [line for line in ended.said.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, ended.said
+    assert " need" in lines[0] and " free in /dev/shm: make room there, or enlarge it" in lines[0]
+    assert ended.processes == 0, ended
+
+
+SIZES = ["64k", "280k", "300k", "4k", "100k", "200k", "272k", "276k", "288k", "320k"]
+
+
+@pytest.mark.parametrize("size", SIZES[: cases(2, len(SIZES))])
+def test_forked_ranks(size: str, tmp_path: Path) -> None:
+    """The board has no room; or it has, and what ranks write has none."""
+    ended = within(SHARED, size, script(tmp_path, "paceline"))
+    told(ended)
+    assert ended.left == ()
+    assert not list((tmp_path / "runs").glob(".*"))
+
+
+@pytest.mark.parametrize("size", ["4500k", "600k", "2m", "5m", "12m", "20m"][: cases(1, 6)])
+def test_spawned_ranks(size: str, tmp_path: Path) -> None:
+    """Messages, or a channel that a rank claims, are in files and have no room."""
+    ended = within(SHARED, size, script(tmp_path, "paceline", start="spawn"))
+    told(ended)
+    assert ended.left == ()
+
+
+@pytest.mark.parametrize("size", ["320k", "64k", "200k", "400k", "1m"][: cases(0, 5)])
+def test_shared_vectors(size: str, tmp_path: Path) -> None:
+    ended = within(SHARED, size, script(tmp_path, "paceline", method="hogwild-sgd"))
+    told(ended)
+    assert ended.left == ()
+
+
+@pytest.mark.parametrize("size", ["1m", "64k", "300k", "4500k"][: cases(1, 4)])
+def test_joined_ranks(size: str, tmp_path: Path) -> None:
+    """Each process maps the memory of its host for itself; torchrun prints its own words after ours."""
+    ended = within(SHARED, size, script(tmp_path, TORCHRUN))
+    assert ended.status == 1 and ended.processes == 0, ended
+    assert "Bus error" not in ended.said and "SIGBUS" not in ended.said
+    assert "free in /dev/shm: make room there, or enlarge it" in ended.said
+    ours = ended.said.split("torch/distributed")[0]
+    assert "Traceback" not in ours, ended.said
+    assert not [name for name in ended.left if name.startswith("paceline")]
+
+
+@pytest.mark.parametrize("method", ["sync-sgd", "async-sgd", "hogwild-sgd"][: cases(1, 3)])
+def test_memory_that_fills_up_while_ranks_run(method: str, tmp_path: Path) -> None:
+    """What had been recorded until then is kept."""
+    train = script(tmp_path, "paceline", stop="seconds: 60 s", method=method)
+    started = "grep -q started /dev/shm/paceline-run-*/rank0.log 2>/dev/null"
+    fill = f"for _ in {{1..300}}; do {started} && break; sleep 0.1; done; sleep 1; cat /dev/zero > /dev/shm/fill"
+    ended = within(SHARED, "8m", f"{train} & {fill} 2>/dev/null; wait $!")
+    told(ended)
+    assert ended.left == ("fill",)
+    (kept,) = (tmp_path / "runs").iterdir()
+    run = read_run(kept)
+    assert run.summary["ended"] == "failure" and len(run.tables.updates) > 0

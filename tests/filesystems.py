@@ -1,0 +1,17 @@
+"""File systems without room, for tests that are not root and cannot mount one."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+
+def fill_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on nothing can be reserved."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)

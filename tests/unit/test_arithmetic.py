@@ -1,0 +1,65 @@
+"""What devices of the catalogue compute in: notes on unused tensor cores, and precisions that were meant for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.scenarios import load
+from paceline.scenarios.problems import ScenarioError
+from paceline.scenarios.ranges import outside
+
+
+def notes(device: Any, **workload: Any) -> list[str]:
+    scenario = {
+        "name": "arithmetic",
+        "cluster": {"nodes": [{"device": device, "count": 2}]},
+        "workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 64, **workload},
+        "algorithms": ["sync-sgd"],
+        "stop": {"updates": 2},
+    }
+    return [note for note in outside(load(scenario).plans()[0]) if note.startswith("workload.arithmetic: ")]
+
+
+def test_unused_tensor_cores_are_said() -> None:
+    (note,) = notes("a100-sxm4-40")
+    now, then = (
+        64 / load(_one(arithmetic)).plans()[0].cluster.nodes[0].device.compute_s(64) for arithmetic in ("fp32", "amp")
+    )
+    assert then > 2 * now
+    assert "found fp32 on a100-sxm4-40, which has tensor cores" in note
+    assert f"{now:,.0f} samples/s on each; amp (mixed precision) would make it {then:,.0f}" in note
+
+
+def _one(arithmetic: str) -> dict[str, Any]:
+    return {
+        "name": "one",
+        "cluster": {"nodes": [{"device": "a100-sxm4-40"}]},
+        "workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 64, "arithmetic": arithmetic},
+        "algorithms": ["sync-sgd"],
+        "stop": {"updates": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "workload"),
+    [
+        ("a100-sxm4-40", {"arithmetic": "amp"}),
+        ("a100-sxm4-40", {"arithmetic": "tf32"}),
+        ("p100-sxm2", {}),
+        ({"name": "a100-sxm4-40", "overhead": "1 ms", "per_sample": "1 ms"}, {}),
+    ],
+)
+def test_nothing_is_said_where_no_tensor_core_is_unused(device: Any, workload: dict[str, Any]) -> None:
+    assert notes(device, **workload) == []
+
+
+@pytest.mark.parametrize(("precision", "meant"), [("float16", "amp"), ("bf16", "bf16")])
+def test_half_precision_of_weights_suggests_arithmetic(precision: str, meant: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        notes("v100-sxm2", precision=precision)
+    assert f"compute in {precision} give arithmetic: {meant}" in str(refused.value)
+    with pytest.raises(ScenarioError) as refused:
+        notes("v100-sxm2", precision=precision, arithmetic="amp")
+    assert "arithmetic" not in str(refused.value)

@@ -1,0 +1,80 @@
+"""Interrupts before a command begins, after it has ended, and between its runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+from paceline.records.store import read_run
+from paceline.simulator.run import simulate
+
+IMPORTING = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.{sent})
+sys.meta_path.insert(0, Interrupting())
+from paceline.cli import main
+main()
+"""
+ENDED = """
+import atexit, os, signal, sys
+from paceline.cli import main
+atexit.register(lambda: os.kill(os.getpid(), signal.{sent}))
+sys.argv = ["paceline", "--version"]
+main()
+"""
+
+
+def called(code: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("module", ["paceline.cli.app", "typer"])
+def test_during_the_first_imports(module: str, sent: str) -> None:
+    assert called(IMPORTING.format(module=module, sent=sent)) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_after_the_command_has_ended(sent: str) -> None:
+    assert called(ENDED.format(sent=sent)) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "where"),
+    [
+        ("simulate", "paceline.simulator.run.simulate"),
+        ("train", "paceline.backend.run.train"),
+        ("compare", "paceline.reports.compare.compare"),
+    ],
+)
+@pytest.mark.parametrize("ended", [0, 2])
+def test_between_runs_what_is_stored_is_said(
+    verb: str, where: str, ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(scenario: Any, *, keep: Any, **_: Any) -> Any:
+        for run in simulate(scenario)[:ended]:
+            keep(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    change = ["--set", "stop={updates: 2}", "--algorithms", "sync-sgd,agd", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [verb, "quickstart", *change])
+    assert result.exit_code == 130
+    first, *lines = result.stderr.splitlines()
+    assert first == "interrupted; nothing is left running"
+    if not ended:
+        assert lines == ["no run had ended"] and list(tmp_path.iterdir()) == []
+        return
+    folders = [Path(line.removeprefix("stored before: ")) for line in lines]
+    assert sorted(folders) == sorted(tmp_path.iterdir())
+    assert [read_run(folder).algorithm for folder in folders] == ["sync-sgd", "agd"]

@@ -1,0 +1,63 @@
+"""Commands import what they show and nothing else: torch takes a second to import, pandas and scipy a third of one."""
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = {"matplotlib", "networkx", "numba", "pandas", "pint", "pyarrow", "scipy", "simpy", "sklearn", "torch"}
+PROGRAM = """
+import sys
+from paceline.cli import main
+sys.argv = ["paceline", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print("imported:", *sys.modules)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in found.stderr, found.stderr
+    return set(found.stdout.rpartition("imported: ")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("command", "also"),
+    [
+        ("--help", "numpy yaml"),
+        ("--version", "numpy yaml"),
+        ("simulate --help", "numpy yaml"),
+        ("list fruits", "numpy yaml"),
+        ("list devices", "numpy"),
+        ("list topologies", "numpy"),
+        ("list storage", "numpy"),
+        ("list scenarios", "numpy paceline.scenarios.schema paceline.topologies.graph"),
+        ("list algorithms", "paceline.scenarios.schema"),
+        ("list models", ""),
+        ("list data", ""),
+        ("simulate no-such-scenario", ""),
+        ("topology no-such-topology", "numpy"),
+    ],
+)
+def test_a_command_imports_only_what_it_shows(command: str, also: str) -> None:
+    assert not imported(*command.split()) & (SLOW | set(also.split()))
+
+
+def test_the_schema_does_without_torch_and_tables() -> None:
+    """The schema names every topology and method; it computes nothing."""
+    assert not imported("schema") & (SLOW - {"networkx"})
+
+
+@pytest.mark.parametrize("package", ["algorithms", "records", "scenarios", "topologies", "workloads"])
+def test_what_a_package_defers_is_there(package: str) -> None:
+    code = f"""
+import paceline.{package} as package
+assert set(package.__all__) == set(dir(package)), dir(package)
+from paceline.{package} import *
+assert all(callable(value) or value for name, value in globals().items() if name in package.__all__)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,137 @@
+"""Whatever is mapped is reserved first: a full file system is told in one sentence, and no write ends a process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.errors import InputError, RunFailed
+from paceline.algorithms.operations import Cell
+from paceline.algorithms.values import Group, Rank
+from paceline.backend import mailbox
+from paceline.backend.board import Board, Doing
+from paceline.backend.cells import Cells
+from paceline.backend.recorder import Recorder, Tail
+from paceline.backend.reserve import explained, no_room, reserve, shared_file
+from paceline.backend.segment import Segment
+from tests.filesystems import fill_up
+
+PAIR = Group((Rank(0), Rank(1)))
+
+
+def claimed(folder: Path) -> Segment:
+    segment = Segment(PAIR, folder=folder)
+    assert segment.claim(PAIR, "") == 0
+    return segment
+
+
+def written(folder: Path) -> Cells:
+    cells = Cells(folder)
+    cells.access(Cell("weights"), "swap", np.arange(100.0))
+    return cells
+
+
+MAPPINGS: dict[str, Callable[[Path], object]] = {
+    "board": lambda folder: Board(2, [Rank(0)], folder=folder),
+    "node0.segment": claimed,
+    "mail": lambda folder: mailbox.in_file(folder / "mail", 2),
+    "weights.cell": written,
+}
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_every_mapping_has_all_its_room(name: str, tmp_path: Path) -> None:
+    """Of a segment, what has been claimed; a file that was only truncated has no blocks."""
+    MAPPINGS[name](tmp_path)
+    status = (tmp_path / name).stat()
+    needed = claimed(tmp_path).begins(1) if name == "node0.segment" else status.st_size
+    assert status.st_blocks * 512 >= needed > 0
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_a_full_file_system_is_told_in_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_up(monkeypatch)
+    with pytest.raises(RunFailed) as caught:
+        MAPPINGS[name](tmp_path)
+    assert " needs " in str(caught.value) and " free in /" in str(caught.value)
+    assert "make room there, or enlarge it" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_error_is_not_taken_for_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "posix_fallocate", broken)
+    with shared_file(tmp_path / "x") as file, pytest.raises(OSError, match="Input/output error"):
+        reserve(file.fileno(), tmp_path / "x", 0, 10, "something")
+
+
+def test_what_is_there_keeps_its_content(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"whole")
+    with shared_file(tmp_path / "x") as file:
+        reserve(file.fileno(), tmp_path / "x", 0, 3, "something")
+        assert file.read() == b"whole"
+        reserve(file.fileno(), tmp_path / "x", 0, 9, "something")
+    assert (tmp_path / "x").read_bytes() == b"whole\0\0\0\0"
+
+
+def test_errors_of_a_full_memory_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a library tells of it in its own words; other errors stay as they are."""
+    errors = [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device")]
+    assert [explained(error, tmp_path) for error in errors] == errors, "there is room here"
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 4096}))
+    for error in errors:
+        told = explained(error, tmp_path)
+        assert isinstance(told, RunFailed) and "found 4 KiB free in " in str(told)
+    for other in (ValueError("x"), InputError("y"), no_room(tmp_path, "z")):
+        assert explained(other, tmp_path) is other
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """For a while, no file of this process may be longer: then a write takes a part, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield 20_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_record_holds_whole_pieces_when_the_disk_is_full(small_files: int, tmp_path: Path) -> None:
+    """What is cut off in the middle is taken back, so what follows it can be read."""
+    recorder = Recorder(Rank(0), tmp_path / "rank0.stream")
+    recorder.add("now", 1.0)
+    recorder.flush()
+    recorder.add("snapshot", np.zeros(small_files))
+    with pytest.raises(OSError, match="File too large"):
+        recorder.flush()
+    recorder.add("now", 2.0)
+    recorder.close()
+    assert list(Tail(tmp_path / "rank0.stream").read()) == [("now", 1.0), ("now", 2.0)]
+
+
+def test_the_board_says_why_a_rank_failed_that_cannot_record_it() -> None:
+    board = Board(2, [Rank(0)])
+    board.say(Rank(0), Doing.BLOCKED, "rank 0 (worker) waits for a message")
+    assert board.failure(0) == ""
+    board.fail(Rank(0))
+    assert (board.doing(0), board.failure(0)) == (Doing.FAILED, "")
+    board.fail(Rank(0), "no room")
+    assert board.failure(0) == "no room"
+
+
+def test_ranks_that_all_fail_at_once_have_not_come_to_their_end() -> None:
+    """As when none of them finds room: a joined run took that for its end, and answered 0 updates."""
+    board = Board(2, [Rank(0)])
+    board.fail(Rank(0))
+    board.fail(Rank(1))
+    assert not board.all_drained
+    board.lose(Rank(0))
+    board.say(Rank(1), Doing.DRAINED)
+    assert board.all_drained
