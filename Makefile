@@ -15,6 +15,8 @@ test: $(INSTALLED)  ## all tests, on two cores
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 
 types: $(INSTALLED)
 	$(BIN)/mypy

@@ -6,11 +6,18 @@ SimPy or torch.distributed.
 
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.deferred import deferred
+from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.algorithms.registry import METHODS, find, reference
 else:
-    __getattr__, __dir__ = deferred(__name__, dict.fromkeys(("METHODS", "find", "reference"), "registry"))
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "METHODS": "registry",
+            "find": "registry",
+            "reference": "registry",
+        },
+    )
 
 __all__ = ["METHODS", "find", "reference"]

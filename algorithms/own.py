@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Method, Notion
-from paceline.algorithms.naming import imported
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.core.naming import imported
 
 GROUP = "paceline.methods"
 FORM = "module:Class or path/to/file.py:Class"
@@ -46,11 +46,11 @@ def mistakes(found: Any) -> list[str]:
     """What is wrong with a class as a method, each with what would be right; empty if nothing.
 
     >>> mistakes(dict)
-    ['found the class dict, expected one derived from paceline.algorithms.method.Method']
+    ['found the class dict, expected one derived from paceline.algorithms.core.method.Method']
     """
     if not (isinstance(found, type) and issubclass(found, Method)):
         thing = f"the class {found.__name__}" if isinstance(found, type) else f"the value {found!r:.60}"
-        return [f"found {thing}, expected one derived from paceline.algorithms.method.Method"]
+        return [f"found {thing}, expected one derived from paceline.algorithms.core.method.Method"]
     said = []
     if "__dataclass_params__" not in vars(found):
         said.append("is no frozen dataclass; expected @dataclass(frozen=True, kw_only=True) above the class")

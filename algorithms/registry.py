@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.algorithms.ad_psgd import AdPsgd
-from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.bounded import Ssp
-from paceline.algorithms.chip import ChipPartitionedSgd
-from paceline.algorithms.compensated import DcAsgd
-from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.downpour import Downpour
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.gossip import Gossip
-from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd
-from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
-from paceline.algorithms.local import DiLoCo, PostLocalSgd
-from paceline.algorithms.method import Method
-from paceline.algorithms.naming import whole
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.naming import whole
+from paceline.algorithms.methods.ad_psgd import AdPsgd
+from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
+from paceline.algorithms.methods.delay_compensated import DcAsgd
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.downpour import Downpour
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.gossip import Gossip
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.ssp import Ssp
+from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.methods.two_level import Hsgd
 from paceline.algorithms.own import FORM, offered, offers, own
-from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
-from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.synonyms import suggestion
-from paceline.algorithms.two_level import Hsgd
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -55,7 +55,7 @@ def find(name: str) -> type[Method]:
     'sync-sgd'
     >>> find("sync-sdg")
     Traceback (most recent call last):
-    paceline.algorithms.errors.InputError: unknown method 'sync-sdg' (did you mean sync-sgd?)
+    paceline.algorithms.core.errors.InputError: unknown method 'sync-sdg' (did you mean sync-sgd?)
     """
     if name in METHODS:
         return METHODS[name]

@@ -1,1 +1,4 @@
-"""The torch.distributed interpreter. Read `interpreter` first, then `transport`, then `launch`."""
+"""The torch.distributed interpreter and everything that a real run needs.
+
+Read `rank.interpreter` first, then `local.launch`, `transports` and `supervision`.
+"""

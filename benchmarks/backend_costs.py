@@ -24,10 +24,10 @@ from backend_models import Nothing
 from backend_runs import TRANSPORTS, run, step_s
 from paired import between
 
-from paceline.algorithms.program import Lane
-from paceline.backend.keeper import Keeper
-from paceline.backend.recorder import Recorder
-from paceline.backend.station import Station
+from paceline.algorithms.core.program import Lane
+from paceline.backend.rank.rank_context import Station
+from paceline.backend.rank.weights_owner import Keeper
+from paceline.backend.status.recorder import Recorder
 
 ALLOWED_S = 0.02 * 0.005
 """2 % of a step of 5 ms"""

@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 from backend_runs import Rounds, Timed
 
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.workloads.learners.torch_learner import TorchLearner
 
 Launching = Callable[[Rounds], Timed]
 """makes a launch, in the process that calls it"""

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from paceline.algorithms.job import OneByOne, Score
-from paceline.algorithms.values import Layer, Layout, Samples
-from paceline.workloads.examples import Batch, Examples
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.values import Layer, Layout, Samples
+from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.learners.torch_learner import TorchLearner
 
 SEED = 1
 EXAMPLES = 4096

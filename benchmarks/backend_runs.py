@@ -34,11 +34,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import SGD
 
 from paceline.algorithms import find
-from paceline.algorithms.job import Budget, Job, Learner
-from paceline.algorithms.values import Rank, Samples
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Budget, Job, Learner
+from paceline.algorithms.core.values import Rank, Samples
+from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.workloads.learners.torch_learner import TorchLearner
 
 WORKERS = 2
 BATCH = 32

@@ -24,8 +24,8 @@ from claims_verdicts import Runs, Tested, tested, to_test, to_tune
 from claims_words import answer, markdown, parts, reasons, tables, write
 from rich.console import Console
 
-from paceline.algorithms.errors import InputError
-from paceline.reports.sweep_processes import cores
+from paceline.algorithms.core.errors import InputError
+from paceline.reports.sweeps.sweep_processes import cores
 
 FIRST_TUNING_SEED = 101
 NAMES = tuple(dict.fromkeys(claim.name for claim in CLAIMS))

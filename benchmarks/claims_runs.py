@@ -20,15 +20,15 @@ from claims_settings import Contender
 
 from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
-from paceline.reports.sweep_processes import Failure, each
-from paceline.simulator.run import simulate
+from paceline.reports.sweeps.sweep_processes import Failure, each
+from paceline.simulator.runs.run import simulate
 
 CHANCE = math.log(10)
 """the loss of a guess among ten classes"""
 POINTS = 400
 """of the grid of time"""
 WINDOW = POINTS // 20
-ENGINE = "paceline.simulator.run"
+ENGINE = "paceline.simulator.runs.run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from claims_verdicts import Side, Tested
 from rich import box
 from rich.table import Table
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 
 BEGIN, END = "<!-- results: written by benchmarks/claims.py -->", "<!-- end of results -->"
 HEADERS = ("claim", "where", "ours against theirs", "figure", "ours", "theirs", "difference, 95 % interval", "verdict")

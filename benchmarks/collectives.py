@@ -34,18 +34,18 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.values import Rank
-from paceline.simulator.concert import Concert
-from paceline.simulator.fabric import GraphFabric, Path
-from paceline.simulator.flows import Flows
-from paceline.simulator.patterns import Setting, build
-from paceline.simulator.perform import alone_s, played
-from paceline.simulator.performance import Performance, Play
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.contention import Concert
+from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.patterns import Setting, build
+from paceline.simulator.collectives.performance import Performance, Play
+from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.topologies.catalogue.device import Device
+from paceline.topologies.closed_forms import ring_all_reduce_s
 from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.collectives import ring_all_reduce_s
-from paceline.topologies.devices import Device
-from paceline.topologies.links import LINKS
-from paceline.topologies.trees import fat_tree
+from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.trees import fat_tree
 
 NBYTES = 100e6
 LINK = "ib-edr"

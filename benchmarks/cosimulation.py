@@ -33,17 +33,17 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from paceline.algorithms.job import Budget, Job, Learner
+from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.scenarios import load
-from paceline.scenarios.plan import Plan
-from paceline.simulator.garbage import collected_seldom
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork
-from paceline.simulator.run import PlanTiming
-from paceline.workloads.examples import Batch, Examples
-from paceline.workloads.starts import uniform
-from paceline.workloads.timing import TimingOnly
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.garbage_collection import collected_seldom
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.run import PlanTiming
+from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.torch_learner import TorchLearner
+from paceline.workloads.models.initial_weights import uniform
 
 clock = time.perf_counter
 BATCH = 32

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from paceline.records import Run
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 SPEEDS = (8, 4, 4, 2, 2, 1, 1, 1)
 SAMPLES_PER_S = 250

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from paceline.records import Run
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 TARGETS = (0.95, 0.97)
 EVERY = 20 * 32

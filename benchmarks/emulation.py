@@ -30,12 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 import paceline
-from paceline.algorithms.errors import PacelineError
-from paceline.backend.forwarder import Forwarder, forwarded
-from paceline.backend.namespaces import NoHosts, enter
+from paceline.algorithms.core.errors import PacelineError
+from paceline.backend.emulation.forwarder import Forwarder, forwarded
+from paceline.backend.posix.network_namespaces import NoHosts, enter
 from paceline.records.machine import OtherLoad
-from paceline.reports.errors import number
-from paceline.topologies.lines import HEADERS, Line, Lines
+from paceline.reports.comparison.prediction_errors import number
+from paceline.topologies.packet_lines import HEADERS, Line, Lines
 
 ASKED = ((10, 0.0), (10, 10.0), (100, 0.0), (100, 1.0), (500, 0.0), (500, 1.0), (1000, 0.0), (1000, 1.0), (2000, 0.0))
 """Mbit/s and ms one way"""

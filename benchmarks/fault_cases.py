@@ -26,12 +26,12 @@ import numpy as np
 import psutil
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
-from paceline.backend import folders
-from paceline.backend.run import train
-from paceline.backend.watch import GRACE_S
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.backend.posix import run_folders
+from paceline.backend.supervision.supervisor import GRACE_S
+from paceline.backend.training.run import train
 from paceline.records import RunsFailed, store
 from paceline.scenarios import load
 
@@ -134,7 +134,7 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
     answer: dict[str, Any] = {"error": None}
     try:
         (folder / "memory").mkdir()
-        folders.SHARED = folder / "memory"
+        run_folders.SHARED = folder / "memory"
 
         def say_started(_: str, __: float) -> None:
             os.write(started, b".")

@@ -32,12 +32,12 @@ import numpy as np
 import psutil
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
-from paceline.backend import folders
-from paceline.backend.checkpoint import Checkpoint, Saving, find_last, steps_in
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.posix import run_folders
+from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, steps_in
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
 
@@ -145,11 +145,11 @@ def check(case: Case) -> Finding:
 def shared_in(folder: Path) -> Iterator[None]:
     """Runs keep what they share in this folder meanwhile, so that nobody else's is looked at."""
     folder.mkdir()
-    before, folders.SHARED = folders.SHARED, folder
+    before, run_folders.SHARED = run_folders.SHARED, folder
     try:
         yield
     finally:
-        folders.SHARED = before
+        run_folders.SHARED = before
 
 
 def killed(launch: Launch, case: Case) -> tuple[Found | None, float]:
@@ -181,10 +181,10 @@ def killed(launch: Launch, case: Case) -> tuple[Found | None, float]:
         os.kill(launcher, signal.SIGKILL)
         return "HANGS", time.monotonic() - began
     _, alive = psutil.wait_procs(list(ranks.values()), timeout=5.0)
-    while any(folders.SHARED.iterdir()) and time.monotonic() < began + WITHIN_S:  # the guard removes it
+    while any(run_folders.SHARED.iterdir()) and time.monotonic() < began + WITHIN_S:  # the guard removes it
         time.sleep(0.02)
     gone_s = time.monotonic() - began
-    if alive or any(folders.SHARED.iterdir()):
+    if alive or any(run_folders.SHARED.iterdir()):
         return "LEFT BEHIND", gone_s
     return ("had ended" if ended else None), gone_s
 

@@ -30,11 +30,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.operations import Access, Cell
-from paceline.algorithms.values import Null
-from paceline.backend.cells import Cells, landed
+from paceline.algorithms.core.operations import Access, Cell
+from paceline.algorithms.core.values import Null
+from paceline.backend.transports.cells import Cells, landed
 from paceline.records.machine import OtherLoad
-from paceline.simulator.sweeps import BLOCK_BYTES, MOST_BLOCKS, Memory
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, Memory
 
 SIZES = (5_000, 200_000, 2_000_000)
 PROCESSES = (2, 4)

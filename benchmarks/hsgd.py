@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.records.tables import ACTIVITIES
-from paceline.reports.figure import FAINT, INK, PALETTE
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 
 
 def steps(rows: Sequence[Row]) -> Table:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.scenarios import load
-from paceline.scenarios.devices import device_of
-from paceline.simulator.run import simulate
-from paceline.topologies.finding import named
-from paceline.workloads.models import find_model
+from paceline.scenarios.sections.devices import device_of
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.device_names import named
+from paceline.workloads.models.layer_tables import find_model
 
 SCENARIO = "hsgd-tianhe2"
 PAPER = 20.0

@@ -21,13 +21,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.catalogue import Spec
-from paceline.topologies.efficiencies import efficiency_of
-from paceline.topologies.finding import named
-from paceline.topologies.memory import Mode
-from paceline.topologies.partition import Partition, partitioned
-from paceline.topologies.scaling import scaling_of
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute.chip_groups import Partition, partitioned
+from paceline.topologies.compute.efficiencies import efficiency_of
+from paceline.topologies.compute.memory import Mode
+from paceline.topologies.compute.scaling import scaling_of
 from paceline.workloads import ModelInfo, find_model
 
 GROUPS = (1, 2, 4, 8, 16, 32)

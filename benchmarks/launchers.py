@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* A host is a network namespace of this machine (`backend/hosts.py`) in which it has a name of its own, and where the
-  names of all lead to their addresses, as on a cluster.
+* A host is a network namespace of this machine (`backend/emulation/emulated_hosts.py`) in which it has a name of its
+  own, and where the names of all lead to their addresses, as on a cluster.
 * The launchers are the real ones. Slurm is one of this file's own: a controller and a daemon for each host, with a key
   and a folder that nobody else uses; a Slurm that this machine may have is neither asked nor touched.
 * Daemons end with the block; where the process that started them is killed, the kernel ends them.
@@ -22,8 +22,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.algorithms.errors import InputError, RunFailed
-from paceline.backend.hosts import Hosts
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.backend.emulation.emulated_hosts import Hosts
 
 NAMES = ("node-a", "node-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")

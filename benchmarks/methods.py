@@ -22,8 +22,8 @@ from rich.table import Table
 
 import paceline
 from paceline.algorithms import METHODS
-from paceline.algorithms.values import Rank
-from paceline.reports.compare import Line
+from paceline.algorithms.core.values import Rank
+from paceline.reports.comparison.compare import Line
 
 LEAST = 0.9
 """of test accuracy, at the end of each run"""

@@ -37,8 +37,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.errors import InputError
-from paceline.simulator.transfers import Pipe, Transfer, transfer_all
+from paceline.algorithms.core.errors import InputError
+from paceline.simulator.flows.transfers import Pipe, Transfer, transfer_all
 
 ALLOWED = 1e-9
 BYTES_PER_S = 10e9

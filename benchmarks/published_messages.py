@@ -19,13 +19,13 @@ from published_model import STEPS, Cost
 from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 
-from paceline.topologies.libraries import (
+from paceline.topologies.catalogue.libraries import (
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
     KNOMIAL_RADIX,
     LIBRARIES,
 )
-from paceline.topologies.wires import link_named
+from paceline.topologies.graphs.wires import link_named
 
 MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""

@@ -20,7 +20,7 @@ from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 from published_words import Unread
 
-from paceline.topologies.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
+from paceline.topologies.catalogue.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
 
 STEPS = {"allreduce": 2.0, "reducescatter": 1.0, "allgather": 1.0, "broadcast": 1.0, "reduce": 1.0, "alltoall": 1.0}
 """how often a ring goes around"""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from published_words import Chip, Row, text_of
 
-from paceline.simulator.fabric import Medium
-from paceline.topologies.wires import link_named
+from paceline.simulator.flows.fabric import Medium
+from paceline.topologies.graphs.wires import link_named
 
 EFA_SHARE = 8.9 / 12.5
 """of the raw rate: FOUND (NCCL over EFA in 2019, busbw at 1 GiB)"""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from published_reader import Machine
 
-from paceline.algorithms.values import Rank
-from paceline.simulator.fabric import Medium, Path
-from paceline.simulator.patterns import Setting, build
-from paceline.simulator.perform import alone_s
-from paceline.simulator.performance import Play
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.simulator.collectives.patterns import Setting, build
+from paceline.simulator.collectives.performance import Play
+from paceline.simulator.flows.fabric import Medium, Path
 
 NO_TIME = 1e30
 """bytes per second of a port that is not to take any time"""

@@ -15,7 +15,7 @@ from published_reader import read
 from published_training import Job, exchange_s, gradient_parts_s, job_of, same_job, scaled_images_per_s, slowest
 from published_words import Row, Unread, number
 
-from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.core.errors import PacelineError
 
 MISS = 0.15
 """errors above this are listed"""

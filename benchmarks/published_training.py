@@ -21,14 +21,14 @@ from published_reader import read
 from published_words import Row, Unread, number, text_of, whole
 from scipy import stats
 
-from paceline.algorithms.errors import InputError, PacelineError
-from paceline.topologies.catalogue import DATA, SPECS, Spec
-from paceline.topologies.efficiencies import efficiency_of, rows
-from paceline.topologies.finding import find, named
-from paceline.topologies.roofline import roof_of
-from paceline.topologies.roofline import whole as line_of
-from paceline.workloads.layers import LayerWork, Pass
-from paceline.workloads.models import MODELS, ModelInfo
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
+from paceline.topologies.catalogue.device_names import find, named
+from paceline.topologies.compute.efficiencies import efficiency_of, rows
+from paceline.topologies.compute.roofline import roof_of
+from paceline.topologies.compute.roofline import whole as line_of
+from paceline.workloads.models.layer_costs import LayerWork, Pass
+from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 
 ITEM = 4
 """bytes of a gradient's element: frameworks exchange float32, in mixed precision as well: INFERENCE"""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.algorithms.errors import PacelineError
+from paceline.algorithms.core.errors import PacelineError
 
 Row = Mapping[str, str]
 

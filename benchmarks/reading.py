@@ -30,12 +30,12 @@ from reading_shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.errors import PacelineError
-from paceline.backend.calibrate_storage import Kind, Probe, scratch
-from paceline.backend.readers import Readers
+from paceline.algorithms.core.errors import PacelineError
+from paceline.backend.calibration.readers import Readers
+from paceline.backend.calibration.storage_costs import Kind, Probe, scratch
 from paceline.records.machine import OtherLoad
 from paceline.records.metrics import interval
-from paceline.topologies.storage import Storage
+from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.file import RecordFile
 

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import numpy as np
 import simpy
 
-from paceline.algorithms.values import Samples
-from paceline.simulator.storage import Stores
-from paceline.topologies.storage import Storage
+from paceline.algorithms.core.values import Samples
+from paceline.simulator.interpreter.storage import Stores
+from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Held, Order, Piece, Strategy
 from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.reader import Opened, Reader

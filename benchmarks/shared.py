@@ -30,13 +30,13 @@ from rich.console import Console
 from rich.table import Table
 from shared_runs import Flat, never
 
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.values import Rank
-from paceline.backend.calibrate import Cost, costs
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.probes import ProbeCollectives
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_costs import Cost, costs
+from paceline.backend.calibration.probes import ProbeCollectives
+from paceline.backend.local.launch import Launch, run_job
 from paceline.records.machine import OtherLoad
-from paceline.topologies.profile import Asked
+from paceline.topologies.catalogue.machine_profile import Asked
 
 SIZES = (20_000, 800_000, 8_000_000)
 OPERATIONS = ("AllReduce", "Reduce", "Broadcast")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.job import OneByOne, Score
-from paceline.algorithms.values import Layer, Layout, Samples
+from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.values import Layer, Layout, Samples
 from paceline.records.trace import Schedule
 
 

@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from paceline.algorithms.values import Samples
-from paceline.workloads.joint import RECORDED_AFTER
-from paceline.workloads.networks import digits_cnn
-from paceline.workloads.starts import uniform
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.algorithms.core.values import Samples
+from paceline.workloads.learners.torch_learner import TorchLearner
+from paceline.workloads.learners.vmap import RECORDED_AFTER
+from paceline.workloads.models.initial_weights import uniform
+from paceline.workloads.models.paper_networks import digits_cnn
 
 POPULATION = 8192
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

@@ -5,11 +5,11 @@
     python benchmarks/two_hosts.py --launcher srun       # by a Slurm of its own
     python benchmarks/two_hosts.py --launcher mpirun --methods sync-sgd,async-sgd
 
-Needs root, as the hosts are network namespaces of this machine (`backend/hosts.py`), and the launcher
-(`benchmarks/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for each rank
-of a host; all methods that suit two nodes are run by one start, one after the other. Methods whose workers share
-memory, or that are one chip's, need all workers on one node: a second start runs them, on the first host, while the
-processes of the second one sit them out.
+Needs root, as the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`), and the
+launcher (`benchmarks/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for
+each rank of a host; all methods that suit two nodes are run by one start, one after the other. Methods whose workers
+share memory, or that are one chip's, need all workers on one node: a second start runs them, on the first host, while
+the processes of the second one sit them out.
 
 Shown for each method: steps of its keeper, the loss at the end, where its ranks were, by how much times of the two
 hosts may be apart, and of deterministic methods whether the weights are those of ranks forked on this machine, bit for
@@ -34,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.errors import InputError, PacelineError, RunFailed
-from paceline.algorithms.values import Rank
-from paceline.backend.hosts import Hosts, hosts
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
+from paceline.algorithms.core.values import Rank
+from paceline.backend.emulation.emulated_hosts import Hosts, hosts
+from paceline.backend.training.run import train
 from paceline.records import Run
 from paceline.records.store import as_array, read_run
 

@@ -3,10 +3,11 @@
     python benchmarks/two_level.py                          # 1 Gbit/s, 0.8 and 8 MB, two ranks a host: five minutes
     python benchmarks/two_level.py --rate "200 Mbit/s" --megabytes 0.8 --repeats 3 --json
 
-Needs root: the hosts are network namespaces of this machine (`backend/hosts.py`). Workers are paced, so a step is
-20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo (sync-sgd), two levels
-with gloo inside the host, and two levels with shared memory there (hsgd without LARS). They take turns, one run each a
-round, and so do the probes that predictions are made with; `two_level_runs.py` says what a prediction knows.
+Needs root: the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`). Workers are
+paced, so a step is 20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo
+(sync-sgd), two levels with gloo inside the host, and two levels with shared memory there (hsgd without LARS). They
+take turns, one run each a round, and so do the probes that predictions are made with; `two_level_runs.py` says what a
+prediction knows.
 
 Shown are medians over the rounds with an interval of order statistics, which holds the true median with 95 % from six
 rounds on; the bytes that crossed each host's link in a step beside what theory says; and each collective's own time.
@@ -45,11 +46,11 @@ from two_level_runs import (
     probed,
 )
 
-from paceline.algorithms.errors import PacelineError
-from paceline.backend.hosts import Hosts, hosts
-from paceline.backend.namespaces import NoHosts
+from paceline.algorithms.core.errors import PacelineError
+from paceline.backend.emulation.emulated_hosts import Hosts, hosts
+from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.machine import OtherLoad
-from paceline.scenarios.units import RATE
+from paceline.scenarios.values.units import RATE
 
 MOST_TRIES = 10
 """times as many rounds as are to count are run, where most are disturbed"""

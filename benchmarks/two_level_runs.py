@@ -24,22 +24,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.job import Budget, Job, OneByOne, Score
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import Work
-from paceline.algorithms.two_level import Hsgd
-from paceline.algorithms.values import Layer, Layout, Rank, Samples
-from paceline.backend.calibrate_spans import lasting, late, uncovered
-from paceline.backend.hosts import Hosts
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.two_level import Hsgd
+from paceline.backend.calibration.span_costs import lasting, late, uncovered
+from paceline.backend.emulation.emulated_hosts import Hosts
+from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.faults import Timeline
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import on_a_star
-from paceline.topologies.devices import Device
-from paceline.topologies.links import Link
+from paceline.topologies.graphs.links import Link
 
 HOSTS = 2
 Array = NDArray[np.float32]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.job import Job
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import (
     Access,
     AllGather,
     AllReduce,
@@ -35,11 +35,10 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
-from paceline.algorithms.program import Branches, Lane, Routine
-from paceline.algorithms.values import Batch, GradientResult, Message, Rank, Step
+from paceline.algorithms.core.program import Branches, Lane, Routine
+from paceline.algorithms.core.values import Batch, GradientResult, Message, Rank, Step
 from paceline.checking.driver import Driver
-from paceline.checking.mail import Letter
-from paceline.checking.tasks import (
+from paceline.checking.lanes import (
     Checkpoint,
     LayerReady,
     Promise,
@@ -47,6 +46,7 @@ from paceline.checking.tasks import (
     alone,
     backward,
 )
+from paceline.checking.mail import Letter
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule
 
@@ -60,7 +60,7 @@ class AnyOrder(Driver):
         start: enter the programs from here instead of the beginning.
 
     >>> from paceline.algorithms import find
-    >>> from paceline.algorithms.job import Budget
+    >>> from paceline.algorithms.core.job import Budget
     >>> from paceline.workloads import build
     >>> learner = build("quadratic", data=None, learning="quadratic", seed=1)
     >>> job = Job.of(find("sync-sgd")(), [[Rank(0)], [Rank(1)]], learner, batch=4, budget=Budget(samples=80))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.operations import Access, Cell
-from paceline.algorithms.values import Group
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.operations import Access, Cell
+from paceline.algorithms.core.values import Group
 
 Place = tuple[Group, Cell]
 

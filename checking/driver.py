@@ -18,23 +18,23 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.errors import (
+from paceline.algorithms.core.errors import (
     DeadlockError,
     InputError,
     ProgramError,
     TimedOut,
 )
-from paceline.algorithms.job import Job
-from paceline.algorithms.ledger import Ledger
-from paceline.algorithms.meeting import COLLECTIVES, Collective, Meetings, outcome
-from paceline.algorithms.operations import Handle, Op, Receive, Start
-from paceline.algorithms.program import Lane, Routine
-from paceline.algorithms.values import Rank, may_diverge
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Handle, Op, Receive, Start
+from paceline.algorithms.core.program import Lane, Routine
+from paceline.algorithms.core.values import Rank, may_diverge
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
+from paceline.algorithms.runtime.staleness_ledger import Ledger
+from paceline.checking.blocked import line_of, span_of
 from paceline.checking.cells import Cells
+from paceline.checking.lanes import Checkpoint, Promise, Task
 from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
-from paceline.checking.tasks import Checkpoint, Promise, Task
-from paceline.checking.telling import line_of, span_of
 from paceline.records.trace import Snapshot, Trace
 
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from paceline.algorithms.method import Method, Role
+from paceline.algorithms.core.method import Method, Role
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, first
 from paceline.checking.reentry import Reentered, run_in_parts
-from paceline.checking.trials import (
+from paceline.checking.small_runs import (
     ONE_WORKER,
     ORDERS,
     Ended,

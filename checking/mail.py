@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from paceline.algorithms.operations import Send
-from paceline.algorithms.snapshots import Snapshots
-from paceline.algorithms.values import Message, Rank
+from paceline.algorithms.core.operations import Send
+from paceline.algorithms.core.values import Message, Rank
+from paceline.algorithms.runtime.snapshots import Snapshots
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.operations import Op
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.operations import Op
+from paceline.algorithms.core.values import Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.registry import METHODS, reference
-from paceline.algorithms.values import Rank
-from paceline.scenarios.loading import load
-from paceline.scenarios.problems import Problem, raise_all
-from paceline.scenarios.schema import Scenario
+from paceline.scenarios.resolution.load_scenario import load
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.scenarios.values.mistakes import Problem, raise_all
 
 P = ParamSpec("P")
 R = TypeVar("R")

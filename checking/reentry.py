@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Role
-from paceline.algorithms.operations import Next
-from paceline.algorithms.program import Lane, innermost
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Role
+from paceline.algorithms.core.operations import Next
+from paceline.algorithms.core.program import Lane, innermost
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.moves import Chooser, first
-from paceline.checking.tasks import Checkpoint, Task
 from paceline.records.trace import Trace
 
 

@@ -19,17 +19,17 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Access, Cancel, Handle, Lock, Next, Op, Receive, WaitFor
-from paceline.algorithms.program import Routine
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Access, Cancel, Handle, Lock, Next, Op, Receive, WaitFor
+from paceline.algorithms.core.program import Routine
+from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.blocked import line_of
 from paceline.checking.driver import Entry
+from paceline.checking.lanes import Task
 from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
-from paceline.checking.tasks import Task
-from paceline.checking.telling import line_of
 from paceline.records.learned import Learned
 from paceline.records.tables import NOBODY, Tables
 from paceline.records.trace import Outcome, Schedule, Trace

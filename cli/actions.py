@@ -10,14 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.cli.output import Output, write_json
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.cli.expected import Expected
     from paceline.records import Run, RunsFailed
-    from paceline.reports.compare import Comparison, Report
+    from paceline.reports.comparison.compare import Comparison, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ def simulate(ask: Ask, output: Output) -> None:
     scenario = ask.load()
     from paceline.checking.own_methods import check_own_methods
     from paceline.cli.expected import Expected
-    from paceline.reports.table import Rows
-    from paceline.scenarios.plan import names_of
-    from paceline.simulator.run import simulate as run
+    from paceline.reports.comparison.run_table import Rows
+    from paceline.scenarios.resolution.plan import names_of
+    from paceline.simulator.runs.run import simulate as run
 
     check_own_methods(scenario)
     names = names_of(scenario.algorithms)
@@ -150,7 +150,7 @@ def say_kept(failure: RunsFailed, output: Output) -> None:
         output.note(f"kept what was recorded: {run.path}")
     last = failure.runs[-1] if failure.runs else None
     if last is not None and last.path is not None and last.checkpoints is not None:
-        from paceline.backend.resume import going_on
+        from paceline.backend.training.resume import going_on
 
         output.note(going_on(last.path))
 
@@ -165,10 +165,10 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
         output: where it is printed.
         streamed: whether the rows of the first table have been printed already.
     """
-    from paceline.reports.extrapolation import extrapolation_table, lines_of, words
-    from paceline.reports.periods import say_unfinished_runs
-    from paceline.reports.seeds import by_algorithm, figures, soonest
-    from paceline.reports.table import runs_table, seeds_table
+    from paceline.reports.comparison.periods import say_unfinished_runs
+    from paceline.reports.comparison.run_table import runs_table, seeds_table
+    from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
+    from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 
     seeds = by_algorithm(runs)
     answer: dict[str, Any] = {
@@ -253,9 +253,9 @@ def compare(ask: Ask, output: Output) -> None:
     """Every algorithm predicted and measured; keeps the runs, the answer and the figure."""
     scenario = ask.load()
     from paceline.records import RunsFailed
-    from paceline.reports.compare import compare as run
-    from paceline.reports.conclusion import conclusion
-    from paceline.reports.table import comparison_tables
+    from paceline.reports.comparison.compare import compare as run
+    from paceline.reports.comparison.conclusion import conclusion
+    from paceline.reports.comparison.run_table import comparison_tables
 
     kept: list[Run] = []
     with stored_if_interrupted(kept):
@@ -280,7 +280,7 @@ def _store_comparison(
 ) -> Path:
     """Writes the answer and the figure in a new folder; answers the folder."""
     from paceline.records import store
-    from paceline.reports.figure import save_figure
+    from paceline.reports.comparison.accuracy_figure import save_figure
 
     folder = store.place(out, f"{store.slug(name)}-comparison")
     with store.new_folder(folder) as building:

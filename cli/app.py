@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from typer.core import TyperGroup
 
-from paceline.algorithms.errors import InputError, PacelineError
-from paceline.backend.joining import GLOO_THREAD, RANK_THREAD, SaidElsewhere
-from paceline.cli.convert import convert
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
+from paceline.cli.convert_command import convert
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -45,9 +45,9 @@ from paceline.cli.options import (
     Verbose,
     output,
 )
-from paceline.cli.staleness import staleness
-from paceline.cli.sweep import sweep
-from paceline.cli.topology import topology
+from paceline.cli.staleness_command import staleness
+from paceline.cli.sweep_command import sweep
+from paceline.cli.topology_command import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -196,17 +196,17 @@ def train(
       torchrun --standalone --nproc-per-node=5 --no-python paceline train quickstart
       paceline train my.yaml --slurm > my.sh
     """
-    from paceline.cli import actions, training
+    from paceline.cli import actions, train_command
 
     told = output(ctx, as_json, quiet, verbose)
     if replay is not None:
         if scenario is not None:
             raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
-        if not training.replay(replay, told):
+        if not train_command.replay(replay, told):
             raise typer.Exit(EXIT_FAILED)
         return
     ask = actions.Ask(
-        training.scenario_of(scenario, resume),
+        train_command.scenario_of(scenario, resume),
         changes=changes or [],
         algorithms=algorithms,
         seed=seed,
@@ -217,9 +217,9 @@ def train(
         resume=resume,
     )
     if slurm:
-        training.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
+        train_command.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
     else:
-        training.train(ask, told, tensorboard=tensorboard)
+        train_command.train(ask, told, tensorboard=tensorboard)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def scenarios(incomplete: str) -> list[str]:
     """The names of shipped scenarios that begin so."""
-    from paceline.scenarios.text import SHIPPED
+    from paceline.scenarios.resolution.text import SHIPPED
 
     return [name for name in SHIPPED if name.startswith(incomplete)]
 
@@ -21,13 +21,13 @@ def algorithms(incomplete: str) -> list[str]:
 
 def topologies(incomplete: str) -> list[str]:
     """The names of cluster graphs that begin so."""
-    from paceline.topologies.registry import TOPOLOGIES
+    from paceline.topologies.graphs.graph_registry import TOPOLOGIES
 
     return [name for name in TOPOLOGIES if name.startswith(incomplete)]
 
 
 def data(incomplete: str) -> list[str]:
     """The names of data sets that begin so."""
-    from paceline.workloads.data import DATA
+    from paceline.workloads.datasets import DATA
 
     return [name for name in DATA if name.startswith(incomplete)]

@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paceline.topologies.catalogue import Spec
-    from paceline.topologies.storage import Storage
+    from paceline.topologies.catalogue.device_catalogue import Spec
+    from paceline.topologies.catalogue.storage_devices import Storage
 
 Item = dict[str, Any]
 BUILT_IN = "built in"
@@ -53,7 +53,7 @@ def algorithms() -> Iterable[Item]:
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offers, package_of
     from paceline.algorithms.synonyms import names_for
-    from paceline.scenarios.methods import known_methods
+    from paceline.scenarios.sections.methods import known_methods
 
     known = offers()
     for name, method in known_methods():
@@ -74,7 +74,7 @@ def unusable() -> Iterable[str]:
     """What is wrong with methods that installed packages offer."""
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offered, offers
-    from paceline.scenarios.methods import find_method
+    from paceline.scenarios.sections.methods import find_method
 
     for name, entries in offers().items():
         try:
@@ -87,8 +87,8 @@ def unusable() -> Iterable[str]:
 def models() -> Iterable[Item]:
     """Every model with its layers, and the data sets that it can learn."""
     from paceline.workloads import MODELS
-    from paceline.workloads.data import fitting
-    from paceline.workloads.zoo import ZOO
+    from paceline.workloads.datasets import fitting
+    from paceline.workloads.models.zoo import ZOO
 
     for name, model in MODELS.items():
         learns = fitting(ZOO[name].shape, ZOO[name].classes) if name in ZOO else []
@@ -113,7 +113,7 @@ def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
 
 def data() -> Iterable[Item]:
     """Every data set: what a sample is, how many there are, what its folder holds."""
-    from paceline.workloads.data import DATA
+    from paceline.workloads.datasets import DATA
 
     for name, one in DATA.items():
         words = one.words if one.train is None else f"{one.train} + {one.test} of {one.words}"
@@ -131,7 +131,7 @@ def data() -> Iterable[Item]:
 
 def scenarios() -> Iterable[Item]:
     """The scenarios that come with Paceline."""
-    from paceline.scenarios.shipped import shipped
+    from paceline.scenarios.resolution.shipped import shipped
 
     for one in shipped():
         yield {
@@ -144,7 +144,7 @@ def scenarios() -> Iterable[Item]:
 
 def devices() -> Iterable[Item]:
     """Every device of the catalogue with its figures in SI units, each with where it comes from."""
-    from paceline.topologies.catalogue import SPECS, THIS_MACHINE
+    from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
 
     for name, spec in SPECS.items():
         yield {
@@ -182,7 +182,7 @@ def _device_table(items: list[Item]) -> Table:
 def topologies() -> Iterable[Item]:
     """Every cluster graph with its parameters; the star, which scenarios may name, also with their links."""
     from paceline.topologies import LINKS
-    from paceline.topologies.registry import TOPOLOGIES, parameters
+    from paceline.topologies.graphs.graph_registry import TOPOLOGIES, parameters
 
     for name, builder in TOPOLOGIES.items():
         item: Item = {"name": name, "description": first_line(builder), "parameters": parameters(name)}

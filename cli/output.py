@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.reports.compare import Report, Stage
+    from paceline.reports.comparison.compare import Report, Stage
 
 LINE_S = 10.0
 """how often a stage says how far it is, where there is no terminal to show it on"""

@@ -13,24 +13,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paceline.backend.run import train
+    from paceline.backend.training.run import train
     from paceline.records import Run
-    from paceline.reports.compare import Comparison, compare
-    from paceline.reports.sweep import Sweep, sweep
+    from paceline.reports.comparison.compare import Comparison, compare
+    from paceline.reports.sweeps.sweep import Sweep, sweep
     from paceline.scenarios import Scenario, load
-    from paceline.simulator.run import simulate
+    from paceline.simulator.runs.run import simulate
 
 # Where each name lives; imported at its first use, so that `import paceline` brings neither torch nor matplotlib.
 _HOMES = {
-    "Comparison": "paceline.reports.compare",
+    "Comparison": "paceline.reports.comparison.compare",
     "Run": "paceline.records",
     "Scenario": "paceline.scenarios",
-    "Sweep": "paceline.reports.sweep",
-    "compare": "paceline.reports.compare",
+    "Sweep": "paceline.reports.sweeps.sweep",
+    "compare": "paceline.reports.comparison.compare",
     "load": "paceline.scenarios",
-    "simulate": "paceline.simulator.run",
-    "sweep": "paceline.reports.sweep",
-    "train": "paceline.backend.run",
+    "simulate": "paceline.simulator.runs.run",
+    "sweep": "paceline.reports.sweeps.sweep",
+    "train": "paceline.backend.training.run",
 }
 
 # Refused here for a method of the user's own that a checkpoint would break; `compare` and `sweep` do so themselves.

@@ -2,11 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.deferred import deferred
+from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.records.run import Run, RunsFailed
+    from paceline.records.stored_run import Run, RunsFailed
 else:
-    __getattr__, __dir__ = deferred(__name__, {"Run": "run", "RunsFailed": "run"})
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "Run": "stored_run",
+            "RunsFailed": "stored_run",
+        },
+    )
 
 __all__ = ["Run", "RunsFailed"]

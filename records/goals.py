@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.job import Budget, Score
+from paceline.algorithms.core.job import Budget, Score
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Reason
 

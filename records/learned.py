@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.job import Job
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.operations import Applied
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Applied
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.trace import Schedule, Snapshot
 
 

@@ -18,7 +18,7 @@ from typing import TypedDict
 import numpy as np
 import pandas as pd
 
-from paceline.algorithms.values import may_diverge
+from paceline.algorithms.core.values import may_diverge
 from paceline.records.metrics import finite, interval, student
 
 BLOCK = 10

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
 
 TOLERANCE = 0.05
 """a pace is held if no rank's gradients took longer than asked by more than this, on average; provenance: issue"""

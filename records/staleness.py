@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pandas as pd
 
-from paceline.algorithms.method import Notion
+from paceline.algorithms.core.method import Notion
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.tables import Tables
 

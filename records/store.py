@@ -31,10 +31,10 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.stored import checksums_in, read_sealed, reading, sealed, verified
+from paceline.algorithms.core.checksums import checksums_in, read_sealed, reading, sealed, verified
+from paceline.algorithms.core.errors import InputError
 from paceline.records.document import to_json
-from paceline.records.run import Run
+from paceline.records.stored_run import Run
 from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
 RUN_JSON, WEIGHTS = "run.json", "weights.safetensors"

@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paceline.algorithms.method import Notion
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
-from paceline.records.faults import FaultFigures, Slowed, fault_figures
+from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures

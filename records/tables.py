@@ -30,8 +30,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from paceline.algorithms.ledger import LayerUpdate, Update
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
 from paceline.records.trace import Snapshot, Span, Trace
 
 SCHEMAS: dict[str, pa.Schema] = {

@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from paceline.algorithms.job import Counted, Score
-from paceline.algorithms.ledger import LayerUpdate, Update
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Counted, Score
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
 
 Activity = Literal[
     "compute", "load", "read", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"

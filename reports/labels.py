@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.topologies.graph import Connection, Place
+from paceline.topologies.graphs.graph import Connection, Place
 
 Side = tuple[int, int]
 SIDES: tuple[Side, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))

@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-from paceline.algorithms.errors import InputError
-from paceline.reports.figure import FAINT, INK, PALETTE
+from paceline.algorithms.core.errors import InputError
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 from paceline.reports.labels import LETTER, Named, points_of, sides
-from paceline.topologies.graph import Connection, Description, Graph, Kind, Place, Vertex
-from paceline.topologies.links import Link
+from paceline.topologies.graphs.graph import Connection, Description, Graph, Kind, Place, Vertex
+from paceline.topologies.graphs.links import Link
 
 LEGIBLE = 1500
 """vertices of the largest part that is drawn"""

@@ -22,11 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.errors import InputError
-from paceline.backend.tally import Recent, Totals
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.status.progress_counters import Recent, Totals
 from paceline.records import Run
 from paceline.records.store import naming, place, slug
-from paceline.scenarios.plan import Plan
+from paceline.scenarios.resolution.plan import Plan
 
 EVERY_S = 0.5
 """between two points of a curve"""

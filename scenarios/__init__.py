@@ -5,23 +5,25 @@ Read `quickstart.yaml` first, then `schema`, then `loading` and `plan`.
 
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.deferred import deferred
+from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.scenarios.loading import json_schema, load
-    from paceline.scenarios.plan import Plan
-    from paceline.scenarios.problems import ScenarioError
-    from paceline.scenarios.schema import Scenario
-    from paceline.scenarios.text import SHIPPED
+    from paceline.scenarios.resolution.load_scenario import json_schema, load
+    from paceline.scenarios.resolution.plan import Plan
+    from paceline.scenarios.resolution.schema import Scenario
+    from paceline.scenarios.resolution.text import SHIPPED
+    from paceline.scenarios.values.mistakes import ScenarioError
 else:
-    _HOMES = {
-        "SHIPPED": "text",
-        "Plan": "plan",
-        "Scenario": "schema",
-        "ScenarioError": "problems",
-        "json_schema": "loading",
-        "load": "loading",
-    }
-    __getattr__, __dir__ = deferred(__name__, _HOMES)
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "Plan": "resolution.plan",
+            "SHIPPED": "resolution.text",
+            "Scenario": "resolution.schema",
+            "ScenarioError": "values.mistakes",
+            "json_schema": "resolution.load_scenario",
+            "load": "resolution.load_scenario",
+        },
+    )
 
 __all__ = ["SHIPPED", "Plan", "Scenario", "ScenarioError", "json_schema", "load"]

@@ -1,1 +1,4 @@
-"""The SimPy interpreter. Read `interpreter` first, then `strands`, then `network`, then `run`."""
+"""The SimPy interpreter: predicts a run in virtual time.
+
+Read `interpreter.interpreter` first, then `kernel.lanes`, `network.network` and `runs.run`.
+"""

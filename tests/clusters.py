@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Me, Method, Notion, Replica
-from paceline.algorithms.program import Routine
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me, Method, Notion, Replica
+from paceline.algorithms.core.program import Routine
+from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.loading import Supply
-from paceline.simulator.network import MeasuredNetwork, Network, NoCost
-from paceline.simulator.timing import Timing
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, on_a_star
-from paceline.topologies.devices import Device
-from paceline.topologies.links import Link
+from paceline.topologies.graphs.links import Link
 from tests.support import FixedTiming, job_of
 
 

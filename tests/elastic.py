@@ -11,9 +11,9 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me
-from paceline.algorithms.values import Layer, Layout, Rank, Weights
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.values import Layer, Layout, Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from tests.exact import ExactBowl

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.job import Score
-from paceline.algorithms.method import Me, Method
-from paceline.algorithms.operations import AllReduce, Applied
-from paceline.algorithms.sync_elastic import SyncEasgd3
-from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.method import Me, Method
+from paceline.algorithms.core.operations import AllReduce, Applied
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 
 

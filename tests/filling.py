@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from paceline.simulator.transfers import Pipe, Transfer
+from paceline.simulator.flows.transfers import Pipe, Transfer
 
 
 def filled(flows: Sequence[tuple[str, ...]], capacity: Mapping[str, float]) -> list[float]:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Descent, Me, Notion, Replica
-from paceline.algorithms.operations import Applied, Cancel, Gradient, Load, Next, Receive, Send, Start, Wait, WaitFor
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Rank, Weights
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Applied,
+    Cancel,
+    Gradient,
+    Load,
+    Next,
+    Receive,
+    Send,
+    Start,
+    Wait,
+    WaitFor,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)

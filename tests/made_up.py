@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.algorithms.job import Score
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.method import Notion
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records import Run
 from paceline.records.summary import Kind, summarise
 from paceline.records.tables import assemble

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.values import Group, Null, Rank
-from paceline.simulator.clock import Clock
-from paceline.simulator.network import ClusterNetwork
-from paceline.simulator.performance import Performance
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.values import Group, Null, Rank
+from paceline.simulator.collectives.performance import Performance
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.devices import Device
-from paceline.topologies.graph import Graph
-from paceline.topologies.link_faults import LinkFault
-from paceline.topologies.links import Link
+from paceline.topologies.faults.link_faults import LinkFault
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.links import Link
 
 WIRE = Link(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
 

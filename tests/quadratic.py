@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Descent
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Descent
+from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.topologies.spread import Spread
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.topologies.faults.jitter import Spread
+from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.support import FixedTiming
 
 Array = NDArray[np.float64]

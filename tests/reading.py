@@ -8,11 +8,11 @@ from functools import partial
 
 import simpy
 
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.values import Samples
 from paceline.records.trace import Reads
-from paceline.simulator.loading import Supply
-from paceline.simulator.storage import Stores
-from paceline.topologies.storage import Storage
+from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.interpreter.storage import Stores
+from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Held, Order, Piece
 
 

@@ -13,9 +13,9 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.values import Rank
-from paceline.simulator.fabric import Path
-from paceline.simulator.rounds import Pattern, Round
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.rounds import Pattern, Round
+from paceline.simulator.flows.fabric import Path
 
 Key = tuple[int, int, int, int]
 """a message: its part, round, repetition and number"""

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.compensated import DcAsgd
-from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.delay_compensated import DcAsgd
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
 from tests.exact import ExactBowl

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.stored import CHECKSUM, checksum_of, checksums_in, sealed
+from paceline.algorithms.core.checksums import CHECKSUM, checksum_of, checksums_in, sealed
 from paceline.workloads.reading.file import RecordFile, checksums_of
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, checksums_beside
 

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.job import Budget, Job, OneByOne, Score
-from paceline.algorithms.local import DiLoCo, PostLocalSgd
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import Work
-from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.core.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.records.trace import Trace
-from paceline.simulator.faults import Timeline
+from paceline.simulator.kernel.crash_timeline import Timeline
 
 Vector = npt.NDArray[np.float64]
 

@@ -2,30 +2,32 @@
 
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.deferred import deferred
+from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
+    from paceline.topologies.catalogue.device import Device
+    from paceline.topologies.catalogue.storage_devices import STORAGE, Storage
     from paceline.topologies.cluster import Cluster, Node
-    from paceline.topologies.devices import Device
-    from paceline.topologies.faults import NO_FAULTS, Faults
-    from paceline.topologies.links import LINKS, Link
-    from paceline.topologies.spread import NO_SPREAD, Spread
-    from paceline.topologies.storage import STORAGE, Storage
+    from paceline.topologies.faults.jitter import NO_SPREAD, Spread
+    from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults
+    from paceline.topologies.graphs.links import LINKS, Link
 else:
-    _HOMES = {
-        "LINKS": "links",
-        "NO_FAULTS": "faults",
-        "NO_SPREAD": "spread",
-        "STORAGE": "storage",
-        "Cluster": "cluster",
-        "Device": "devices",
-        "Faults": "faults",
-        "Link": "links",
-        "Node": "cluster",
-        "Spread": "spread",
-        "Storage": "storage",
-    }
-    __getattr__, __dir__ = deferred(__name__, _HOMES)
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "Cluster": "cluster",
+            "Device": "catalogue.device",
+            "Faults": "faults.worker_faults",
+            "LINKS": "graphs.links",
+            "Link": "graphs.links",
+            "NO_FAULTS": "faults.worker_faults",
+            "NO_SPREAD": "faults.jitter",
+            "Node": "cluster",
+            "STORAGE": "catalogue.storage_devices",
+            "Spread": "faults.jitter",
+            "Storage": "catalogue.storage_devices",
+        },
+    )
 
 __all__ = [
     "LINKS",

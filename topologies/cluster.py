@@ -16,16 +16,16 @@ from functools import cached_property
 from itertools import accumulate
 from math import prod
 
-from paceline.algorithms.values import Rank
-from paceline.topologies.devices import Device
-from paceline.topologies.faults import NO_FAULTS, Faults, Place
-from paceline.topologies.graph import Graph, Vertex
-from paceline.topologies.link_faults import LinkFault
-from paceline.topologies.links import Link
-from paceline.topologies.networks import star
-from paceline.topologies.slowdowns import Speed, speed_of
-from paceline.topologies.spread import NO_SPREAD, Spread
-from paceline.topologies.storage import Storage
+from paceline.algorithms.core.values import Rank
+from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.faults.jitter import NO_SPREAD, Spread
+from paceline.topologies.faults.link_faults import LinkFault
+from paceline.topologies.faults.slowdowns import Speed, speed_of
+from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults, Place
+from paceline.topologies.graphs.graph import Graph, Vertex
+from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.network_graphs import star
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Node:
 class Cluster:
     """Nodes, and the graph that joins them.
 
-    >>> from paceline.topologies.links import LINKS
+    >>> from paceline.topologies.graphs.links import LINKS
     >>> fast = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
     >>> cluster = on_a_star([(fast, 2), (fast, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"])
     >>> cluster.placement
@@ -151,7 +151,7 @@ class Site:
 def sites(graph: Graph) -> list[Site]:
     """The machines of a graph, in its order: a composed node each, or a host; devices without a host are one machine.
 
-    >>> from paceline.topologies.registry import build
+    >>> from paceline.topologies.graphs.graph_registry import build
     >>> [(site.host, len(site.seats), site.devices[0]) for site in sites(build("dgx1-p100", {"nodes": 2}))]
     [('host0.cpu0', 8, 'p100-sxm2'), ('host1.cpu0', 8, 'p100-sxm2')]
     """

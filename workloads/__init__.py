@@ -7,16 +7,24 @@ needs it is built.
 
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.deferred import deferred
+from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.workloads.building import OWN, build, population, problems, record_bytes
-    from paceline.workloads.models import MODELS, ModelInfo, find_model
+    from paceline.workloads.models.layer_tables import MODELS, ModelInfo, find_model
 else:
-    _HOMES = {
-        **dict.fromkeys(("OWN", "build", "population", "problems", "record_bytes"), "building"),
-        **dict.fromkeys(("MODELS", "ModelInfo", "find_model"), "models"),
-    }
-    __getattr__, __dir__ = deferred(__name__, _HOMES)
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "MODELS": "models.layer_tables",
+            "ModelInfo": "models.layer_tables",
+            "OWN": "building",
+            "build": "building",
+            "find_model": "models.layer_tables",
+            "population": "building",
+            "problems": "building",
+            "record_bytes": "building",
+        },
+    )
 
 __all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems", "record_bytes"]

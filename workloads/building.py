@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Learner
-from paceline.algorithms.naming import near_miss
-from paceline.workloads.data import DATA, MANY, RECORDS, misfit, read, unreadable
-from paceline.workloads.models import MODELS, find_model
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Learner
+from paceline.algorithms.core.naming import near_miss
+from paceline.workloads.choices import Gradients, Learning, Precision
+from paceline.workloads.datasets import DATA, MANY, RECORDS, misfit, read, unreadable
+from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.models.layer_tables import MODELS, find_model
+from paceline.workloads.models.zoo import ZOO
 from paceline.workloads.reading import Reading
 from paceline.workloads.reading.file import record_dtype
 from paceline.workloads.reading.folder import Recorded
-from paceline.workloads.timing import TimingOnly
-from paceline.workloads.zoo import ZOO
-
-Learning = Literal["train", "quadratic", "none"]
-Precision = Literal["float32", "float64"]
-Gradients = Literal["auto", "together", "one-by-one"]
-"""how gradients that are in flight at the same time are computed; auto: by sizes (`torch_learner.together_of`)"""
 
 OWN = "module:function of your own"
 
@@ -103,7 +99,7 @@ def build(
         case "train":
             import torch  # here, because it takes a second that the other learners need not pay
 
-            from paceline.workloads.training import trained
+            from paceline.workloads.learners.torch_building import trained
 
             dtype = torch.float32 if precision == "float32" else torch.float64
             learner = trained(model, data=data, directory=directory, seed=seed, dtype=dtype, reading=reading)
@@ -118,7 +114,7 @@ def population(model: str, *, data: str | None, directory: str | None, learning:
     60000
     """
     if learning == "train" and ":" in model:
-        from paceline.workloads.training import own_population
+        from paceline.workloads.learners.torch_building import own_population
 
         return own_population(model, data, directory)
     name = data or (ZOO[model].data if model in ZOO else None)
@@ -137,7 +133,7 @@ def record_bytes(model: str, *, data: str | None, directory: str | None, learnin
     792
     """
     if learning == "train" and ":" in model:
-        from paceline.workloads.training import own_record_bytes
+        from paceline.workloads.learners.torch_building import own_record_bytes
 
         return own_record_bytes(model, data, directory)
     name = data or (ZOO[model].data if model in ZOO else None)
@@ -182,7 +178,7 @@ def _mismatched(model: str, data: str | None, learning: str, directory: str | No
         words = "expected none: the model has no data"
         return [f"{key}: found {value!r} for {model}, {words}" for key, value in given.items() if value is not None]
     if ":" in model and learning == "train":
-        from paceline.workloads.training import own_problems
+        from paceline.workloads.learners.torch_building import own_problems
 
         return own_problems(model, data, directory)
     if ":" in model:

@@ -20,8 +20,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 
 
 def check(population: int, *, workers: int, count: int) -> None:
@@ -29,7 +29,7 @@ def check(population: int, *, workers: int, count: int) -> None:
 
     >>> check(1437, workers=4, count=500)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    paceline.algorithms.errors.InputError: ...2000 samples a step, but 1437 an epoch; give 359 at most
+    paceline.algorithms.core.errors.InputError: ...2000 samples a step, but 1437 an epoch; give 359 at most
     """
     if workers * count > population:
         most = population // workers

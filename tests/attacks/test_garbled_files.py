@@ -17,20 +17,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.stored import checksum, checksum_of
-from paceline.algorithms.values import Rank
-from paceline.backend import launch
-from paceline.backend.checkpoint import find_last
-from paceline.backend.run import train
+from paceline.algorithms.core.checksums import checksum, checksum_of
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local import launch
+from paceline.backend.rank.checkpoint import find_last
+from paceline.backend.training.run import train
 from paceline.cli.app import EXIT_INPUT, app
 from paceline.records.store import read_run, save
 from paceline.records.tables import SCHEMAS
 from paceline.scenarios import load
+from paceline.workloads.batches.from_file import read_part
+from paceline.workloads.convert_dataset import convert, find_source
 from paceline.workloads.reading import Piece
-from paceline.workloads.reading.convert import convert, find_source
 from paceline.workloads.reading.folder import recorded
-from paceline.workloads.reading.from_file import read_part
 from paceline.workloads.reading.reader import Opened
 from tests.attacks.extent import cases
 from tests.attacks.garbling import attack

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.errors import InputError, PacelineError
+from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.schema import StopPart
-from paceline.scenarios.vary import grid
-from paceline.simulator.run import simulate
+from paceline.scenarios.resolution.grid import grid
+from paceline.scenarios.sections.evaluation import StopPart
+from paceline.simulator.runs.run import simulate
 from tests.attacks.extent import cases
 from tests.attacks.mutants import Mutant, mutants
 

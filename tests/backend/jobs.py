@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 
-from paceline.algorithms.job import Budget, Job, Learner
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
-from paceline.backend.finite import Nonfinite
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Budget, Job, Learner
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
 from tests.support import nodes_for
 

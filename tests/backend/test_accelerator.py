@@ -17,17 +17,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Learner, OneByOne, Score
-from paceline.algorithms.values import Group, Layout, Rank, Samples
-from paceline.backend import recorder, worker
-from paceline.backend.accelerator import Copying, accelerator, mapped
-from paceline.backend.gpus import Devices, devices
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Learner, OneByOne, Score
+from paceline.algorithms.core.values import Group, Layout, Rank, Samples
+from paceline.backend.devices.accelerator import Copying, accelerator, mapped
+from paceline.backend.devices.gpus import Devices, devices
+from paceline.backend.local import worker
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.status import recorder
 from paceline.records.machine import gpu_driver
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.workloads.learners.torch_learner import TorchLearner
 from tests.backend.jobs import job_with
 from tests.support import built
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.checking.replay import Recording, replay
 from paceline.workloads import build
 from tests.backend.jobs import Steps, job_with, run_for_real

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.values import Rank
-from paceline.backend.board import Board
-from paceline.backend.rows import BUCKETS, TEXT
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.values import Rank
+from paceline.backend.status.board_layout import BUCKETS, TEXT
+from paceline.backend.status.status_board import Board
 
 BOTH = [Rank(0), Rank(1)]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.algorithms.operations import Cell
-from paceline.backend.cells import Cells, landed, mapped
-from paceline.backend.gather import lost_updates
+from paceline.algorithms.core.operations import Cell
+from paceline.backend.supervision.gather import lost_updates
+from paceline.backend.transports.cells import Cells, landed, mapped
 
 CELL = Cell("shared")
 TURNS = 1500  # so many that processes and lanes do come between each other

@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Budget, Job, Learner
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
-from paceline.backend.checkpoint import Checkpoint, Saving, find_last, read, steps_in
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Budget, Job, Learner
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, read, steps_in
+from paceline.backend.training.run import train
 from paceline.records import RunsFailed, store
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
@@ -53,7 +53,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
     place = tmp_path / "shared"
     place.mkdir()
-    monkeypatch.setattr("paceline.backend.folders.SHARED", place)
+    monkeypatch.setattr("paceline.backend.posix.run_folders.SHARED", place)
     yield place
     assert list(place.iterdir()) == []
     assert no_children()

@@ -11,11 +11,11 @@ import yaml
 from typer.testing import CliRunner
 
 import paceline
-from paceline.backend.calibrate import probe
+from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
-from paceline.simulator.rehearsal import rehearse
-from paceline.topologies.profile import Asked
+from paceline.simulator.runs.dry_run import rehearse
+from paceline.topologies.catalogue.machine_profile import Asked
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

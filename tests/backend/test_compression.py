@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.tables import assemble
 from paceline.records.trace import Trace
 from paceline.workloads import build
-from paceline.workloads.building import Precision
-from paceline.workloads.threads import torch_threads
+from paceline.workloads.choices import Precision
+from paceline.workloads.models.threads import torch_threads
 from tests.backend.jobs import job_with, plain, run_for_real
 
 pytestmark = pytest.mark.backend

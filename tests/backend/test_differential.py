@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.job import Job, Learner, OneByOne, Score
-from paceline.algorithms.values import Layout, Samples
+from paceline.algorithms.core.job import Job, Learner, OneByOne, Score
+from paceline.algorithms.core.values import Layout, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork
-from paceline.workloads import build, torch_learner
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork
+from paceline.workloads import build
+from paceline.workloads.learners import torch_learner
 from tests.backend.jobs import job_with, plain, run_for_real
 from tests.support import FixedTiming, built, staleness_table
 

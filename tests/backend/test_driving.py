@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce, Handle, LayerGradients, Load, Receive, Send, Start, Wait
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
-from paceline.backend.launch import RankFailed
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import AllReduce, Handle, LayerGradients, Load, Receive, Send, Start, Wait
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
+from paceline.backend.local.launch import RankFailed
 from tests.backend.jobs import Steps, run_for_real
 from tests.contract.cases import Case
 from tests.support import Bowl, job_of

@@ -19,10 +19,10 @@ import psutil
 import pytest
 import yaml
 
-from paceline.backend.forwarder import Forwarder, forwarded
-from paceline.backend.hosts import Crossed
-from paceline.backend.namespaces import NoHosts
-from paceline.topologies.lines import Line, Lines
+from paceline.backend.emulation.emulated_hosts import Crossed
+from paceline.backend.emulation.forwarder import Forwarder, forwarded
+from paceline.backend.posix.network_namespaces import NoHosts
+from paceline.topologies.packet_lines import Line, Lines
 from tests.backend.test_hosts import LACKING, end, gone, left_alone  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def test_what_a_queue_has_no_room_for_is_dropped_and_comes_all_the_same(
     left_alone: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("paceline.backend.forwarder.QUEUE_BYTES", 20_000)
+    monkeypatch.setattr("paceline.backend.emulation.forwarder.QUEUE_BYTES", 20_000)
     with forwarded(ring(2, latency_s=0.001)) as made:
         _, _, got = talk(made, 0, 1, 400_000)
         assert got == 400_000 and made.record()["dropped"] > 0
@@ -153,7 +153,7 @@ def test_without_its_process_a_network_says_so(left_alone: None) -> None:  # noq
 
 ENDLESS = """
 import time
-from paceline.backend.forwarder import forwarded
+from paceline.backend.emulation.forwarder import forwarded
 from tests.backend.test_emulation import ring
 
 with forwarded(ring(2)) as made:

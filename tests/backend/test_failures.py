@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me, Method, Notion, Replica
-from paceline.algorithms.operations import AllReduce, Barrier, Gradient, Load, Next, Receive, Send, Start, Wait
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
-from paceline.backend.launch import RankFailed
+from paceline.algorithms.core.errors import DeadlockError, PeerFailed, ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me, Method, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Barrier, Gradient, Load, Next, Receive, Send, Start, Wait
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
+from paceline.backend.local.launch import RankFailed
 from tests.backend.jobs import PROMPT_S, Steps, no_children, ranks_of, run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import Bowl, job_of
@@ -35,7 +35,7 @@ LONG = 5000
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
-    monkeypatch.setattr("paceline.backend.folders.SHARED", tmp_path)
+    monkeypatch.setattr("paceline.backend.posix.run_folders.SHARED", tmp_path)
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
     assert no_children()
@@ -356,7 +356,7 @@ def test_a_rank_that_dies_before_the_start_ends_the_run(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, raises: bool, message: str
 ) -> None:
     """The others wait for it to be ready; they are given up after the grace."""
-    monkeypatch.setattr("paceline.backend.watch.GRACE_S", 0.5)
+    monkeypatch.setattr("paceline.backend.supervision.supervisor.GRACE_S", 0.5)
     learner = Fragile(folder=tmp_path_factory.mktemp("came"), raises=raises)
     with pytest.raises(RankFailed, match=message):
         run_for_real(job_of(find("async-sgd")(), 3, steps=5, learner=learner))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.backend.forking import fork
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.posix.forking import fork
 from tests.backend.jobs import Steps, run_for_real
 from tests.support import Bowl, job_of
 

@@ -22,11 +22,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
-from paceline.algorithms.meeting import Collective
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
-from paceline.algorithms.values import Group, Null, Rank
-from paceline.simulator.clock import Clock, after
-from paceline.simulator.gloo import SEGMENT_BYTES, ProcessGroups
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Null, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.simulator.kernel.clock import Clock, after
+from paceline.simulator.network.gloo import SEGMENT_BYTES, ProcessGroups
 
 pytestmark = [pytest.mark.backend, pytest.mark.skipif(shutil.which("ss") is None, reason="no ss")]
 WAIT_S = 60.0

@@ -17,16 +17,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.algorithms.errors import PeerFailed
-from paceline.algorithms.meeting import Collective
-from paceline.algorithms.operations import AllGather, AllReduce, Broadcast, Reduce
-from paceline.algorithms.values import Group, Rank
-from paceline.backend.accelerator import Accelerator, Gpu, Processor, accelerator
-from paceline.backend.board import Lost
-from paceline.backend.collectives import Collectives, Flying
-from paceline.backend.gpus import Devices
-from paceline.backend.groups import Groups
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.operations import AllGather, AllReduce, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.backend.devices.accelerator import Accelerator, Gpu, Processor, accelerator
+from paceline.backend.devices.gpus import Devices
+from paceline.backend.status.status_board import Lost
+from paceline.backend.training.run import train
+from paceline.backend.transports.collectives import Collectives, Flying
+from paceline.backend.transports.process_groups import Groups
 from paceline.records import Run
 from paceline.records.store import read_run, save
 from paceline.scenarios import load

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
 from tests.backend.jobs import Steps, run_for_real
 from tests.support import Bowl, job_of
 

@@ -20,15 +20,15 @@ import psutil
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.method import Me, crew
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Layout, Rank, Step
-from paceline.backend import hosts as module
-from paceline.backend import namespaces
-from paceline.backend.hosts import hosts
-from paceline.backend.launch import Launch, RankFailed, run_job
-from paceline.backend.namespaces import NoHosts
+from paceline.algorithms.core.method import Me, crew
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Layout, Rank, Step
+from paceline.backend.emulation import emulated_hosts as module
+from paceline.backend.emulation.emulated_hosts import hosts
+from paceline.backend.local.launch import Launch, RankFailed, run_job
+from paceline.backend.posix import network_namespaces
+from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.trace import Schedule, Trace
 from tests.contract.cases import Case, vector
 from tests.support import TWO_BY_TWO, Bowl, job_of
@@ -164,9 +164,9 @@ def test_a_failing_rank_leaves_no_hosts(left_alone: None) -> None:
 ENDLESS = """
 import signal
 from paceline.algorithms import find
-from paceline.backend.hosts import hosts
-from paceline.backend.namespaces import NoHosts
-from paceline.backend.launch import Launch, run_job
+from paceline.backend.emulation.emulated_hosts import hosts
+from paceline.backend.posix.network_namespaces import NoHosts
+from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule
 from tests.support import job_of
 
@@ -201,7 +201,7 @@ def end(process: subprocess.Popen[str]) -> None:
 def gone(prefix: str) -> None:
     """Waits until no namespace is called so."""
     until = time.monotonic() + 60.0
-    while any(path.name.startswith(prefix) for path in namespaces.NAMESPACES.iterdir()):
+    while any(path.name.startswith(prefix) for path in network_namespaces.NAMESPACES.iterdir()):
         assert time.monotonic() < until, f"namespaces {prefix}… are left"
         time.sleep(0.05)
 
@@ -220,7 +220,7 @@ def test_a_killed_launcher_leaves_no_hosts(left_alone: None) -> None:
     """Its guard outlives it, by as long as it takes to delete them."""
     process = endless()
     prefix = f"paceline-{process.pid}-"
-    assert sum(path.name.startswith(prefix) for path in namespaces.NAMESPACES.iterdir()) == 3
+    assert sum(path.name.startswith(prefix) for path in network_namespaces.NAMESPACES.iterdir()) == 3
     process.kill()
     end(process)
     gone(prefix)
@@ -229,17 +229,17 @@ def test_a_killed_launcher_leaves_no_hosts(left_alone: None) -> None:
 @needs_hosts
 def test_those_of_a_process_that_lives_are_left_alone(left_alone: None) -> None:
     with hosts(2, bytes_per_s=RATE) as made:
-        namespaces.sweep()
+        network_namespaces.sweep()
         assert made.switch is not None
-        assert all((namespaces.NAMESPACES / name).exists() for name in (*made.names, made.switch))
+        assert all((network_namespaces.NAMESPACES / name).exists() for name in (*made.names, made.switch))
 
 
 @needs_hosts
 def test_those_of_a_process_whose_id_is_used_again_go(left_alone: None) -> None:
     name = f"paceline-{os.getpid()}-1-0-switch"
     subprocess.run(["ip", "netns", "add", name], check=True)
-    namespaces.sweep()
-    assert not (namespaces.NAMESPACES / name).exists()
+    network_namespaces.sweep()
+    assert not (network_namespaces.NAMESPACES / name).exists()
 
 
 @needs_hosts

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.backend.run import train
+from paceline.backend.training.run import train
 from paceline.records.store import as_array, read_run
 from tests.backend.jobs import PROMPT_S
 
@@ -224,7 +224,7 @@ def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launche
 
 UNCONNECTED = """
 import os
-from paceline.backend.world import World
+from paceline.backend.multihost.world import World
 
 connected = World.connect
 
@@ -252,8 +252,8 @@ def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
 HANGS = """
 import threading
 from dataclasses import dataclass
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.program import program
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.core.program import program
 
 @dataclass(frozen=True, kw_only=True)
 class Hangs(SyncSgd):

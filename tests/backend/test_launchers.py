@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.backend.hosts import hosts
-from paceline.backend.run import train
+from paceline.backend.emulation.emulated_hosts import hosts
+from paceline.backend.training.run import train
 from paceline.records.store import as_array, read_run
 from tests.backend.test_hosts import RATE, left_alone, needs_hosts  # noqa: F401
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Barrier
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.recorder import Recorder, Tail
-from paceline.backend.worker import tell_warnings
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Barrier
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.local.worker import tell_warnings
+from paceline.backend.status.recorder import Recorder, Tail
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case
@@ -76,7 +76,7 @@ stop: {{updates: 5}}
 DIVIDES = '''
 from dataclasses import dataclass
 
-from paceline.algorithms.baseline import SyncSgd
+from paceline.algorithms.methods.baseline import SyncSgd
 
 
 @dataclass(frozen=True, kw_only=True)

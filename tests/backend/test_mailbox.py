@@ -18,18 +18,18 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.algorithms.errors import InputError, PeerFailed, RunFailed, TimedOut
-from paceline.algorithms.method import Me, Replica, on_host
-from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Rank, Step
-from paceline.backend import inbox as inbox_module
-from paceline.backend import interfaces, mailbox, wire
-from paceline.backend.groups import Groups
-from paceline.backend.inbox import Cancelled, Claim, Envelope, Inbox
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.mail import GlooMail
-from paceline.backend.mailbox import Mailbox, Way
+from paceline.algorithms.core.errors import InputError, PeerFailed, RunFailed, TimedOut
+from paceline.algorithms.core.method import Me, Replica, on_host
+from paceline.algorithms.core.operations import Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Rank, Step
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.transports import inbox as inbox_module
+from paceline.backend.transports import interfaces, mailbox, serialization
+from paceline.backend.transports.inbox import Cancelled, Claim, Envelope, Inbox
+from paceline.backend.transports.mail import GlooMail
+from paceline.backend.transports.mailbox import Mailbox, Way
+from paceline.backend.transports.process_groups import Groups
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case, answers
 from tests.filesystems import fill_up
@@ -210,7 +210,7 @@ def test_lanes_of_one_rank_do_not_mix_their_messages(host: Host) -> None:
 def test_a_sender_killed_in_a_message_leaves_the_others_working(host: Host) -> None:
     def half(box: Mailbox, _: Inbox) -> None:
         box.send(ZERO, letter(ONE, "whole"))
-        for part in wire.parts(letter(ONE, LARGE[:1000])):
+        for part in serialization.parts(letter(ONE, LARGE[:1000])):
             box._out[ZERO]._write(part[: len(part) // 2 + 8])
         os.kill(os.getpid(), signal.SIGKILL)
 

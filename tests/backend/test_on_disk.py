@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paceline.workloads import build
+from paceline.workloads.convert_dataset import convert, find_source
+from paceline.workloads.models.threads import torch_threads
 from paceline.workloads.reading import Reading, Strategy
-from paceline.workloads.reading.convert import convert, find_source
-from paceline.workloads.threads import torch_threads
 from tests import datasets
 from tests.backend.jobs import job_with, plain
 from tests.backend.test_differential import INTERPRETERS, TOLERANCE, Noting

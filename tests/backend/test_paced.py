@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import TimedOut
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Cancel, Gradient, Handle, Load, Receive, Start
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.errors import TimedOut
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Cancel, Gradient, Handle, Load, Receive, Start
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
 from paceline.records.trace import Trace
 from tests.backend.jobs import UNLIKE, Steps, run_for_real
 from tests.contract.cases import Case

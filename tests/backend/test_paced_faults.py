@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.algorithms.values import Rank
-from paceline.backend.run import train
+from paceline.algorithms.core.values import Rank
+from paceline.backend.training.run import train
 from paceline.scenarios import load
 
 pytestmark = pytest.mark.backend

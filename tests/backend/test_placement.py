@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.method import Me, Replica, crew
-from paceline.algorithms.operations import Barrier
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Layout, Rank, Step
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.placement import Pin, found_domains, placement
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.method import Me, Replica, crew
+from paceline.algorithms.core.operations import Barrier
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Layout, Rank, Step
+from paceline.backend.devices.cpu_affinity import Pin, found_domains, placement
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.training.run import train
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case

@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from paceline.algorithms.values import Rank
-from paceline.backend.calibrate import Cost, costs
-from paceline.backend.probes import STARTED, ProbeCollectives, ProbeMessages
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_costs import Cost, costs
+from paceline.backend.calibration.probes import STARTED, ProbeCollectives, ProbeMessages
 from paceline.records.trace import Trace
-from paceline.topologies.profile import Asked
+from paceline.topologies.catalogue.machine_profile import Asked
 from tests.backend.jobs import UNLIKE, run_for_real
 from tests.support import job_of
 

@@ -14,23 +14,23 @@ import numpy as np
 import pytest
 import yaml
 
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.job import Job
-from paceline.algorithms.values import Samples
-from paceline.backend.run import train
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Samples
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.backend.training.run import train
 from paceline.checking.replay import Recording, replay
 from paceline.records.store import read_run
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.loading import Supply
-from paceline.simulator.network import MeasuredNetwork
-from paceline.simulator.run import simulate
-from paceline.topologies.storage import STORAGE
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.network.network import MeasuredNetwork
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.storage_devices import STORAGE
 from paceline.workloads import build
+from paceline.workloads.convert_dataset import convert, find_source
 from paceline.workloads.reading import Held, Reading, Strategy
-from paceline.workloads.reading.convert import convert, find_source
 from paceline.workloads.reading.folder import TRAIN
 from tests.backend.jobs import Started, job_with, plain, run_for_real, wait_for_ranks
 from tests.backend.test_balance import PerSample

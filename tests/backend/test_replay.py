@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.values import Rank
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local.launch import Launch, run_job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.tables import assemble
@@ -29,7 +29,7 @@ ELSEWHERE = """
 import json, sys
 import torch
 torch.set_num_threads(1)
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
 from paceline.checking.replay import Recording, replay
 from tests.backend.test_replay import asynchronous
 heard = [(Rank(receiver), Rank(source)) for receiver, source in json.load(sys.stdin)]

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import PeerFailed, RunFailed
-from paceline.algorithms.meeting import Collective, Room, outcome
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
-from paceline.algorithms.values import Group, Rank
-from paceline.backend import segment as memory
-from paceline.backend.channel import Channel
-from paceline.backend.launch import RankFailed
-from paceline.backend.segment import Segment
+from paceline.algorithms.core.errors import PeerFailed, RunFailed
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective, Room, outcome
+from paceline.backend.local.launch import RankFailed
+from paceline.backend.transports import shared_segment as memory
+from paceline.backend.transports.channel import Channel
+from paceline.backend.transports.shared_segment import Segment
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_command import Called, call, on_its_way
 from tests.backend.test_failures import LONG, Killer

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import DeadlockError, PeerFailed, ProgramError
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import DeadlockError, PeerFailed, ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
     Barrier,
@@ -33,15 +33,15 @@ from paceline.algorithms.operations import (
     Wait,
     WaitFor,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Null, Rank, Step
-from paceline.backend import channel
-from paceline.backend.collectives import Collectives
-from paceline.backend.launch import Launch, RankFailed, run_job
-from paceline.backend.segment import CHANNELS, PIECE_BYTES
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Null, Rank, Step
+from paceline.backend.local.launch import Launch, RankFailed, run_job
+from paceline.backend.transports import channel
+from paceline.backend.transports.collectives import Collectives
+from paceline.backend.transports.shared_segment import CHANNELS, PIECE_BYTES
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
 from tests.backend.jobs import PROMPT_S, no_children, plain, run_for_real
 from tests.backend.test_failures import LONG, Killer

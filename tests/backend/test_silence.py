@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Barrier, Next, Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
-from paceline.backend import worker
-from paceline.backend.launch import RankFailed
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Barrier, Next, Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.local import worker
+from paceline.backend.local.launch import RankFailed
 from tests.backend.jobs import no_children, run_for_real
 from tests.contract.cases import Case
 from tests.support import job_of

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.algorithms.errors import InputError
-from paceline.backend.hostlock import HostLock
-from paceline.backend.launch import Launch, run_job
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.posix.host_lock import HostLock
+from paceline.backend.training.run import train
 from paceline.records import Run
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -74,7 +74,7 @@ def test_what_is_not_of_a_scenario_is_not_spawned() -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from paceline.backend.hostlock import HostLock
+from paceline.backend.posix.host_lock import HostLock
 with HostLock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from paceline.algorithms.errors import RunFailed
-from paceline.backend.groups import device_of, no_address
-from paceline.backend.joining import tell_torchrun
+from paceline.algorithms.core.errors import RunFailed
+from paceline.backend.transports.launch_environment import tell_torchrun
+from paceline.backend.transports.process_groups import device_of, no_address
 
 pytestmark = pytest.mark.backend
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Method
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.backend.jobs import run_for_real
 from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
 

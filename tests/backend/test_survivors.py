@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.errors import PeerFailed
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.values import Group, Rank, Samples
-from paceline.backend.agreement import Agreement, name_of
-from paceline.backend.board import Board, Mark
-from paceline.backend.inbox import Claim, Envelope, Inbox
-from paceline.backend.launch import RankFailed
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.values import Group, Rank, Samples
+from paceline.backend.local.launch import RankFailed
+from paceline.backend.status.status_board import Board, Mark
+from paceline.backend.transports.agreement import Agreement, name_of
+from paceline.backend.transports.inbox import Claim, Envelope, Inbox
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_failures import Killer
 from tests.support import Bowl, built, job_of, nodes_for

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from paceline.backend.run import train
+from paceline.backend.training.run import train
 from paceline.records import Run, store
 from paceline.records.summary import StepTime, Summary
 from paceline.records.tables import ACTIVITIES, SCHEMAS
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 pytestmark = pytest.mark.backend
 

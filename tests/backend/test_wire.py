@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Contribution, GradientResult, Null, Rank, Step, Weights
-from paceline.backend import wire
-from paceline.backend.collectives import tensor_of
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, GradientResult, Null, Rank, Step, Weights
+from paceline.backend.transports import serialization
+from paceline.backend.transports.collectives import tensor_of
 from tests.backend.jobs import run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import job_of
@@ -69,16 +69,16 @@ def same(one: Any, other: Any) -> bool:
 
 @given(message=messages(), slack=st.integers(0, 40))
 def test_a_message_comes_back_equal_from_a_buffer_that_may_be_longer(message: Any, slack: int) -> None:
-    data = wire.encode(message).numpy()
-    assert same(wire.decode(np.concatenate([data, np.full(slack, 255, np.uint8)])), message)
+    data = serialization.encode(message).numpy()
+    assert same(serialization.decode(np.concatenate([data, np.full(slack, 255, np.uint8)])), message)
 
 
 @given(message=messages(), capacity=st.integers(1, 200))
 def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None:
     """Each comes in a buffer of that capacity, the last one with what was there before behind it."""
-    chunks = [chunk.numpy() for chunk in wire.chunks(wire.encode(message), capacity)]
+    chunks = [chunk.numpy() for chunk in serialization.chunks(serialization.encode(message), capacity)]
     assert all(0 < len(chunk) <= capacity for chunk in chunks)
-    assembly = wire.Assembly()
+    assembly = serialization.Assembly()
     for number, chunk in enumerate(chunks, 1):
         assert not assembly.whole, f"whole after {number - 1} of {len(chunks)}"
         assembly.take(np.concatenate([chunk, np.full(capacity - len(chunk), 255, np.uint8)]))
@@ -89,9 +89,9 @@ def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None
 def test_a_message_is_the_value_of_the_moment_and_its_own(make: Any) -> None:
     """Neither does the sender's vector stay behind it, nor do two readings share one."""
     value = make()
-    data = wire.encode(value).numpy()
+    data = serialization.encode(value).numpy()
     value[0] = 7.0
-    first, second = wire.decode(data), wire.decode(data)
+    first, second = serialization.decode(data), serialization.decode(data)
     first[1] = 9.0
     assert second.tolist() == [0.0, 1.0, 2.0, 3.0]
 
@@ -99,7 +99,7 @@ def test_a_message_is_the_value_of_the_moment_and_its_own(make: Any) -> None:
 def test_views_and_strides_are_sent_as_what_they_show() -> None:
     grid = np.arange(12.0).reshape(3, 4)
     sent = (grid[:, 1], grid.T, torch.from_numpy(grid)[:, ::2], torch.ones(3, requires_grad=True) * 2)
-    column, turned, every_other, grown = wire.decode(wire.encode(sent).numpy())
+    column, turned, every_other, grown = serialization.decode(serialization.encode(sent).numpy())
     np.testing.assert_array_equal(column, grid[:, 1])
     np.testing.assert_array_equal(turned, grid.T)
     np.testing.assert_array_equal(every_other.numpy(), grid[:, ::2])
@@ -108,7 +108,7 @@ def test_views_and_strides_are_sent_as_what_they_show() -> None:
 
 def test_what_programs_send_keeps_its_fields() -> None:
     origin = GradientResult(torch.ones(3), 4, 0.5, 32, Rank(2), 9, 0.01).contribution()
-    assert wire.decode(wire.encode(origin).numpy()) == Contribution(Rank(2), 9, 4, 32)
+    assert serialization.decode(serialization.encode(origin).numpy()) == Contribution(Rank(2), 9, 4, 32)
 
 
 # --- through the transport -------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def test_a_rank_may_send_to_itself() -> None:
 
 def test_a_null_vector_travels_in_its_full_size() -> None:
     vector = Null(1000)
-    data = wire.encode(vector)
+    data = serialization.encode(vector)
     assert len(data) >= vector.nbytes
-    assert wire.decode(data.numpy()) == vector
+    assert serialization.decode(data.numpy()) == vector
 
 
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])

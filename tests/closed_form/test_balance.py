@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.apportion import apportion
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.job import Budget
-from paceline.algorithms.method import Method
-from paceline.algorithms.server import AsyncSgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.apportion import apportion
+from paceline.algorithms.core.job import Budget
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies import collectives
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies import closed_forms
 
 ALPHA_S, BETA, GAMMA = 1.3e-6, 0.7e-9, 0.11e-9
 POWERS = [1, 2, 4, 8, 16, 64]
@@ -121,7 +121,7 @@ def test_ring_all_reduce(p: int) -> None:
     ring(ranks, add=True, offset=0)
     ring(ranks, add=False, offset=1)
     assert ranks.agree()
-    assert slowest(ranks) == close(collectives.ring_all_reduce_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.ring_all_reduce_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
     assert ranks.sent_bytes.max() == pytest.approx(2 * (p - 1) / p * ranks.nbytes)  # C11, the bandwidth bound
 
 
@@ -135,7 +135,7 @@ def test_recursive_doubling(p: int) -> None:
 
     folded(ranks, inner)
     assert ranks.agree()
-    assert slowest(ranks) == close(collectives.recursive_doubling_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.recursive_doubling_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
 @pytest.mark.parametrize("p", ANY)
@@ -148,12 +148,12 @@ def test_halving_doubling(p: int) -> None:
 
     folded(ranks, inner)
     assert ranks.agree()
-    assert slowest(ranks) == close(collectives.halving_doubling_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.halving_doubling_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
 def test_halving_doubling_of_six_ranks_counts_the_next_power_of_two_below() -> None:
     """O1, C5: 'p=6: exact 3.512 ms against 3.679 ms from the comment' differ in n β by 2 (5/6 − 3/4)."""
-    exact = collectives.halving_doubling_s(6, 1e6, 0.0, 1e-9)
+    exact = closed_forms.halving_doubling_s(6, 1e6, 0.0, 1e-9)
     comment = (2 * 5 / 6 + 2) * 1e6 * 1e-9
     assert comment - exact == pytest.approx(2 * (5 / 6 - 3 / 4) * 1e-3)
 
@@ -163,10 +163,10 @@ def test_binomial_reduce_then_broadcast(p: int) -> None:
     ranks = Ranks(p, parts=1)
     binomial_reduce(ranks)
     assert (ranks.data[0] == ranks.total).all()
-    assert slowest(ranks) == close(collectives.binomial_tree_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.binomial_tree_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
     binomial_broadcast(ranks)
     assert ranks.agree()
-    assert slowest(ranks) == close(collectives.tree_all_reduce_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.tree_all_reduce_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
 @pytest.mark.parametrize("p", ANY)
@@ -175,7 +175,7 @@ def test_binomial_broadcast(p: int) -> None:
     root = ranks.data[0].copy()
     binomial_broadcast(ranks)
     assert all((vector == root).all() for vector in ranks.data)
-    assert slowest(ranks) == close(collectives.binomial_tree_s(p, ranks.nbytes, ALPHA_S, BETA))
+    assert slowest(ranks) == close(closed_forms.binomial_tree_s(p, ranks.nbytes, ALPHA_S, BETA))
 
 
 @pytest.mark.parametrize("p", POWERS)
@@ -186,7 +186,7 @@ def test_scatter_all_gather_broadcast(p: int) -> None:
         ranks.round([(i, i + d, slice((i + d) * share, (i + 2 * d) * share), False) for i in range(0, p, 2 * d)])
     ring(ranks, add=False, offset=0)
     assert all((vector == root).all() for vector in ranks.data)
-    assert slowest(ranks) == close(collectives.scatter_all_gather_broadcast_s(p, ranks.nbytes, ALPHA_S, BETA))
+    assert slowest(ranks) == close(closed_forms.scatter_all_gather_broadcast_s(p, ranks.nbytes, ALPHA_S, BETA))
 
 
 @pytest.mark.parametrize("p", ANY)
@@ -195,7 +195,7 @@ def test_ring_all_gather(p: int) -> None:
     gathered = np.concatenate([vector[ranks.part(i, p)] for i, vector in enumerate(ranks.data)])
     ring(ranks, add=False, offset=0)
     assert all((vector == gathered).all() for vector in ranks.data)
-    assert slowest(ranks) == close(collectives.ring_all_gather_s(p, ranks.nbytes, ALPHA_S, BETA))
+    assert slowest(ranks) == close(closed_forms.ring_all_gather_s(p, ranks.nbytes, ALPHA_S, BETA))
 
 
 @pytest.mark.parametrize("p", POWERS)
@@ -204,7 +204,7 @@ def test_doubling_all_gather(p: int) -> None:
     gathered = np.concatenate([vector[ranks.part(i, p)] for i, vector in enumerate(ranks.data)])
     doubling(ranks, p)
     assert all((vector == gathered).all() for vector in ranks.data)
-    assert slowest(ranks) == close(collectives.doubling_all_gather_s(p, ranks.nbytes, ALPHA_S, BETA))
+    assert slowest(ranks) == close(closed_forms.doubling_all_gather_s(p, ranks.nbytes, ALPHA_S, BETA))
 
 
 @pytest.mark.parametrize("p", ANY)
@@ -213,7 +213,7 @@ def test_pairwise_reduce_scatter(p: int) -> None:
     for k in range(1, p):
         ranks.round([(i, (i + k) % p, ranks.part(i + k, p), True) for i in range(p)])
     assert all((vector[ranks.part(i, p)] == ranks.total[ranks.part(i, p)]).all() for i, vector in enumerate(ranks.data))
-    assert slowest(ranks) == close(collectives.pairwise_reduce_scatter_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.pairwise_reduce_scatter_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
 @pytest.mark.parametrize("p", POWERS)
@@ -221,7 +221,7 @@ def test_halving_reduce_scatter(p: int) -> None:
     ranks = Ranks(p, parts=p)
     halving(ranks, p)
     assert all((vector[ranks.part(i, p)] == ranks.total[ranks.part(i, p)]).all() for i, vector in enumerate(ranks.data))
-    assert slowest(ranks) == close(collectives.halving_reduce_scatter_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
+    assert slowest(ranks) == close(closed_forms.halving_reduce_scatter_s(p, ranks.nbytes, ALPHA_S, BETA, GAMMA))
 
 
 @pytest.mark.parametrize("p", ANY)
@@ -231,7 +231,7 @@ def test_barrier_hears_of_everybody_and_no_sooner(p: int) -> None:
     while any(len(known) < p for known in heard):
         heard = [heard[rank] | heard[(rank - (1 << rounds)) % p] for rank in range(p)]
         rounds += 1
-    assert collectives.barrier_s(p, ALPHA_S) == close(rounds * ALPHA_S)
+    assert closed_forms.barrier_s(p, ALPHA_S) == close(rounds * ALPHA_S)
 
 
 def test_ring_beats_recursive_doubling_where_the_oracle_says() -> None:
@@ -239,23 +239,23 @@ def test_ring_beats_recursive_doubling_where_the_oracle_says() -> None:
     ratio = 176_000 * (3 - 14 / 8) / (14 - 3)  # α/β in bytes
 
     def ring_wins(nbytes: float) -> bool:
-        ring_s = collectives.ring_all_reduce_s(64, nbytes, ratio, 1.0)
-        return ring_s < collectives.recursive_doubling_s(64, nbytes, ratio, 1.0)
+        ring_s = closed_forms.ring_all_reduce_s(64, nbytes, ratio, 1.0)
+        return ring_s < closed_forms.recursive_doubling_s(64, nbytes, ratio, 1.0)
 
     assert not ring_wins(595_349 * 0.999)
     assert ring_wins(595_349 * 1.001)
 
 
 def test_patterns_for_powers_of_two_refuse_others() -> None:
-    for pattern in (collectives.doubling_all_gather_s, collectives.halving_reduce_scatter_s):
+    for pattern in (closed_forms.doubling_all_gather_s, closed_forms.halving_reduce_scatter_s):
         with pytest.raises(InputError, match="found 6 ranks; this pattern needs a power of two"):
             pattern(6, 1000.0, ALPHA_S, BETA)
 
 
 def test_bus_bandwidth_of_a_ring_without_latency_is_the_links() -> None:
     for p in (2, 6, 64):
-        seconds = collectives.ring_all_reduce_s(p, 1e9, 0.0, 1 / 12e9)
-        assert collectives.bus_bytes_per_s("all-reduce", p, 1e9, seconds) == pytest.approx(12e9)
-        seconds = collectives.ring_all_gather_s(p, 1e9, 0.0, 1 / 12e9)
-        assert collectives.bus_bytes_per_s("all-gather", p, 1e9, seconds) == pytest.approx(12e9)
-        assert collectives.bus_bytes_per_s("broadcast", p, 1e9, 1.0) == 1e9
+        seconds = closed_forms.ring_all_reduce_s(p, 1e9, 0.0, 1 / 12e9)
+        assert closed_forms.bus_bytes_per_s("all-reduce", p, 1e9, seconds) == pytest.approx(12e9)
+        seconds = closed_forms.ring_all_gather_s(p, 1e9, 0.0, 1 / 12e9)
+        assert closed_forms.bus_bytes_per_s("all-gather", p, 1e9, seconds) == pytest.approx(12e9)
+        assert closed_forms.bus_bytes_per_s("broadcast", p, 1e9, 1.0) == 1e9

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.job import OneByOne, Score
-from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
-from paceline.algorithms.values import Layer, Layout, Null, Samples
+from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.values import Layer, Layout, Null, Samples
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node, sites
-from paceline.topologies.devices import Device
-from paceline.topologies.graph import Graph
-from paceline.topologies.links import Link
-from paceline.topologies.nodes import at, dgx1, dual_root_pcie, joined, pcie_tree
+from paceline.topologies.graphs.gpu_machines import at, dgx1, dual_root_pcie, joined, pcie_tree
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.links import Link
 from tests.support import FixedTiming, job_of
 
 FAMILY: list[Any] = [Easgd(), SyncEasgd1(), SyncEasgd2(), SyncEasgd3()]

@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.records.summary import shares
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.faults import State, Timeline, Times, timeline_of
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.topologies.faults import Crashes, Place, Slowdown
-from paceline.topologies.slowdowns import FULL_SPEED, speed_of
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.crash_timeline import State, Timeline, Times, timeline_of
+from paceline.simulator.network.network import NoCost
+from paceline.topologies.faults.slowdowns import FULL_SPEED, speed_of
+from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown
 from tests.support import FixedTiming, job_of
 
 COST_S, MTBF_S = 0.5, 100.0

@@ -16,15 +16,15 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
-from paceline.algorithms.meeting import Collective
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Layer, Layout
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Layer, Layout
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork, Network, NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
 from tests.support import Bowl, FixedTiming, job_of
 
 STEPS = 4

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
-from paceline.workloads.examples import Batch
-from paceline.workloads.joint import Joint
+from paceline.simulator.runs.run import simulate
+from paceline.workloads.batches.examples import Batch
+from paceline.workloads.learners.vmap import Joint
 
 DIGITS = {"model": "digits-mlp", "precision": "float64"}
 QUADRATIC = {"model": "quadratic", "learning": "quadratic"}

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.server import Softsync, SyncSgdPs
+from paceline.algorithms.methods.parameter_server import Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, job_of
 
 N = 8

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Rank
-from paceline.simulator.fabric import Path
-from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.perform import alone_s, played
-from paceline.simulator.performance import Play
-from paceline.topologies import collectives as forms
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.collectives.performance import Play
+from paceline.simulator.flows.fabric import Path
+from paceline.topologies import closed_forms as forms
 from tests.replay import Uniform, replayed_s
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]

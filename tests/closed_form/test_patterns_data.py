@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.pipelined import chunks, double_tree, schedule, two_trees
+from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.collectives.pipelined import chunks, double_tree, schedule, two_trees
 
 Pieces = Callable[["Message"], set[int]]
 NBYTES = 5040.0

@@ -9,13 +9,13 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Rank
-from paceline.simulator.concert import Concert
-from paceline.simulator.fabric import Path
-from paceline.simulator.flows import Flows
-from paceline.simulator.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.perform import alone_s
-from paceline.simulator.performance import Play
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.contention import Concert
+from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.collectives.performance import Play
+from paceline.simulator.flows.fabric import Path
+from paceline.simulator.flows.flow_engine import Flows
 from tests.replay import Players, Replay, Uniform
 
 Crossing = tuple[float, float, tuple[str, ...]]

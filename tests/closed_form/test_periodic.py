@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.periodic import HbsSgd, KAvg
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.two_level import Hsgd
-from paceline.algorithms.values import Null, Rank
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Null, Rank
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg
+from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork, Network
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.clusters import played, star
 from tests.exact import applied
 from tests.support import Bowl, FixedTiming, job_of, placed

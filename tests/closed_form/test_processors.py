@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, on_a_star
-from paceline.topologies.devices import Device
-from paceline.topologies.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, Link
 from tests.outages import ends
 
 ALPHA_S, BYTES_PER_S, SEND_S, RECEIVE_S = 1e-4, 1e9, 2e-5, 3e-5

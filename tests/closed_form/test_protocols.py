@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from paceline.algorithms.values import Group, Rank
-from paceline.simulator.patterns import PATTERNS
-from paceline.simulator.perform import alone_s
-from paceline.simulator.performance import Play
-from paceline.simulator.protocols import Way, governed, patterns_of, transport_of, ways
-from paceline.simulator.tuning import Choice, Tuner
-from paceline.topologies.libraries import LATENCY_US, LIBRARIES, Protocol
-from paceline.topologies.links import LINKS
-from paceline.topologies.networks import star
+from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.simulator.collectives.patterns import PATTERNS
+from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.protocols import Way, governed, patterns_of, transport_of, ways
+from paceline.simulator.collectives.tuning import Choice, Tuner
+from paceline.topologies.catalogue.libraries import LATENCY_US, LIBRARIES, Protocol
+from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.network_graphs import star
 from tests.closed_form.test_patterns import play
 from tests.replay import Uniform
 
@@ -149,7 +149,7 @@ def test_the_transport_is_told_from_the_links() -> None:
 
 
 def test_what_would_be_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.simulator.tuning.MOST_MESSAGES", 40)
+    monkeypatch.setattr("paceline.simulator.collectives.tuning.MOST_MESSAGES", 40)
     tuner = Tuner(Uniform(16, per_node=4))
     tuner.play("AllReduce", group(16), 1e6)
     (choice,) = tuner.choices.values()

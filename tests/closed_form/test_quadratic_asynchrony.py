@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
 from tests.quadratic import Array, Experiment, Finding, exponential, moments, play
 
 GROUPS = 20

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.method import Descent
-from paceline.algorithms.periodic import KAvg
-from paceline.algorithms.server import AsyncMsgd, AsyncSgd
+from paceline.algorithms.core.method import Descent
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
+from paceline.algorithms.methods.periodic import KAvg
 from tests.quadratic import Experiment, Finding, named, play, settled, stationary
 
 COPIES = 20_000

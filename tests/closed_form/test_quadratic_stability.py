@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SequentialSgd
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.method import Descent
-from paceline.algorithms.server import AsyncMsgd, AsyncSgd
+from paceline.algorithms.core.method import Descent
+from paceline.algorithms.methods.baseline import SequentialSgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
 from tests.quadratic import Experiment, Finding, limit, named, play
 
 

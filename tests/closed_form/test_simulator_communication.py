@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
     Barrier,
@@ -19,12 +18,13 @@ from paceline.algorithms.operations import (
     Reduce,
     Send,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Null, Rank
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Null, Rank
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork
-from paceline.simulator.patterns import PATTERNS
+from paceline.simulator.collectives.patterns import PATTERNS
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork
 from tests.clusters import joined, played, star
 from tests.support import FixedTiming, job_of
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.server import AsyncSgd
-from paceline.algorithms.sync_elastic import SyncEasgd3
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork, NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.server import Softsync
-from paceline.algorithms.values import Samples, may_diverge
+from paceline.algorithms.core.values import Samples, may_diverge
+from paceline.algorithms.methods.parameter_server import Softsync
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.support import Bowl, FixedTiming, Vector, job_of
 
 LEARNERS, GRADIENTS = 30, 12_000

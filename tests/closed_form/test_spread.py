@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 from paceline.topologies import Spread
 
 STEPS = 4_000

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import simpy
 
-from paceline.algorithms.baseline import SequentialSgd
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.values import Samples
+from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.records.trace import Schedule
-from paceline.simulator.flows import Flows
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.simulator.storage import Stores
-from paceline.topologies.storage import KIB, MIB, STORAGE, Storage
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.storage import Stores
+from paceline.simulator.network.network import NoCost
+from paceline.topologies.catalogue.storage_devices import KIB, MIB, STORAGE, Storage
 from paceline.workloads.reading import Order, Piece
 from tests.reading import apart, finished_s, supply
 from tests.support import FixedTiming, job_of

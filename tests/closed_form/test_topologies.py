@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paceline.topologies import measures
-from paceline.topologies.dragonfly import dragonfly
-from paceline.topologies.graph import Graph
-from paceline.topologies.links import LINKS
-from paceline.topologies.networks import hypercube, ring, star, torus
-from paceline.topologies.nodes import dgx1, dual_root_pcie, nvswitch_node, pcie_tree
-from paceline.topologies.registry import NODES, TOPOLOGIES, build
-from paceline.topologies.trees import fat_tree, leaf_spine
+from paceline.topologies.graphs import measures
+from paceline.topologies.graphs.dragonfly import dragonfly
+from paceline.topologies.graphs.gpu_machines import dgx1, dual_root_pcie, nvswitch_node, pcie_tree
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import NODES, TOPOLOGIES, build
+from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.network_graphs import hypercube, ring, star, torus
+from paceline.topologies.graphs.trees import fat_tree, leaf_spine
 
 B = LINKS["eth-10g"].bytes_per_s
 

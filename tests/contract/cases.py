@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me, Method, Notion, Replica
-from paceline.algorithms.operations import Barrier, Next
-from paceline.algorithms.program import Program, Routine, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me, Method, Notion, Replica
+from paceline.algorithms.core.operations import Barrier, Next
+from paceline.algorithms.core.program import Program, Routine, program
+from paceline.algorithms.core.values import Rank, Step
 from paceline.records.trace import Trace
 from tests.support import UNLIKE, job_of, nodes_for
 

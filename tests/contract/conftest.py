@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from paceline.algorithms.job import Job
-from paceline.algorithms.values import Rank
-from paceline.backend.launch import Launch, run_job
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local.launch import Launch, run_job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled, first
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork, Network, NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
 from tests.contract.cases import Interpreter, RunOf, job_for
 from tests.support import FixedTiming, built
 

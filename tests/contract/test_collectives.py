@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     Access,
     AllGather,
     AllReduce,
@@ -18,8 +18,8 @@ from paceline.algorithms.operations import (
     Cell,
     Reduce,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Rank, Step, Vector
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Rank, Step, Vector
 from tests.contract.cases import Case, Interpreter, answers, number, numbers, vector
 from tests.support import job_of
 

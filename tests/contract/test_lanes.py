@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.errors import ProgramError, TimedOut
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import ProgramError, TimedOut
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     Access,
     AllReduce,
     Cancel,
@@ -26,8 +26,8 @@ from paceline.algorithms.operations import (
     Wait,
     WaitFor,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Rank, Step
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Rank, Step
 from paceline.checking.replay import Recording, replay
 from tests.contract.cases import Case, Interpreter, answers, number, vector
 from tests.support import job_of

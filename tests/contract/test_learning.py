@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.buckets import Bucket
-from paceline.algorithms.method import Me, Notion, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.buckets import Bucket
+from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.operations import (
     Applied,
     Gradient,
     LayerGradients,
@@ -21,8 +21,8 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Contribution, Rank, Samples, Step, Weights, join
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, Rank, Samples, Step, Weights, join
 from tests.contract.cases import Case, Interpreter, answers, vector
 from tests.support import Bowl, job_of
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.algorithms.errors import TimedOut
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.errors import TimedOut
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
 from tests.contract.cases import Case, Interpreter, answers, vector
 
 ZERO, ONE, TWO = Rank(0), Rank(1), Rank(2)

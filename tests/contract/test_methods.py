@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import Guarantee
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.guarantees import broken, conserved
+from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
 from tests.contract.cases import STEPS, Interpreter, RunOf, job_for
 from tests.exact import still

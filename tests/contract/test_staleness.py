@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.algorithms.delayed import LayerwiseAgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.delayed import LayerwiseAgd
 from paceline.records.tables import SCHEMAS, assemble
 from tests.contract.cases import Interpreter
 from tests.support import built, job_of

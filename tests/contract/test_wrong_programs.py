@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.errors import DeadlockError, ProgramError, RunFailed
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import DeadlockError, ProgramError, RunFailed
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     AllReduce,
     Barrier,
     Cancel,
@@ -24,8 +24,8 @@ from paceline.algorithms.operations import (
     Wait,
     WaitFor,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
 from tests.contract.cases import Case, Interpreter, vector
 from tests.support import job_of
 

@@ -12,8 +12,8 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, nodes_for
 

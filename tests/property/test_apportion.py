@@ -15,15 +15,15 @@ import pytest
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.apportion import Estimate, apportion, change, quotas, rounded
-from paceline.algorithms.balanced import DbsSgd, Timed
-from paceline.algorithms.operations import Gradient
-from paceline.algorithms.values import Contribution, Rank
+from paceline.algorithms.core.apportion import Estimate, apportion, change, quotas, rounded
+from paceline.algorithms.core.operations import Gradient
+from paceline.algorithms.core.values import Contribution, Rank
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, Timed
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
-from paceline.workloads.noise import Noise
+from paceline.workloads.learners.noise import Noise
 from tests.exact import applied
 from tests.support import job_of
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.local import DiLoCo, PostLocalSgd
-from paceline.algorithms.method import Me, Method, Replica
-from paceline.algorithms.operations import AllReduce, Applied, Broadcast, Reduce
-from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Weights
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me, Method, Replica
+from paceline.algorithms.core.operations import AllReduce, Applied, Broadcast, Reduce
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.strategies import drawn

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SequentialSgd
-from paceline.algorithms.chip import ChipPartitionedSgd, part_of
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce, Next
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.steps import descend, gradient_at
-from paceline.algorithms.values import Rank, Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import AllReduce, Next
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import descend, gradient_at
+from paceline.algorithms.core.values import Rank, Samples
+from paceline.algorithms.methods.baseline import SequentialSgd
+from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.workloads import build

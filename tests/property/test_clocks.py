@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.backend.clocks import Alignment, Reading, Round, answer, ask, read
+from paceline.backend.supervision.clock_sync import Alignment, Reading, Round, answer, ask, read
 
 DELAYS = st.floats(0.0, 0.5)
 ROUNDS = st.lists(st.tuples(DELAYS, DELAYS, DELAYS), min_size=1, max_size=20)

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.compensated import DcAsgd
-from paceline.algorithms.method import Me, Replica, crew
-from paceline.algorithms.operations import Send
-from paceline.algorithms.server import AsyncSgd, Push
-from paceline.algorithms.values import Contribution, Rank, Samples, Weights
+from paceline.algorithms.core.method import Me, Replica, crew
+from paceline.algorithms.core.operations import Send
+from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
+from paceline.algorithms.methods.delay_compensated import DcAsgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Recorded, Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.exact import ExactBowl, applied
 from tests.servers import ORDERS, RATE, SERVERS, exact_run
 from tests.support import Bowl, FixedTiming, Vector, job_of

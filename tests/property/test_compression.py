@@ -13,28 +13,28 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.compression import (
+from paceline.algorithms.core.compression import (
     Compression,
     PowerSgd,
     Sparse,
     TopK,
     decompressed,
 )
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.operations import Applied, Send
-from paceline.algorithms.server import AsyncSgd, Push
-from paceline.algorithms.values import Layer, Null, Rank, Samples, join, nbytes, norm
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.operations import Applied, Send
+from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
-from paceline.workloads.threads import torch_threads
+from paceline.workloads.models.threads import torch_threads
 from tests.exact import ExactBowl, fractions
 from tests.support import FixedTiming, job_of
 

@@ -11,19 +11,19 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Group, Rank
-from paceline.simulator.concert import Concert
-from paceline.simulator.fabric import GraphFabric, Path
-from paceline.simulator.flows import Flows
-from paceline.simulator.patterns import PATTERNS, Kind
-from paceline.simulator.perform import alone_s, played
-from paceline.simulator.performance import Performance, Play
-from paceline.simulator.recital import recital
-from paceline.simulator.tuning import Tuner
+from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.contention import Concert
+from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.patterns import PATTERNS, Kind
+from paceline.simulator.collectives.performance import Performance, Play
+from paceline.simulator.collectives.standalone_plan import recital
+from paceline.simulator.collectives.tuning import Tuner
+from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.devices import Device
-from paceline.topologies.links import Link
-from paceline.topologies.trees import fat_tree
+from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
 
 CLOSE = 1e-9

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from paceline.algorithms.errors import InputError
-from paceline.workloads.data.cifar import CIFAR100
-from paceline.workloads.data.idx import LABELS, NAMES, PICTURES, read, read_idx
+from paceline.algorithms.core.errors import InputError
+from paceline.workloads.datasets.cifar import CIFAR100
+from paceline.workloads.datasets.idx import LABELS, NAMES, PICTURES, read, read_idx
 from tests import datasets
 
 BYTES = arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4)))

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.layerwise import Flight, Landing, Shares
-from paceline.algorithms.values import Rank, Samples, Weights
+from paceline.algorithms.core.values import Rank, Samples, Weights
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.layerwise import Flight, Landing, Shares
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from tests.exact import ExactBowl, applied

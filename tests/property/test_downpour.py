@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.asking import Packet
-from paceline.algorithms.downpour import Downpour
-from paceline.algorithms.operations import Gradient, Receive, Send
-from paceline.algorithms.server import AsyncSgd, Stop
-from paceline.algorithms.values import Rank, Weights
+from paceline.algorithms.core.operations import Gradient, Receive, Send
+from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.methods.downpour import Downpour
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop
+from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
+from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs
 from tests.exact import ExactBowl, applied
 from tests.support import FixedTiming, job_of

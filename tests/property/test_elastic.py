@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.elastic import Easgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.elastic import ALPHAS, exact_job
 from tests.exact import ExactBowl, SyncEasgd3Apart
 from tests.support import FixedTiming, job_of

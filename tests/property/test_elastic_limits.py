@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
-from paceline.algorithms.values import Rank, Samples
+from paceline.algorithms.core.values import Rank, Samples
+from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from tests.elastic import ALPHAS, exact_job

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Delta, Eamsgd
-from paceline.algorithms.job import Job
-from paceline.algorithms.lars import Lars
-from paceline.algorithms.operations import Gradient, Receive
-from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
-from paceline.algorithms.values import Rank, Samples, Weights
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.operations import Gradient, Receive
+from paceline.algorithms.core.values import Rank, Samples, Weights
+from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Delta, Eamsgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
 from tests.backend.jobs import job_with, plain, run_for_real
 from tests.elastic import ALPHAS, exact_job

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from paceline.algorithms.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from tests.elastic import matrix_of, radius
 
 SYNCHRONOUS: list[Any] = [SyncEasgd1, SyncEasgd2, SyncEasgd3]

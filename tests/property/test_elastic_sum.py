@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.elastic import Exchange
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     Applied,
     Broadcast,
     Gradient,
@@ -25,10 +24,11 @@ from paceline.algorithms.operations import (
     Reduce,
     Send,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import Stop, server_of
-from paceline.algorithms.sync_elastic import Elastically, SyncEasgd1, SyncEasgd2
-from paceline.algorithms.values import Weights
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Weights
+from paceline.algorithms.methods.elastic import Exchange
+from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.sync_elastic import Elastically, SyncEasgd1, SyncEasgd2
 from tests.elastic import check_the_sum
 from tests.exact import EasgdApart, SyncEasgd3Apart, apart
 

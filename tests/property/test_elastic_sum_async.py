@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed, takes_deltas
-from paceline.algorithms.elastic import Exchange
-from paceline.algorithms.errors import PeerFailed
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Applied, Gradient, Load, Next, Receive, Send
-from paceline.algorithms.program import Lane, Program, Routine, program
-from paceline.algorithms.server import Stop, server_of
-from paceline.algorithms.values import Contribution, Message, Rank, Step, Weights
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.core.program import Lane, Program, Routine, program
+from paceline.algorithms.core.values import Contribution, Message, Rank, Step, Weights
+from paceline.algorithms.methods.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed, takes_deltas
+from paceline.algorithms.methods.elastic import Exchange
+from paceline.algorithms.methods.parameter_server import Stop, server_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Move, Shuffled
 from paceline.checking.reentry import run_in_parts

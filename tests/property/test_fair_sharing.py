@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy.events import ProcessGenerator
 
-from paceline.simulator.flows import Flows, fair_rates
-from paceline.simulator.transfers import Pipe, Transfer, transfer_all
+from paceline.simulator.flows.flow_engine import Flows, fair_rates
+from paceline.simulator.flows.transfers import Pipe, Transfer, transfer_all
 from tests.filling import Change, Flow, Move, filled, finish_times, replayed
 
 LINKS = "abcdef"

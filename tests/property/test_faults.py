@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.simulator.faults import Life, State, Timeline, Times, timeline_of
-from paceline.topologies.faults import Crashes, Place, Slowdown, count_of
-from paceline.topologies.slowdowns import FULL_SPEED, Speed, speed_of
-from paceline.topologies.spread import Spread
+from paceline.simulator.kernel.crash_timeline import Life, State, Timeline, Times, timeline_of
+from paceline.topologies.faults.jitter import Spread
+from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed, speed_of
+from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown, count_of
 
 EVERYBODY = Place()
 SECONDS = st.floats(0.01, 20.0)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.ad_psgd import AdPsgd, Goodbye, Open
-from paceline.algorithms.gossip import Copy, Gossip, Gossiping, halfway, rounds
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me, Method, crew
-from paceline.algorithms.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Start, Wait
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Layout, Message, Rank, Weights
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me, Method, crew
+from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Start, Wait
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Layout, Message, Rank, Weights
+from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, Open
+from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway, rounds
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.strategies import drawn

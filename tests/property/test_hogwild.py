@@ -18,21 +18,21 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.async_elastic import AsyncEasgd
-from paceline.algorithms.elastic import Easgd
-from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import Access
-from paceline.algorithms.server import AsyncSgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import Access
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.async_elastic import AsyncEasgd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
+from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Move, Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.exact import ExactBowl, apart
 from tests.support import Bowl, FixedTiming, job_of
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.values import Samples
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.workloads.examples import Batch, Examples
-from paceline.workloads.starts import uniform
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.learners.torch_learner import TorchLearner
+from paceline.workloads.models.initial_weights import uniform
 from tests.support import FixedTiming, built, job_of, nodes_for, staleness_table
 
 INPUTS, CLASSES, POPULATION = 6, 3, 512

@@ -13,23 +13,23 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pytorch_optimizer import LARS
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.lars import Lars
-from paceline.algorithms.layerwise import LayerwiseSgd
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce, Applied, Gradient, Load, Next
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.schedules import Polynomial
-from paceline.algorithms.two_level import Hsgd
-from paceline.algorithms.values import Layer, Rank, Weights, join, norm
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Next
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.schedules import Polynomial
+from paceline.algorithms.core.values import Layer, Rank, Weights, join, norm
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd
+from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
-from paceline.workloads.threads import torch_threads
+from paceline.workloads.models.threads import torch_threads
 from tests.exact import applied
 from tests.support import Bowl, FixedTiming, Vector, job_of, placed
 

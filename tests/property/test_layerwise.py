@@ -11,9 +11,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.delayed import LayerwiseAgd
-from paceline.algorithms.layerwise import (
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import WaitFor
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.layerwise import (
     Landing,
     LayerwiseSgd,
     LayerwiseSgdLazy,
@@ -21,10 +25,6 @@ from paceline.algorithms.layerwise import (
     Piece,
     land,
 )
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import WaitFor
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.replay import Recording, replay

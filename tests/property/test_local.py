@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.adam import AdamW
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.lars import Lars
-from paceline.algorithms.local import DiLoCo, PostLocalSgd
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.periodic import KAvg
-from paceline.algorithms.rules import Chain, Scale
-from paceline.algorithms.values import Layer, Null
+from paceline.algorithms.core.adam import AdamW
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.rules import Chain, Scale
+from paceline.algorithms.core.values import Layer, Null
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.periodic import KAvg
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from tests.exact import UnlikeBowl, applied, ends

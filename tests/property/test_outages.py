@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.simulator.network import ClusterNetwork
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.cluster import Cluster
-from paceline.topologies.link_faults import LinkFault, changes
-from paceline.topologies.networks import ring, torus
-from paceline.topologies.trees import fat_tree
+from paceline.topologies.faults.link_faults import LinkFault, changes
+from paceline.topologies.graphs.network_graphs import ring, torus
+from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
 from tests.outages import WIRE, ends, on
 

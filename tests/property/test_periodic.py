@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.method import Descent, Method
-from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.rules import At, Chain, Forgetful, Scale
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.method import Descent, Method
+from paceline.algorithms.core.rules import At, Chain, Forgetful, Scale
+from paceline.algorithms.core.values import Samples
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from tests.exact import ExactBowl, UnlikeBowl, ends, fractions

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.workloads.reading import Held, Order, Strategy, following
 from paceline.workloads.reading.file import RecordFile
 from paceline.workloads.reading.reader import Counts, Reader

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.layerwise import LayerwiseSgdNextForward
-from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import HbsSgd
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
+from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.reentry import run_in_parts

@@ -14,11 +14,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Group, Rank
-from paceline.backend import wire
-from paceline.backend.inbox import Claim, Envelope, Inbox
-from paceline.backend.mailbox import Mailbox, mailbox_bytes
-from paceline.backend.ring import COUNTS_BYTES, Ring
+from paceline.algorithms.core.values import Group, Rank
+from paceline.backend.transports import serialization
+from paceline.backend.transports.byte_ring import COUNTS_BYTES, Ring
+from paceline.backend.transports.inbox import Claim, Envelope, Inbox
+from paceline.backend.transports.mailbox import Mailbox, mailbox_bytes
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
 """write or read, and so many bytes"""
@@ -90,8 +90,8 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
 
 @given(sizes=st.lists(st.integers(1, 60), min_size=1), message=st.lists(st.integers(0, 255), max_size=30))
 def test_a_message_is_put_together_from_any_pieces(sizes: list[int], message: list[int]) -> None:
-    data = wire.encode((np.array(message, np.uint8), "end")).numpy()
-    assembly, at, turn = wire.Assembly(), 0, 0
+    data = serialization.encode((np.array(message, np.uint8), "end")).numpy()
+    assembly, at, turn = serialization.Assembly(), 0, 0
     while at < len(data):
         assert not assembly.whole
         size = sizes[turn % len(sizes)]

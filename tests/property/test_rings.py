@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Group, Rank
-from paceline.simulator.cycles import disjoint_cycles, widest_cycle
-from paceline.simulator.fabric import GraphFabric
-from paceline.simulator.patterns import Channel, Setting, build, ring_all_reduce
-from paceline.simulator.perform import alone_s, played
-from paceline.simulator.performance import Play
-from paceline.simulator.rings import Layout
+from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.cycles import disjoint_cycles, widest_cycle
+from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.patterns import Channel, Setting, build, ring_all_reduce
+from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.rings import Layout
+from paceline.simulator.flows.fabric import GraphFabric
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node, sites
-from paceline.topologies.devices import Device
-from paceline.topologies.links import LINKS
-from paceline.topologies.nodes import HYBRID_CUBE_MESH
-from paceline.topologies.registry import build as graph_of
+from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
+from paceline.topologies.graphs.graph_registry import build as graph_of
+from paceline.topologies.graphs.links import LINKS
 from tests.clusters import star
 from tests.replay import Uniform, replayed_s
 

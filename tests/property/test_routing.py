@@ -12,15 +12,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.dragonfly import dragonfly
-from paceline.topologies.graph import Connection, Graph, Kind, Vertex
-from paceline.topologies.links import Link
-from paceline.topologies.networks import ring, star
-from paceline.topologies.nodes import dgx1
-from paceline.topologies.registry import TOPOLOGIES, build
-from paceline.topologies.routing import NoRoute, Route, Routes, Rule, port
-from paceline.topologies.trees import fat_tree, leaf_spine
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.dragonfly import dragonfly
+from paceline.topologies.graphs.gpu_machines import dgx1
+from paceline.topologies.graphs.graph import Connection, Graph, Kind, Vertex
+from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
+from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.network_graphs import ring, star
+from paceline.topologies.graphs.routing import NoRoute, Route, Routes, Rule, port
+from paceline.topologies.graphs.trees import fat_tree, leaf_spine
 
 FORWARD = {"switch", "nic", "host"}
 KINDS: list[Kind] = ["device", "host", "switch", "nic", "memory"]
@@ -157,7 +157,7 @@ def test_the_seed_changes_what_is_picked() -> None:
 
 def test_every_process_picks_the_same() -> None:
     code = (
-        "from paceline.topologies.routing import Routes\nfrom paceline.topologies.trees import fat_tree\n"
+        "from paceline.topologies.graphs.routing import Routes\nfrom paceline.topologies.graphs.trees import fat_tree\n"
         "routes = Routes(fat_tree(k=8), 'ecmp')\n"
         "print([routes.between('host0', 'host127', flow).vertices for flow in range(20)])"
     )

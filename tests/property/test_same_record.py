@@ -11,7 +11,7 @@ import pytest
 
 from paceline.records.store import save
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 RUN = "from tests.property.test_same_record import stored; from pathlib import Path; import sys; stored(*sys.argv[1:])"
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Samples
-from paceline.workloads.noise import Noise
+from paceline.algorithms.core.values import Samples
+from paceline.workloads.learners.noise import Noise
 from paceline.workloads.sampling import positions, stream_start
 
 SEEDS = st.integers(0, 2**32 - 1)

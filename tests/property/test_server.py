@@ -17,23 +17,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.method import Me
-from paceline.algorithms.operations import Applied, Receive, Send
-from paceline.algorithms.partial import BackupWorkers, KAsync, KSync
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import AsyncSgd, Push, Softsync, Stop
-from paceline.algorithms.survivors import Crew
-from paceline.algorithms.values import Rank, Weights
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.operations import Applied, Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, Stop
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KSync
+from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.replay import Recording, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.servers import CREWS, FINDING, ORDERS, SERVERS, Make, exact_run, exactly
 from tests.support import FixedTiming, job_of
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.damping import damped
-from paceline.algorithms.operations import Send
-from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.server import AsyncSgd, Push, Softsync, SyncSgdPs
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.damping import damped
+from paceline.algorithms.core.operations import Send
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Recorded, Shuffled
 from tests.exact import applied

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
 from paceline.records.summary import shares
 from paceline.records.tables import ACTIVITIES, assemble
 from paceline.records.trace import Activity, Span, Trace

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.job import Job
+from paceline.algorithms.core.job import Job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.replay import Recording, replay
 from paceline.records.summary import shares
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork, NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, NoCost
 from tests.clusters import star
 from tests.support import FixedTiming, job_of, nodes_for
 

@@ -17,20 +17,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.bounded import Clocks, Ssp
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.job import Job
-from paceline.algorithms.operations import Gradient
-from paceline.algorithms.server import AsyncSgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Gradient
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.ssp import Clocks, Ssp
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.reentry import run_in_parts
 from paceline.checking.replay import Recording, replay
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.clusters import fixed_costs
 from tests.exact import ExactBowl
 from tests.support import FixedTiming, job_of

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.bounded import Ssp
-from paceline.algorithms.delayed import LayerwiseAgd
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.server import AsyncSgd, Softsync
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync
+from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.records.staleness import CLOCK_GAP, NAMES, by_rank, clock_gaps, figures, measured, over_time
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, built, job_of, nodes_for
 
 LAYERWISE = [name for name in METHODS if name.startswith("layerwise")]

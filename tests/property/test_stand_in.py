@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.job import Job, Learner
-from paceline.algorithms.sized import Fit, Sized
-from paceline.algorithms.values import Null, Samples, join, length, nbytes, norm
+from paceline.algorithms.core.job import Job, Learner
+from paceline.algorithms.core.values import Null, Samples, join, length, nbytes, norm
+from paceline.algorithms.runtime.sized import Fit, Sized
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
-from paceline.scenarios.plan import Plan
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork, MeasuredNetwork
-from paceline.simulator.run import PlanTiming
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork
+from paceline.simulator.runs.run import PlanTiming
 from paceline.workloads import build
-from paceline.workloads.stand_in import StandIn
+from paceline.workloads.learners.stand_in import StandIn
 from tests.support import Bowl, FixedTiming, built, job_of, nodes_for, placed
 
 BATCH, FEWER = 8, 2

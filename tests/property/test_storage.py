@@ -11,15 +11,15 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.clock import after
-from paceline.simulator.flows import Flows
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.simulator.ports import Part, Ports
-from paceline.topologies.storage import Storage
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.ports import Part, Ports
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.clock import after
+from paceline.simulator.network.network import NoCost
+from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Order, Piece, Strategy
 from tests.reading import finished_s, supply
 from tests.support import FixedTiming, job_of

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paceline.reports.sweep import Entry, Sweep
-from paceline.reports.sweep_figure import sweep_figure
-from paceline.reports.sweep_table import Table, tabulate
-from paceline.reports.sweep_words import sweep_table, sweep_words
-from paceline.scenarios.vary import axis, grid
+from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep_figure import sweep_figure
+from paceline.reports.sweeps.sweep_table import Table, tabulate
+from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
+from paceline.scenarios.resolution.grid import axis, grid
 from tests.made_up import run
 
 WORDS = st.text("abc -:.", min_size=1, max_size=4).map(str.strip).filter(bool)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
-from paceline.algorithms.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from paceline.workloads import build

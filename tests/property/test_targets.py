@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.job import Budget, Score
+from paceline.algorithms.core.job import Budget, Score
 from paceline.records.goals import SMOOTHING, Crossing, Goal, crossing
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, job_of, nodes_for
 
 VALUES = st.floats(-100, 100)

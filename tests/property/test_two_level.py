@@ -13,13 +13,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Me
-from paceline.algorithms.operations import AllReduce, Broadcast, Load, Reduce
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.two_level import Hsgd
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.operations import AllReduce, Broadcast, Load, Reduce
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.strategies import drawn

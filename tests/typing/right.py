@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from paceline.algorithms.method import Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.method import Replica
+from paceline.algorithms.core.operations import (
     Access,
     AllGather,
     AllReduce,
@@ -30,8 +30,8 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
-from paceline.algorithms.program import Program, Routine, program
-from paceline.algorithms.values import Batch, GradientResult, Group, Message, Rank, Step, Vector
+from paceline.algorithms.core.program import Program, Routine, program
+from paceline.algorithms.core.values import Batch, GradientResult, Group, Message, Rank, Step, Vector
 
 
 @program

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms import operations as ops
-from paceline.algorithms.errors import DeadlockError, InputError, ProgramError, TimedOut
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Access, Cell, Lock, Op, Receive, Send, Start, Unlock, Wait
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core import operations as ops
+from paceline.algorithms.core.errors import DeadlockError, InputError, ProgramError, TimedOut
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Access, Cell, Lock, Op, Receive, Send, Start, Unlock, Wait
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, first
 from paceline.checking.strategies import drawn

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from paceline.scenarios import load
-from paceline.scenarios.problems import ScenarioError
-from paceline.scenarios.ranges import outside
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.values.mistakes import ScenarioError
 
 
 def notes(device: Any, **workload: Any) -> list[str]:

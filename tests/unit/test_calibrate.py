@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.method import Method
-from paceline.algorithms.values import Rank
-from paceline.backend.calibrate import Costs, costs, job_of, never, pooled
-from paceline.backend.calibrate_spans import served, started, uncovered
-from paceline.backend.probes import ProbeCollectives, ProbeMessages
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_costs import Costs, costs, job_of, never, pooled
+from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.calibration.span_costs import served, started, uncovered
 from paceline.records.trace import Activity, Span
 from paceline.scenarios import load
-from paceline.scenarios.plan import Plan
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import InMemory, MeasuredNetwork
-from paceline.simulator.rehearsal import numberless
-from paceline.simulator.run import PlanTiming, handling_of, simulate
-from paceline.topologies.profile import Asked, Profile
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import InMemory, MeasuredNetwork
+from paceline.simulator.runs.dry_run import numberless
+from paceline.simulator.runs.run import PlanTiming, handling_of, simulate
+from paceline.topologies.catalogue.machine_profile import Asked, Profile
 
 NBYTES = 4810 * 4
 MS = 1e-3

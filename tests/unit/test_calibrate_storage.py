@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.algorithms.errors import InputError, RunFailed
-from paceline.backend.calibrate_storage import (
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.backend.calibration.readers import Readers
+from paceline.backend.calibration.storage_costs import (
     MEMORY,
     Kind,
     Probe,
@@ -18,9 +19,8 @@ from paceline.backend.calibrate_storage import (
     limits,
     scratch,
 )
-from paceline.backend.readers import Readers
-from paceline.scenarios.reading import StoragePart
-from paceline.topologies.storage import Storage
+from paceline.scenarios.sections.reading import StoragePart
+from paceline.topologies.catalogue.storage_devices import Storage
 from tests.records import numbered
 
 RECORD = 4096

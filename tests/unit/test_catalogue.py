@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.catalogue import DATA, FILES, SPECS, Spec, _Entry, precision_named
-from paceline.topologies.finding import _aliases, find, named
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device_catalogue import DATA, FILES, SPECS, Spec, _Entry, precision_named
+from paceline.topologies.catalogue.device_names import _aliases, find, named
 
 ASKED = [
     "k20", "k40", "k80", "m40", "titanx-maxwell", "titanx-pascal", "gtx-1080", "gtx-1080-ti", "p100-pcie", "p100-sxm2",
@@ -147,7 +147,7 @@ def test_a_precision_without_units_of_its_own_runs_as_float32() -> None:
 
 
 def test_nothing_is_read_before_it_is_asked_for() -> None:
-    code = "from paceline.topologies import catalogue; assert not catalogue._read.cache_info().currsize"
+    code = "from paceline.topologies.catalogue import device_catalogue as it; assert not it._read.cache_info().currsize"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

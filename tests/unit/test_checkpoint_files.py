@@ -15,22 +15,22 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from paceline.algorithms.delayed import Delayed
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.layerwise import Flight
-from paceline.algorithms.method import Replica
-from paceline.algorithms.operations import Handle
-from paceline.algorithms.stored import checksum, checksums_in
-from paceline.algorithms.values import Contribution, Null, Rank, Weights
-from paceline.backend.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
-from paceline.backend.parts import read_part, write_part
-from paceline.backend.restricted import Restricted
-from paceline.backend.resume import differences, plan_of, resume_point, saving_of
+from paceline.algorithms.core.checksums import checksum, checksums_in
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.method import Replica
+from paceline.algorithms.core.operations import Handle
+from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
+from paceline.algorithms.methods.delayed import Delayed
+from paceline.algorithms.methods.layerwise import Flight
+from paceline.backend.posix.restricted_pickle import Restricted
+from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
+from paceline.backend.rank.checkpoint_parts import read_part, write_part
+from paceline.backend.training.resume import differences, plan_of, resume_point, saving_of
 from paceline.cli.app import EXIT_INPUT, app
 from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Reads, Schedule, Snapshot, Span
 from paceline.scenarios import load
-from paceline.scenarios.problems import ScenarioError
+from paceline.scenarios.values.mistakes import ScenarioError
 from tests.stored import flip, rewrite
 from tests.support import built, job_of
 
@@ -340,8 +340,8 @@ def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("schedule", [Schedule(3), Schedule(20, "samples"), Schedule(2.5, "seconds")], ids=str)
 def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
     """Whenever the book is closed and opened again, the same weights are shown."""
-    from paceline.algorithms.ledger import Ledger
-    from paceline.algorithms.operations import Applied
+    from paceline.algorithms.core.operations import Applied
+    from paceline.algorithms.runtime.staleness_ledger import Ledger
 
     job = job_of(built("sync-sgd"))
 

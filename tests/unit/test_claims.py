@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from paceline.scenarios import load
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")

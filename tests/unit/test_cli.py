@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from paceline.algorithms.errors import RunFailed
-from paceline.algorithms.method import Descent
+from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.method import Descent
 from paceline.cli.app import app
 from paceline.records import Run, RunsFailed
 from tests.made_up import run
@@ -50,10 +50,10 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
         simulate=simulated, train=measured, rehearse=lambda _: [], probe=lambda *_, **__: "this machine's profile"
     )
     for module, name in (
-        ("simulator.run", "simulate"),
-        ("backend.run", "train"),
-        ("simulator.rehearsal", "rehearse"),
-        ("backend.calibrate", "probe"),
+        ("simulator.runs.run", "simulate"),
+        ("backend.training.run", "train"),
+        ("simulator.runs.dry_run", "rehearse"),
+        ("backend.calibration.message_costs", "probe"),
     ):
         fake = ModuleType(f"paceline.{module}")
         setattr(fake, name, lambda *args, _name=name, **kwargs: getattr(made, _name)(*args, **kwargs))
@@ -333,12 +333,12 @@ def test_a_reader_that_has_heard_enough_is_no_mistake(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
     code = """
 import sys, time, types
-engine = types.ModuleType("paceline.simulator.run")
+engine = types.ModuleType("paceline.simulator.runs.run")
 def simulate(*_, **__):
     print("started", flush=True)
     time.sleep(60)
 engine.simulate = simulate
-sys.modules["paceline.simulator.run"] = engine
+sys.modules["paceline.simulator.runs.run"] = engine
 sys.argv = ["paceline", "simulate", "quickstart"]
 from paceline.cli import main
 main()

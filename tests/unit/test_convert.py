@@ -12,12 +12,12 @@ import pytest
 import xxhash
 from typer.testing import CliRunner
 
-from paceline.algorithms.stored import checksum
+from paceline.algorithms.core.checksums import checksum
 from paceline.cli.app import app
 from paceline.scenarios import load
-from paceline.workloads.data.idx import NAMES
-from paceline.workloads.reading import convert as converting
-from paceline.workloads.reading.convert import SIZES
+from paceline.workloads import convert_dataset as converting
+from paceline.workloads.convert_dataset import SIZES
+from paceline.workloads.datasets.idx import NAMES
 from paceline.workloads.reading.file import Sums, write_records
 from tests import datasets
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from paceline.algorithms.errors import InputError
-from paceline.workloads.data import DATA, RECORDS, Loaded, read
-from paceline.workloads.data.idx import NAMES
+from paceline.algorithms.core.errors import InputError
+from paceline.workloads.datasets import DATA, RECORDS, Loaded, read
+from paceline.workloads.datasets.idx import NAMES
 from tests import datasets
 
 SHAPES = {"images": (3, 16, 16)}

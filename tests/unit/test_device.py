@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.buckets import buckets
-from paceline.algorithms.method import crew
-from paceline.algorithms.values import Batch, Rank, Samples, Weights
-from paceline.backend.board import Board
-from paceline.backend.device import SIGN_S, Device
-from paceline.backend.pace import SPIN_S, Clock
-from paceline.backend.recorder import Recorder, Tail
-from paceline.backend.station import Station, Thread
+from paceline.algorithms.core.buckets import buckets
+from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.posix.precise_wait import SPIN_S, Clock
+from paceline.backend.rank.device import SIGN_S, Device
+from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.status_board import Board
 from paceline.records.trace import Span
 from tests.backend.jobs import Steps
 from tests.support import Bowl
@@ -47,7 +47,7 @@ class FakeTime:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     made = FakeTime()
-    monkeypatch.setattr("paceline.backend.pace.time", made)
+    monkeypatch.setattr("paceline.backend.posix.precise_wait.time", made)
     return made
 
 

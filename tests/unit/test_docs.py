@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.algorithms import METHODS
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Method, Notion
-from paceline.algorithms.operations import OPERATIONS
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.core.operations import OPERATIONS
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
 from paceline.records.goals import DIVERGED, SMOOTHING, reading
 from paceline.records.store import describe
@@ -29,8 +29,8 @@ from paceline.records.summary import Staleness, Summary
 from paceline.records.tables import SCHEMAS, assemble
 from paceline.records.trace import Reason, Schedule
 from paceline.scenarios import load
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.made_up import run
 from tests.support import FixedTiming, job_of, nodes_for
 
@@ -256,7 +256,7 @@ def test_the_guides_right_program_does_not_notice_checkpoints(
 
 def test_the_guide_shows_sync_sgd_as_it_is() -> None:
     (shown,) = (block for block in blocks(GUIDE, "python") if block.startswith("@program\n"))
-    source = (ROOT / "algorithms/baseline.py").read_text(encoding="utf-8").partition("class SyncSgd")[2]
+    source = (ROOT / "algorithms/methods/baseline.py").read_text(encoding="utf-8").partition("class SyncSgd")[2]
     assert shown.strip() in "\n".join(line.removeprefix("    ") for line in source.splitlines())
 
 

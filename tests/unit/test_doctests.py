@@ -18,4 +18,4 @@ def test_examples(name: str) -> None:
 
 
 def test_modules_are_found_through_the_links() -> None:
-    assert {"paceline.algorithms.values", "paceline.workloads.sampling", "paceline.records.trace"} <= set(MODULES)
+    assert {"paceline.algorithms.core.values", "paceline.workloads.sampling", "paceline.records.trace"} <= set(MODULES)

@@ -6,19 +6,19 @@ from functools import partial
 
 import pytest
 
-from paceline.algorithms.meeting import Collective
-from paceline.algorithms.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
-from paceline.algorithms.values import Group, Null, Rank
-from paceline.backend.probe_starts import start_s
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Null, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.backend.calibration.probe_starts import start_s
 from paceline.records.trace import Span, Trace
-from paceline.simulator.clock import Clock, after
-from paceline.simulator.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
-from paceline.simulator.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork
-from paceline.simulator.run import PlanTiming
-from paceline.topologies.lines import HEADERS, Line, Lines
-from paceline.topologies.profile import EmulatedProfile, Profile
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.clock import Clock, after
+from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
+from paceline.simulator.network.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
+from paceline.simulator.network.network import MeasuredNetwork
+from paceline.simulator.runs.run import PlanTiming
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from paceline.topologies.packet_lines import HEADERS, Line, Lines
 from tests.unit.test_emulation import plan
 
 RATE, LATENCY_S, ADDED_S, PACKET = 10e6, 2e-3, 5e-4, 1500

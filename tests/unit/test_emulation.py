@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Rank
-from paceline.backend import emulation, forwarding
-from paceline.backend.emulation import lines_for, refuse_emulation, said, spokes_by_tc
-from paceline.backend.forwarder import LARGEST, SMALLEST, packet_bytes, quantile
-from paceline.backend.hosts import Spoke, shaped
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Rank
+from paceline.backend.emulation import emulated_network, forwarding
+from paceline.backend.emulation.emulated_hosts import Spoke, shaped
+from paceline.backend.emulation.emulated_network import (
+    lines_for,
+    refuse_emulation,
+    said,
+    spokes_by_tc,
+)
+from paceline.backend.emulation.forwarder import LARGEST, SMALLEST, packet_bytes, quantile
 from paceline.scenarios import load
-from paceline.scenarios.plan import Plan
-from paceline.simulator.fabric import GraphFabric
-from paceline.topologies.lines import Line, Lines, lines_of
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.flows.fabric import GraphFabric
+from paceline.topologies.packet_lines import Line, Lines, lines_of
 
 LINK = {"latency": "2 ms", "bandwidth": "80 Mbit/s"}
 
@@ -101,7 +106,7 @@ NEAR = {"latency": "20 us", "bandwidth": "80 Mbit/s"}
 
 
 def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "has_netem", lambda: pytest.fail("nobody needs netem for it"))
+    monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("nobody needs netem for it"))
     lines = lines_for(plan({"topology": "star", "link": NEAR}, nodes=2))
     with_headers = pytest.approx(10e6 * 1514 / 1448)
     assert spokes_by_tc(lines) == [Spoke(with_headers, with_headers)] * 2  # type: ignore[arg-type]  # approx
@@ -109,7 +114,7 @@ def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: p
 
 @pytest.mark.parametrize("netem", [True, False])
 def test_latency_is_for_netem_or_else_for_the_forwarder(netem: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "has_netem", lambda: netem)
+    monkeypatch.setattr(emulated_network, "has_netem", lambda: netem)
     found = spokes_by_tc(lines_for(plan({"topology": "star"}, nodes=2)))
     if not netem:
         assert found is None
@@ -120,7 +125,7 @@ def test_latency_is_for_netem_or_else_for_the_forwarder(netem: bool, monkeypatch
 
 
 def test_other_topologies_are_for_the_forwarder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "has_netem", lambda: True)
+    monkeypatch.setattr(emulated_network, "has_netem", lambda: True)
     for topology in ("ring", "fat-tree"):
         assert spokes_by_tc(lines_for(plan({"topology": topology, "link": NEAR}))) is None
 
@@ -135,18 +140,18 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_than_user_space_holds_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "refuse", lambda: None)
+    monkeypatch.setattr(emulated_network, "refuse", lambda: None)
     fast = {"topology": "ring", "link": {"latency": "20 us", "bandwidth": "16 Gbit/s"}}
     with pytest.raises(InputError) as refused:
         refuse_emulation(plan(fast))
-    factor = round(2e9 / emulation.CEILING_BYTES_PER_S)
+    factor = round(2e9 / emulated_network.CEILING_BYTES_PER_S)
     assert "found 1.6e+04 Mbit/s on host0>host1" in str(refused.value)
     assert f"`train.stretch: {factor}`" in str(refused.value)
     refuse_emulation(plan(fast, stretch=factor))  # as it says
 
 
 def test_links_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "refuse", lambda: None)
+    monkeypatch.setattr(emulated_network, "refuse", lambda: None)
     fault = {"between": ["host0", "host1"], "at": "1 s", "for": "1 s", "rate": 0.5}
     with pytest.raises(InputError, match=r"cluster.network.faults: found links that fail"):
         refuse_emulation(plan({"topology": "ring", "faults": [fault]}))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.metrics import interval
-from paceline.reports.errors import error, figure, relative, relative_figure, together
+from paceline.reports.comparison.prediction_errors import error, figure, relative, relative_figure, together
 from tests.made_up import run
 
 

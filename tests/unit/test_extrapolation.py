@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 import paceline
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Score
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Score
 from paceline.cli.app import app
 from paceline.records import Run, store
 from paceline.records.trace import Snapshot
-from paceline.reports.extrapolation import extrapolation_table, lines_of, words
+from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.scenarios import ScenarioError, load
-from paceline.simulator.run import simulate
-from paceline.simulator.stand_in import reached
-from paceline.workloads.relations import penalty, stability_slowdown
+from paceline.simulator.runs.run import simulate
+from paceline.simulator.runs.stand_in import reached
+from paceline.workloads.models.published_relations import penalty, stability_slowdown
 
 REFERENCE = {"reaches": "75 % top-1", "epochs": 90, "batch": 256, "provenance": "a paper"}
 RELATION = {"noise_scale": 20000, "provenance": "another paper"}

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.errors import InputError, RunFailed
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Cancel, Gradient, Load, Next, Receive, Start, Wait
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank
-from paceline.backend.run import train
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Cancel, Gradient, Load, Next, Receive, Start, Wait
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank
+from paceline.backend.training.run import train
 from paceline.records import Run
-from paceline.reports.compare import compare
-from paceline.reports.errors import together
+from paceline.reports.comparison.compare import compare
+from paceline.reports.comparison.prediction_errors import together
 from paceline.scenarios import Scenario, ScenarioError, load
-from paceline.scenarios.plan import Plan
-from paceline.simulator.faults import MOST_CRASHES, State, Timeline, Times
-from paceline.simulator.run import simulate
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.kernel.crash_timeline import MOST_CRASHES, State, Timeline, Times
+from paceline.simulator.runs.run import simulate
 from paceline.topologies import NO_SPREAD, Spread
-from paceline.topologies.faults import Crashes
+from paceline.topologies.faults.worker_faults import Crashes
 from tests.clusters import played
 from tests.support import FixedTiming
 

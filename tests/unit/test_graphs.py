@@ -13,16 +13,16 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.reports.picture import draw, picture
-from paceline.topologies.compose import compose
-from paceline.topologies.graph import Graph
-from paceline.topologies.links import LINKS
-from paceline.topologies.networks import ring, star
-from paceline.topologies.nodes import dgx1
-from paceline.topologies.registry import NODES, SYSTEMS, TOPOLOGIES, build, parameters
-from paceline.topologies.wires import WIRES, host_end, link_named
+from paceline.topologies.graphs.compose import compose
+from paceline.topologies.graphs.gpu_machines import dgx1
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import NODES, SYSTEMS, TOPOLOGIES, build, parameters
+from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.network_graphs import ring, star
+from paceline.topologies.graphs.wires import WIRES, host_end, link_named
 
 EVERY = pytest.mark.parametrize("name", TOPOLOGIES)
 

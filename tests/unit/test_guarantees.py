@@ -1,4 +1,4 @@
-"""Each check of `paceline.checking.guarantees` finds what it is there to find, and nothing in a run that keeps it."""
+"""Each check of `checking.check_guarantees` finds a broken guarantee, and nothing in a run that keeps it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.guarantees import WITH_FIGURE, Guarantee
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import HbsSgd
-from paceline.algorithms.server import AsyncSgd
-from paceline.algorithms.values import Rank, Weights
+from paceline.algorithms.core.guarantees import WITH_FIGURE, Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.guarantees import CHECKS, broken, conserved
+from paceline.checking.check_guarantees import CHECKS, broken, conserved
 from paceline.checking.moves import Adversary, Shuffled
 from paceline.records.trace import Trace
 from paceline.scenarios import ScenarioError, load

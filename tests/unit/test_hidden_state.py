@@ -17,24 +17,24 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.algorithms import METHODS
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.guarantees import Guarantee
-from paceline.algorithms.method import Descent, Me, Method, Notion, Replica
-from paceline.algorithms.operations import AllReduce, Applied, Gradient, Load, Next, Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.server import AsyncSgd, Push, Stop, dismiss, server_of
-from paceline.algorithms.survivors import Crew
-from paceline.algorithms.values import Weights
-from paceline.backend.joining import RefusedElsewhere
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Method, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Weights
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
+from paceline.algorithms.methods.survivors import Crew
+from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.checking import hidden_state as module
-from paceline.checking import trials
+from paceline.checking import small_runs
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.guarantees import broken
+from paceline.checking.check_guarantees import broken
 from paceline.checking.hidden_state import hidden_state
 from paceline.checking.own_methods import check_own_methods
-from paceline.checking.trials import trial_of
-from paceline.cli import training
+from paceline.checking.small_runs import trial_of
+from paceline.cli import train_command
 from paceline.cli.app import EXIT_INPUT, app
 from paceline.scenarios import ScenarioError, load
 from tests.support import job_of
@@ -204,7 +204,7 @@ def test_a_method_that_no_checkpoint_harms_passes(method: Method) -> None:
 
 
 def test_a_run_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "MOST_MOVES", 500)
+    monkeypatch.setattr(small_runs, "MOST_MOVES", 500)
     assert trial_of(Endless()) is None
     assert hidden_state(Endless()) == ()
 
@@ -322,7 +322,7 @@ def test_of_joined_processes_the_first_one_speaks(here: Path) -> None:
 
     for leads, kind in ((True, ScenarioError), (False, RefusedElsewhere)):
         with pytest.raises(InputError, match=FOUND) as caught:
-            training._check(load("small.yaml"), World(leads))  # type: ignore[arg-type]
+            train_command._check(load("small.yaml"), World(leads))  # type: ignore[arg-type]
         assert caught.type is kind
 
 

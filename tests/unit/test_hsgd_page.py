@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.algorithms.two_level import Hsgd
+from paceline.algorithms.methods.two_level import Hsgd
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/methods/hsgd.md").read_text(encoding="utf-8")

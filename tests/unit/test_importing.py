@@ -17,19 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
-from paceline.topologies.graph import Graph
+from paceline.topologies.graphs.gpu_machines import dgx1
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import NETWORKS, build
+from paceline.topologies.graphs.network_graphs import torus
+from paceline.topologies.graphs.routing import Routes
 from paceline.topologies.importing import load
 from paceline.topologies.importing.attributed import node_link
 from paceline.topologies.importing.nvidia_smi import machine
 from paceline.topologies.importing.quantities import bytes_per_s, seconds
 from paceline.topologies.importing.simgrid import platform
 from paceline.topologies.importing.simgrid_routes import Listed, joined
-from paceline.topologies.networks import torus
-from paceline.topologies.nodes import dgx1
-from paceline.topologies.registry import NETWORKS, build
-from paceline.topologies.routing import Routes
 
 DATA = Path(__file__).parents[1] / "data/topologies"
 FILES = sorted(DATA.iterdir())

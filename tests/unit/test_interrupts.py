@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records.store import read_run
-from paceline.simulator.run import simulate
+from paceline.simulator.runs.run import simulate
 
 IMPORTING = """
 import os, signal, sys
@@ -52,9 +52,9 @@ def test_after_the_command_has_ended(sent: str) -> None:
 @pytest.mark.parametrize(
     ("verb", "where"),
     [
-        ("simulate", "paceline.simulator.run.simulate"),
-        ("train", "paceline.backend.run.train"),
-        ("compare", "paceline.reports.compare.compare"),
+        ("simulate", "paceline.simulator.runs.run.simulate"),
+        ("train", "paceline.backend.training.run.train"),
+        ("compare", "paceline.reports.comparison.compare.compare"),
     ],
 )
 @pytest.mark.parametrize("ended", [0, 2])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.backend.joining import FIRST_PORT, PORTS, Joined, first_host, joined
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import FIRST_PORT, PORTS, Joined, first_host, joined
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",

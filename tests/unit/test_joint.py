@@ -12,18 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.flight import Flight
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.in_flight import Flight
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
-from paceline.workloads.examples import Batch, Examples
-from paceline.workloads.joint import RECORDED_AFTER
-from paceline.workloads.recording import recorded
-from paceline.workloads.starts import uniform
-from paceline.workloads.torch_learner import TorchLearner
+from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.learners.torch_learner import TorchLearner
+from paceline.workloads.learners.vmap import RECORDED_AFTER
+from paceline.workloads.models.initial_weights import uniform
+from paceline.workloads.models.tensor_recording import recorded
 from tests.support import Bowl, FixedTiming, job_of
 
 POPULATION = 4096

@@ -35,8 +35,8 @@ def imported(*arguments: str) -> set[str]:
         ("list devices", "numpy"),
         ("list topologies", "numpy"),
         ("list storage", "numpy"),
-        ("list scenarios", "numpy paceline.scenarios.schema paceline.topologies.graph"),
-        ("list algorithms", "paceline.scenarios.schema"),
+        ("list scenarios", "numpy paceline.scenarios.resolution.schema paceline.topologies.graphs.graph"),
+        ("list algorithms", "paceline.scenarios.resolution.schema"),
         ("list models", ""),
         ("list data", ""),
         ("simulate no-such-scenario", ""),
@@ -60,4 +60,12 @@ assert set(package.__all__) == set(dir(package)), dir(package)
 from paceline.{package} import *
 assert all(callable(value) or value for name, value in globals().items() if name in package.__all__)
 """
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "folder", ["algorithms", "records", "scenarios", "simulator", "topologies", "workloads", "checking"]
+)
+def test_importing_does_not_import_torch(folder: str) -> None:
+    code = f"import sys; from paceline.{folder} import *; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from paceline.algorithms.values import Rank
-from paceline.backend import leases
-from paceline.backend.board import Board
-from paceline.backend.leases import Across, Bound, Lease, Shares
+from paceline.algorithms.core.values import Rank
+from paceline.backend.status import leases
+from paceline.backend.status.leases import Across, Bound, Lease, Shares
+from paceline.backend.status.status_board import Board
 
 BOTH = [Rank(0), Rank(1)]
 NEVER = 2**63 - 1

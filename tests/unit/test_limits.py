@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.scenarios import SHIPPED, Scenario, ScenarioError, load
-from paceline.scenarios.limits import MOST_REPORTED
-from paceline.scenarios.vary import axis, grid
-from paceline.simulator.run import simulate
+from paceline.scenarios.resolution.grid import axis, grid
+from paceline.scenarios.values.limits import MOST_REPORTED
+from paceline.simulator.runs.run import simulate
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
 
@@ -114,7 +114,7 @@ def test_an_axis_of_too_many_values() -> None:
 
 
 def test_a_sweep_of_too_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.scenarios.vary.MOST_SWEPT_RUNS", 5)
+    monkeypatch.setattr("paceline.scenarios.resolution.grid.MOST_SWEPT_RUNS", 5)
     with pytest.raises(ScenarioError, match=r"--vary: found 6 runs in all \(2 points, .*\), expected at most 5"):
         grid("quickstart", ["stop.epochs=1,2"], ["seeds=3"], algorithms=["agd"])
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.values import Rank
-from paceline.backend.board import Board
-from paceline.backend.mirror import SUCCESSION_S, VANISHED_S, Mirror, loss
-from paceline.backend.seats import Host, seat
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.multihost.host_sync import SUCCESSION_S, VANISHED_S, Mirror, loss
+from paceline.backend.multihost.rank_mapping import Host, seat
+from paceline.backend.status.status_board import Board
 from tests.support import job_of
 
 
@@ -35,7 +35,7 @@ class Leader:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int] = (2, 2)) -> None:
         self.now_s, self.closed, self.beat, self.store = 100.0, False, 0, Store()
-        monkeypatch.setattr("paceline.backend.mirror.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("paceline.backend.multihost.host_sync.time.monotonic", lambda: self.now_s)
         here, there = counts
         team = job_of(SyncSgd(), nodes=[list(range(here)), list(range(here, here + there))]).team
         self.board = Board(len(team), [me.rank for me in team])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
 from paceline.workloads import MODELS, build, find_model
-from paceline.workloads.layers import TABLES, read_table, write_table
-from paceline.workloads.zoo import ZOO
+from paceline.workloads.models.layer_costs import TABLES, read_table, write_table
+from paceline.workloads.models.zoo import ZOO
 
 KNOWN = {
     "digits-mlp": (4_810, 4.736e-6),
@@ -61,7 +61,7 @@ def test_no_table_holds_a_negative_figure(name: str) -> None:
 
 @pytest.mark.parametrize("name", RETRACED)
 def test_tables_are_what_tracing_gives(name: str) -> None:
-    from paceline.workloads.trace import trace_named
+    from paceline.workloads.models.layer_tracing import trace_named
 
     assert trace_named(name) == MODELS[name].works
 
@@ -70,7 +70,7 @@ def test_flops_are_those_of_torchs_own_counter() -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from paceline.workloads.networks import resnet
+    from paceline.workloads.models.paper_networks import resnet
 
     with torch.device("meta"):
         model, picture = resnet(50), torch.empty(1, 3, 224, 224)

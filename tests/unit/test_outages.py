@@ -7,17 +7,17 @@ from math import inf
 
 import pytest
 
-from paceline.algorithms.errors import DeadlockError, InputError
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import AllReduce, Barrier, Receive, Send
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Group, Null, Rank
-from paceline.simulator.clock import Clock
-from paceline.simulator.network import ClusterNetwork
-from paceline.topologies.link_faults import LinkFault, changes
-from paceline.topologies.networks import ring, torus
-from paceline.topologies.nodes import nvswitch_node
-from paceline.topologies.trees import fat_tree
+from paceline.algorithms.core.errors import DeadlockError, InputError
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import AllReduce, Barrier, Receive, Send
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Null, Rank
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.faults.link_faults import LinkFault, changes
+from paceline.topologies.graphs.gpu_machines import nvswitch_node
+from paceline.topologies.graphs.network_graphs import ring, torus
+from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import answer, played, star
 from tests.outages import WIRE, ends, fault, on
 

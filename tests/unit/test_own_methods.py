@@ -13,21 +13,21 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.algorithms import METHODS, find, reference
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.naming import imported
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import imported
+from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.own import mistakes as mistakes_of
-from paceline.algorithms.schedules import Steps
 from paceline.cli.app import app
 from paceline.scenarios import ScenarioError, json_schema, load
-from paceline.scenarios.hyperparameters import unwritable
-from paceline.scenarios.plan import names_of
+from paceline.scenarios.resolution.plan import names_of
+from paceline.scenarios.values.hyperparameters import unwritable
 
 HEAD = """
 from dataclasses import dataclass
 from typing import Literal
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.method import Descent, Guarantee, Method, Notion, Replica
-from paceline.algorithms.program import program
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.core.method import Descent, Guarantee, Method, Notion, Replica
+from paceline.algorithms.core.program import program
 
 @dataclass(frozen=True, slots=True)
 class Mine(Replica):
@@ -162,7 +162,7 @@ def test_what_is_not_there_is_said(name: str, said: str) -> None:
 
 
 def test_what_is_no_method_is_said() -> None:
-    right = "expected one derived from paceline.algorithms.method.Method"
+    right = "expected one derived from paceline.algorithms.core.method.Method"
     assert mistakes('["math:pi", "pathlib:Path"]') == [
         f"algorithms[0]: method 'math:pi': found the value 3.141592653589793, {right}",
         f"algorithms[1]: method 'pathlib:Path': found the class Path, {right}",
@@ -394,7 +394,7 @@ def test_a_packages_method_has_a_name(offer: Any) -> None:
         ("lazy = lazy_methods:Lasy", "found no Lasy in lazy_methods"),
         ("lazy = lazy_method:Lazy", "found no module lazy_method"),
         ("lazy = lazy_methods", "found no"),
-        ("lazy = math:pi", "expected one derived from paceline.algorithms.method.Method"),
+        ("lazy = math:pi", "expected one derived from paceline.algorithms.core.method.Method"),
         ("lazier = lazy_methods:Lazy", "name: found 'lazy', expected 'lazier'"),
         ("sync-sgd = lazy_methods:Lazy", "the name is a built-in method's"),
     ],

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import paceline
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, find_model, population, problems
 
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from paceline.workloads.examples import Batch, Examples
+from paceline.workloads.batches.examples import Batch, Examples
 
 points = np.random.default_rng(0).normal(size=(60, 4))
 kinds = (points[:, 0] > 0).astype(np.int32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
 from paceline.records.pace import idle_before, pace_figures, say_pace
 from paceline.records.tables import frame, split
 from paceline.records.trace import Activity, Span

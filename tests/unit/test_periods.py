@@ -11,26 +11,26 @@ import pytest
 from rich.console import Console
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.async_elastic import Eamsgd
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.downpour import Downpour
-from paceline.algorithms.local import DiLoCo, PostLocalSgd
-from paceline.algorithms.method import Method
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.methods.async_elastic import Eamsgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.downpour import Downpour
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records import Run
 from paceline.records.trace import Schedule
-from paceline.reports.compare import WRONG_MODELS, assemble
-from paceline.reports.conclusion import conclusion
-from paceline.reports.periods import say_unfinished_runs
-from paceline.reports.seeds import soonest
-from paceline.reports.sweep import Entry, Sweep
-from paceline.reports.sweep_figure import sweep_figure
-from paceline.reports.sweep_table import Table, tabulate
-from paceline.reports.sweep_words import sweep_table, sweep_words
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.reports.comparison.compare import WRONG_MODELS, assemble
+from paceline.reports.comparison.conclusion import conclusion
+from paceline.reports.comparison.periods import say_unfinished_runs
+from paceline.reports.comparison.seeds import soonest
+from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep_figure import sweep_figure
+from paceline.reports.sweeps.sweep_table import Table, tabulate
+from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.backend.jobs import run_for_real
 from tests.made_up import run
 from tests.support import FixedTiming, job_of

@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.transforms import Bbox
 
 from paceline.reports.picture import picture
-from paceline.topologies.graph import Graph
-from paceline.topologies.registry import TOPOLOGIES, build
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
 
 
 def drawn(graph: Graph) -> list[Axes]:

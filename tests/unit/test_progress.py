@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from paceline.backend.tally import Totals, Window
+from paceline.backend.status.progress_counters import Totals, Window
 from paceline.cli.output import Output
 
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.errors import PacelineError
-from paceline.topologies.collectives import halving_doubling_s, recursive_doubling_s
-from paceline.topologies.libraries import LIBRARIES
+from paceline.algorithms.core.errors import PacelineError
+from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.closed_forms import halving_doubling_s, recursive_doubling_s
 
 ROOT = Path(__file__).parents[2]
 COLLECTIVE: dict[str, str] = {

@@ -16,17 +16,17 @@ import pytest
 import yaml
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.job import Score
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.values import Samples
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.simulator.run import simulate
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.run import simulate
 from paceline.workloads import build, problems
-from paceline.workloads.noise import FEWEST_BLOCKS, KEPT_BYTES, TOP, Noise
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.learners.noise import FEWEST_BLOCKS, KEPT_BYTES, TOP, Noise
+from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.quadratic import play
 from tests.support import FixedTiming, built, job_of, nodes_for
 

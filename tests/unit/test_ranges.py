@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.scenarios import load
-from paceline.scenarios.ranges import outside
-from paceline.simulator.run import simulate
-from paceline.topologies.efficiencies import rows
-from paceline.topologies.links import LINKS
-from paceline.topologies.profile import Profile
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.compute.efficiencies import rows
+from paceline.topologies.graphs.links import LINKS
 
 TIMED = """
 name: timed

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.errors import InputError, RunFailed
-from paceline.algorithms.method import crew
-from paceline.algorithms.values import Layer, Layout, Rank, Samples
-from paceline.backend.board import Board
-from paceline.backend.calibrate import LOAD, REST, costs
-from paceline.backend.loading import Loader
-from paceline.backend.pace import Clock
-from paceline.backend.recorder import Recorder, Tail
-from paceline.backend.station import Station, Thread
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.calibration.message_costs import LOAD, REST, costs
+from paceline.backend.posix.precise_wait import Clock
+from paceline.backend.rank.loading import Loader
+from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.status_board import Board
 from paceline.records.trace import READER, Activity, Reads, Span, Trace
 from paceline.workloads.reading import Order
 from paceline.workloads.reading.reader import Reader

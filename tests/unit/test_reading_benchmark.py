@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from paceline.backend.calibrate_storage import MEMORY, file_system
+from paceline.backend.calibration.storage_costs import MEMORY, file_system
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [

@@ -13,9 +13,9 @@ import yaml
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.scenarios.reading import ReadingPart
+from paceline.scenarios.sections.reading import ReadingPart
+from paceline.workloads.convert_dataset import convertible
 from paceline.workloads.reading import Strategy
-from paceline.workloads.reading.convert import convertible
 from paceline.workloads.reading.file import INPUTS
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, checksums_beside
 from tests.unit.test_docs import ROOT, blocks, table

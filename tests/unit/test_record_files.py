@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.workloads.reading import Order, Piece, Strategy
 from paceline.workloads.reading.file import RecordFile, checksums_of, record_dtype, records_of, write_records
 from paceline.workloads.reading.reader import BLOCK, Counts, Opened, Reader

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, population, problems
+from paceline.workloads.batches import from_file as from_files
+from paceline.workloads.batches.drawing import InMemory
+from paceline.workloads.batches.examples import Batch, Standardised
 from paceline.workloads.building import record_bytes
-from paceline.workloads.data import DATA, RECORDS, Loaded, read
-from paceline.workloads.drawing import InMemory
-from paceline.workloads.examples import Batch, Standardised
+from paceline.workloads.convert_dataset import convert, convertible, find_source
+from paceline.workloads.datasets import DATA, RECORDS, Loaded, read
 from paceline.workloads.reading import Reading, Strategy
-from paceline.workloads.reading import from_file as from_files
-from paceline.workloads.reading.convert import convert, convertible, find_source
 from paceline.workloads.reading.file import RecordFile, records_of, write_records
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, recorded
 from tests import datasets
@@ -102,7 +102,7 @@ def test_equal_seeds_write_equal_files_and_others_others(tmp_path: Path) -> None
 
 def test_what_is_written_in_chunks_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = converted("mnist", tmp_path, tmp_path / "whole")
-    monkeypatch.setattr("paceline.workloads.reading.convert.CHUNK", 5000)
+    monkeypatch.setattr("paceline.workloads.convert_dataset.CHUNK", 5000)
     parts = converted("mnist", tmp_path, tmp_path / "parts")
     assert (whole / TRAIN).read_bytes() == (parts / TRAIN).read_bytes()
     assert (whole / ABOUT).read_bytes() == (parts / ABOUT).read_bytes()

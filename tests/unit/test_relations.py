@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.workloads.relations import (
+from paceline.workloads.models.published_relations import (
     implicit_momentum,
     momentum_slowdown,
     penalty,

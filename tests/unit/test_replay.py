@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import TimedOut
-from paceline.algorithms.job import Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Access, Cancel, Cell, Now, Receive, Send, Start
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Step
+from paceline.algorithms.core.errors import TimedOut
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Access, Cancel, Cell, Now, Receive, Send, Start
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, RoundRobin, Shuffled, first
 from paceline.checking.replay import Recording, Replay, ReplayError, replay
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import MeasuredNetwork
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork
 from tests.contract.cases import Case, vector
 from tests.impatient import Impatient
 from tests.support import FixedTiming, job_of
@@ -85,7 +85,7 @@ def test_a_program_that_listens_to_another_has_left_the_record(heard: list[tuple
     server = Rank(2)
     wrong = [(r, Rank(1) if (r, s) == (server, Rank(0)) else s) for r, s in heard]
     with pytest.raises(
-        ReplayError, match=r"rank 2 \(server\) at algorithms/elastic\.py:\d+ .*its record hears rank 1 next"
+        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*its record hears rank 1 next"
     ):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(wrong))
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError, RunFailed
-from paceline.algorithms.operations import Cell
-from paceline.algorithms.values import Group, Rank
-from paceline.backend import mailbox
-from paceline.backend.board import Board, Doing
-from paceline.backend.cells import Cells
-from paceline.backend.recorder import Recorder, Tail
-from paceline.backend.reserve import explained, no_room, reserve, shared_file
-from paceline.backend.segment import Segment
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.algorithms.core.operations import Cell
+from paceline.algorithms.core.values import Group, Rank
+from paceline.backend.posix.reserve import explained, no_room, reserve, shared_file
+from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.transports import mailbox
+from paceline.backend.transports.cells import Cells
+from paceline.backend.transports.shared_segment import Segment
 from tests.filesystems import fill_up
 
 PAIR = Group((Rank(0), Rank(1)))

@@ -17,7 +17,7 @@ from paceline.cli import actions
 from paceline.cli.expected import Expected, duration
 from paceline.cli.output import Output
 from paceline.records import Run
-from paceline.reports.table import Rows, runs_table, seeds_table
+from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
 from tests.made_up import run
 
 
@@ -44,7 +44,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[
             found.append(seen())
             return runs
 
-        engine = ModuleType("paceline.simulator.run")
+        engine = ModuleType("paceline.simulator.runs.run")
         vars(engine)["simulate"] = simulate
         monkeypatch.setitem(sys.modules, engine.__name__, engine)
         return found

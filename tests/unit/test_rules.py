@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.compression import PowerSgd, TopK
-from paceline.algorithms.lars import Lars, LayerRates
-from paceline.algorithms.layerwise import LayerwiseSgd
-from paceline.algorithms.rules import At, Chain, Clip, Decay, Scale, Velocity
-from paceline.algorithms.schedules import Constant, Exponential, Polynomial, RateSchedule, Steps
-from paceline.algorithms.values import Layer, Null, Rank, norm
+from paceline.algorithms.core.compression import PowerSgd, TopK
+from paceline.algorithms.core.lars import Lars, LayerRates
+from paceline.algorithms.core.rules import At, Chain, Clip, Decay, Scale, Velocity
+from paceline.algorithms.core.schedules import Constant, Exponential, Polynomial, RateSchedule, Steps
+from paceline.algorithms.core.values import Layer, Null, Rank, norm
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd
 from paceline.checking.anyorder import AnyOrder
 from tests.exact import ExactBowl, fractions
 from tests.support import job_of

@@ -10,11 +10,11 @@ import yaml
 
 import paceline
 from paceline.algorithms import find
-from paceline.algorithms.compression import Compression, PowerSgd, TopK
-from paceline.algorithms.lars import Lars
-from paceline.algorithms.options import Options
-from paceline.algorithms.schedules import RateSchedule
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.option_groups import Options
+from paceline.algorithms.core.schedules import RateSchedule
+from paceline.algorithms.core.values import Rank
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/rules.md").read_text(encoding="utf-8")

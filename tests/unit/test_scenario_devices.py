@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from paceline.scenarios import load
-from paceline.scenarios.plan import Plan
-from paceline.scenarios.problems import ScenarioError
-from paceline.simulator.run import simulate
-from paceline.topologies.finding import named
-from paceline.topologies.roofline import device
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute.roofline import device
 from paceline.workloads import MODELS
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.problems import ScenarioError
-from paceline.simulator.run import simulate
+from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.simulator.runs.run import simulate
 
 SAMPLES = Path(__file__).parents[1] / "data" / "topologies"
 DEVICE = {"name": "d", "overhead": "10 ms", "per_sample": "0 s"}

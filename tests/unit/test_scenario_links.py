@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
 from paceline.scenarios import load
-from paceline.scenarios.problems import ScenarioError
-from paceline.simulator.network import ClusterNetwork
-from paceline.simulator.run import simulate
-from paceline.topologies.link_faults import LinkFault
-from paceline.topologies.registry import build
+from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.faults.link_faults import LinkFault
+from paceline.topologies.graphs.graph_registry import build
 from tests.outages import on
 
 DEVICE = {"name": "d", "overhead": "10 ms", "per_sample": "0 s"}

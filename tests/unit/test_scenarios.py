@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.stored import sealed
-from paceline.algorithms.values import Group, Rank
+from paceline.algorithms.core.checksums import sealed
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Group, Rank
 from paceline.scenarios import SHIPPED, Scenario, json_schema, load
-from paceline.scenarios.units import PERIOD, RATE, TIME
+from paceline.scenarios.values.units import PERIOD, RATE, TIME
 from paceline.topologies import LINKS
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.method import crew
-from paceline.algorithms.values import Layout, Rank
-from paceline.backend.seats import Host, Seats, refuse, seat
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.values import Layout, Rank
+from paceline.backend.multihost.rank_mapping import Host, Seats, refuse, seat
 from tests.support import job_of
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.partial import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.server import AsyncSgd, Softsync, SyncSgdPs
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 
 
 @pytest.mark.parametrize(

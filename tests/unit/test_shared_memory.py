@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import paceline
-from paceline.algorithms.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, job_of
 
 BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.lars import Lars
-from paceline.algorithms.two_level import Hsgd
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.methods.two_level import Hsgd
 from paceline.scenarios import SHIPPED
-from paceline.scenarios.clusters import ClusterPart
+from paceline.scenarios.sections.clusters import ClusterPart
 
 SHORT = {
     "dgx1-p100": ["stop.samples=4096"],

@@ -9,8 +9,8 @@ import pytest
 import simpy
 from simpy.events import ProcessGenerator
 
-from paceline.algorithms.errors import InputError
-from paceline.simulator.flows import Flows
+from paceline.algorithms.core.errors import InputError
+from paceline.simulator.flows.flow_engine import Flows
 
 Act = Callable[[Flows, list[simpy.Event]], None]
 
@@ -185,6 +185,6 @@ def test_machine_code_goes_on_where_very_many_flows_are_under_way(
         return [*ended, *flows.carried_bytes.values()]
 
     as_it_stands = finish_s()
-    monkeypatch.setattr("paceline.simulator.flows.MANY", 20)
+    monkeypatch.setattr("paceline.simulator.flows.flow_engine.MANY", 20)
     assert finish_s() == as_it_stands
     assert len(as_it_stands) == 4 * 60 + 61

@@ -8,11 +8,11 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.operations import AllReduce
-from paceline.algorithms.values import Group, Null, Rank
-from paceline.simulator.flows import Flows, fair_rates
-from paceline.simulator.network import ClusterNetwork, InMemory, MeasuredNetwork, NoCost
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.values import Group, Null, Rank
+from paceline.simulator.flows.flow_engine import Flows, fair_rates
+from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, NoCost
 from tests.clusters import joined, star
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.errors import DeadlockError, ProgramError, TimedOut
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import (
+from paceline.algorithms.core.errors import DeadlockError, ProgramError, TimedOut
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import (
     OPERATIONS,
     Access,
     AllReduce,
@@ -32,11 +31,12 @@ from paceline.algorithms.operations import (
     WaitFor,
     Work,
 )
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Batch, Rank, Samples, Weights
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import Simulation
-from paceline.simulator.network import MeasuredNetwork, NoCost
+from paceline.simulator.interpreter.interpreter import Simulation
+from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import answer, fixed_costs, played
 from tests.support import FixedTiming, job_of
 

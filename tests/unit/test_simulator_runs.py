@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.delayed import Agd
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.server import AsyncSgd
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.fields import COLLECTIVES
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import ClusterNetwork, NoCost
-from paceline.simulator.patterns import PATTERNS
-from paceline.simulator.run import simulate
-from paceline.topologies.profile import Profile
+from paceline.scenarios.values.fields import COLLECTIVES
+from paceline.simulator.collectives.patterns import PATTERNS
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, NoCost
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.machine_profile import Profile
 from tests.clusters import fixed_costs, star
 from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
 

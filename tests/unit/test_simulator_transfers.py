@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.simulator import fluid, queues
-from paceline.simulator.flows import fair_rates
-from paceline.simulator.machine import PARTS
-from paceline.simulator.net import add_flow, network
-from paceline.simulator.transfers import Pipe, Transfer, transfer_all
+from paceline.algorithms.core.errors import InputError
+from paceline.simulator.flows import indexed_heap, max_min
+from paceline.simulator.flows.compiled import PARTS
+from paceline.simulator.flows.flow_engine import fair_rates
+from paceline.simulator.flows.network_state import add_flow, network
+from paceline.simulator.flows.transfers import Pipe, Transfer, transfer_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,10 +68,10 @@ def test_simultaneous_changes_are_solved_once() -> None:
 def test_only_what_a_change_touches_is_solved_again() -> None:
     net = network([10.0, 10.0, 1.0])
     for route in ([0], [0], [1], [1, 2], [2]):
-        fluid.enter(net, add_flow(net, route, 1.0), 0.0)
-    fluid.solve(net, 0.0)
-    fluid.leave(net, 0, 0.05)
-    fluid.solve(net, 0.05)
+        max_min.enter(net, add_flow(net, route, 1.0), 0.0)
+    max_min.solve(net, 0.0)
+    max_min.leave(net, 0, 0.05)
+    max_min.solve(net, 0.05)
     assert [link.turn for link in net.links] == [1, 0, 0]
     assert [flow.rate for flow in net.flows[1:]] == [10.0, 9.5, 0.5, 0.5]
     assert [flow.since for flow in net.flows[1:]] == [0.05, 0.0, 0.0, 0.0]
@@ -100,11 +100,11 @@ def test_machine_code_says_what_the_source_says() -> None:
 def test_every_part_is_compiled() -> None:
     functions = [
         one
-        for module in (fluid, queues)
+        for module in (max_min, indexed_heap)
         for one in vars(module).values()
         if callable(one) and one.__module__ == module.__name__
     ]
-    assert set(functions) == {*PARTS, fluid.play, fluid.enter_anew}
+    assert set(functions) == {*PARTS, max_min.play, max_min.enter_anew}
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.ledger import LayerUpdate, Update
-from paceline.algorithms.method import Method
-from paceline.algorithms.periodic import KAvg
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.periodic import KAvg
+from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
 from paceline.records.loss_change import by_staleness, slope
 from paceline.records.staleness import (
     CLOCK_GAP,
@@ -32,8 +32,8 @@ from paceline.records.staleness import (
 from paceline.records.store import read_run
 from paceline.records.tables import OPTIONAL, SCHEMAS, assemble, frame
 from paceline.records.trace import Schedule, Span, Trace
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.stored import seal_run
 from tests.support import FixedTiming, Uneven, built, job_of
 from tests.unit.test_commands import SCENARIO, TABLES, call, simulated

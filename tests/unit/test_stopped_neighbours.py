@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.baseline import SyncSgd
-from paceline.algorithms.values import Rank
-from paceline.backend import neighbours
-from paceline.backend.board import Board
-from paceline.backend.mirror import loss
-from paceline.backend.neighbours import Neighbours
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.backend.multihost import neighbours
+from paceline.backend.multihost.host_sync import loss
+from paceline.backend.multihost.neighbours import Neighbours
+from paceline.backend.status.status_board import Board
 from tests.support import job_of
 
 OTHER = 2**22 + 1
@@ -27,7 +27,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.stopped, self.alive = 100.0, False, True
         self.killed: list[int] = []
-        monkeypatch.setattr("paceline.backend.neighbours.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("paceline.backend.multihost.neighbours.time.monotonic", lambda: self.now_s)
         monkeypatch.setattr(neighbours, "stopped", lambda pid: pid == OTHER and self.stopped)
         monkeypatch.setattr(os, "kill", lambda pid, _: self.killed.append(pid))
         team = job_of(SyncSgd(), nodes=[[0, 1]]).team

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.balanced import DbsSgd
-from paceline.algorithms.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.chip import ChipPartitionedSgd, part_of
-from paceline.algorithms.errors import DeadlockError
-from paceline.algorithms.job import Budget, Job
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Cancel, Load, Now, Receive, Start, Work
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Rank, Samples
+from paceline.algorithms.core.errors import DeadlockError
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Cancel, Load, Now, Receive, Start, Work
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Samples
+from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
+from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
-from paceline.scenarios.problems import ScenarioError
-from paceline.scenarios.reading import StoragePart
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.simulator.run import simulate
-from paceline.topologies.storage import MIB, STORAGE, Storage
+from paceline.scenarios.sections.reading import StoragePart
+from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.storage_devices import MIB, STORAGE, Storage
 from paceline.workloads.reading import Piece
 from tests.clusters import answer, played
 from tests.reading import Noted, counted, finished_s, supply

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 import torch
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Score
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.method import Notion
-from paceline.algorithms.values import Null, Rank
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.values import Null, Rank
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records import Run
 from paceline.records import store as store_module
 from paceline.records.document import to_json

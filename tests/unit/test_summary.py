@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from paceline.algorithms.job import Score
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.method import Notion
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.goals import crossing
 from paceline.records.metrics import total_variation
 from paceline.records.summary import Summary, summarise

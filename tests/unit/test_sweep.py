@@ -24,10 +24,10 @@ import paceline
 from paceline.cli.app import app
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
-from paceline.reports import sweep as sweeps
-from paceline.reports.sweep_processes import Done, Failure
-from paceline.reports.sweep_table import tabulate
-from paceline.reports.sweep_words import rate, sweep_table
+from paceline.reports.sweeps import sweep as sweeps
+from paceline.reports.sweeps.sweep_processes import Done, Failure
+from paceline.reports.sweeps.sweep_table import tabulate
+from paceline.reports.sweeps.sweep_words import rate, sweep_table
 from paceline.scenarios import load
 
 SCENARIO = """
@@ -258,7 +258,7 @@ def _until_working(whole: psutil.Process) -> list[psutil.Process]:
 def test_workers_do_not_import_torch_for_timing_only(scenario: Path) -> None:
     code = f"""
 import sys
-from paceline.reports.sweep import _Piece, _simulated
+from paceline.reports.sweeps.sweep import _Piece, _simulated
 from paceline.scenarios import load
 _simulated(_Piece(load({str(scenario)!r}, algorithms=["sync-sgd"]).dump(), "sync-sgd", None))
 sys.exit("torch" in sys.modules)

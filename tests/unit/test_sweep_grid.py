@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline.scenarios import ScenarioError, load
-from paceline.scenarios.limits import MOST_POINTS
-from paceline.scenarios.vary import axis, grid
+from paceline.scenarios.resolution.grid import axis, grid
+from paceline.scenarios.values.limits import MOST_POINTS
 
 COUNT = "cluster.nodes[0].count"
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.errors import ProgramError
-from paceline.algorithms.method import Me, Replica
-from paceline.algorithms.operations import Access, Cancel, Cell, Lock, Start, Unlock, Work
-from paceline.algorithms.program import Program, program
-from paceline.algorithms.values import Null, Step
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.operations import Access, Cancel, Cell, Lock, Start, Unlock, Work
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Null, Step
 from paceline.records.trace import LostUpdates, Schedule, Trace
-from paceline.simulator.cells import PASSES
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.simulator.sweeps import BLOCK_BYTES, MOST_BLOCKS, Memory
+from paceline.simulator.interpreter.cells import PASSES
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, Memory
+from paceline.simulator.network.network import NoCost
 from tests.contract.cases import Case
 from tests.support import FixedTiming, job_of
 

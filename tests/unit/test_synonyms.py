@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.synonyms import SYNONYMS, Synonym, squeezed
 from paceline.cli.app import app
 

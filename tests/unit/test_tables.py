@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from paceline.algorithms.job import Score
-from paceline.algorithms.ledger import Update
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.tables import SCHEMAS, assemble
 from paceline.records.trace import Snapshot, Span, Trace
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from paceline.algorithms.errors import InputError
-from paceline.backend.tally import Totals
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.status.progress_counters import Totals
 from paceline.cli.app import app
 from paceline.records.store import read_run, save
 from paceline.reports import tensorboard as module

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Rank
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Rank
 from paceline.topologies import LINKS, NO_SPREAD, Device, Spread
 from paceline.topologies.cluster import on_a_star
-from paceline.topologies.spread import BLOCK, _block, laws
+from paceline.topologies.faults.jitter import BLOCK, _block, laws
 
 FAST = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
 SLOW = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, find_model, population, problems
-from paceline.workloads.data import DATA, RECORDS
-from paceline.workloads.zoo import ZOO
+from paceline.workloads.datasets import DATA, RECORDS
+from paceline.workloads.models.zoo import ZOO
 from tests import datasets
 
 LIGHT = {name: known for name, known in ZOO.items() if known.data not in (None, "images") and name != "cifar-alexnet"}
@@ -103,7 +103,7 @@ def test_pictures_are_standardised_by_channel_and_stay_bytes_in_memory(data: str
 
 
 def test_a_channel_that_never_changes_becomes_0() -> None:
-    from paceline.workloads.examples import Standardised
+    from paceline.workloads.batches.examples import Standardised
 
     pictures = torch.randint(0, 256, (5, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     pictures[:, 1] = 37
@@ -118,7 +118,7 @@ def test_digits_are_the_same_flat_and_as_pictures() -> None:
 
 
 def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
-    from paceline.workloads.trial import prepared
+    from paceline.workloads.learners.module_trial import prepared
 
     module = prepared(ZOO["resnet50"].make())
     assert not list(module.buffers())

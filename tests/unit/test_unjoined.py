@@ -13,13 +13,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms import METHODS, arrays
-from paceline.algorithms.unjoined import Unjoined
-from paceline.algorithms.values import join, norm
+from paceline.algorithms import METHODS
+from paceline.algorithms.core import arrays
+from paceline.algorithms.core.lazy_concat import Unjoined
+from paceline.algorithms.core.values import join, norm
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter import simulate_job
-from paceline.simulator.network import NoCost
-from paceline.workloads import build, torch_learner
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.workloads import build
+from paceline.workloads.learners import torch_learner
 from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
 
 SHAPES: list[tuple[int, ...]] = [(2, 3), (1,), (4,), (2, 1, 2)]

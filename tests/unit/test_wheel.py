@@ -47,7 +47,7 @@ def test_wheel_holds_every_module_scenario_and_table(built: Built) -> None:
     names = {name for name in zipfile.ZipFile(built.wheel).namelist() if ".dist-info/" not in name}
     assert names == built.shipped()
     tables = {"paceline/workloads/tables/lenet.csv"}
-    assert {"paceline/py.typed", "paceline/algorithms/values.py"} | tables <= names
+    assert {"paceline/py.typed", "paceline/algorithms/core/values.py"} | tables <= names
 
 
 def test_source_archive_holds_them_as_plain_files(built: Built) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.job import Learner
-from paceline.algorithms.values import Null, Samples
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Learner
+from paceline.algorithms.core.values import Null, Samples
 from paceline.workloads import MODELS, build, problems
-from paceline.workloads.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 
 LEARNERS: dict[str, dict[str, Any]] = {
     "digits": {"model": "digits-mlp", "data": "digits", "learning": "train", "precision": "float64"},
@@ -133,7 +133,7 @@ def test_digits_are_learned() -> None:
 
 
 def test_pixels_are_standardised_and_constant_ones_stay_zero() -> None:
-    from paceline.workloads.digits import digits
+    from paceline.workloads.batches.digits import digits
 
     pixels, labels = digits().train
     deviation = pixels.std(dim=0, correction=0)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.scenarios.schema import WorkloadPart
-from paceline.workloads.data import DATA
-from paceline.workloads.data.catalogue import HOME
-from paceline.workloads.trial import TRIED
+from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.workloads.datasets import DATA
+from paceline.workloads.datasets.catalogue import HOME
+from paceline.workloads.learners.module_trial import TRIED
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/workloads.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.graph import Graph
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.importing import attributed, elements, nvidia_smi, simgrid
 
 FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"

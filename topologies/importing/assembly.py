@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.graph import Connection, Graph, Kind, Place, Vertex
-from paceline.topologies.links import Link
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.graph import Connection, Graph, Kind, Place, Vertex
+from paceline.topologies.graphs.links import Link
 
 MOST = 200_000
 """vertices of the largest graph that is read"""

@@ -22,13 +22,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.naming import near_miss
-from paceline.topologies.graph import Graph, Kind
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.topologies.graphs.graph import Graph, Kind
+from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 from paceline.topologies.importing import elements, quantities
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
-from paceline.topologies.links import LINKS
-from paceline.topologies.wires import host_end, link_named, switch_hop
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 INSIDE = ("nvlink", "pcie", "shared-memory", "loopback")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from paceline.algorithms.errors import InputError
+from paceline.algorithms.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def parse(text: str, where: str) -> Element:
     {'c': '1'}
     >>> parse("<a><b></a>", "file")
     Traceback (most recent call last):
-    paceline.algorithms.errors.InputError: file: line 1: no XML: mismatched tag
+    paceline.algorithms.core.errors.InputError: file: line 1: no XML: mismatched tag
     """
     parser = expat.ParserCreate()
     root = Element("", {}, 0)

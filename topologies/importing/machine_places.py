@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from paceline.topologies.graph import Kind, Place
+from paceline.topologies.graphs.graph import Kind, Place
 from paceline.topologies.importing.assembly import Wire
 
 SLOT = 1.3

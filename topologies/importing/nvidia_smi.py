@@ -21,11 +21,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.errors import InputError
-from paceline.topologies.graph import Graph, Kind
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.graph import Graph, Kind
+from paceline.topologies.graphs.wires import link_named
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
 from paceline.topologies.importing.machine_places import bowed, places
-from paceline.topologies.wires import link_named
 
 CODES = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 """from near to far; SOC is what drivers before 384 print for SYS"""

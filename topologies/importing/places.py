@@ -17,7 +17,7 @@ from typing import Any
 
 import networkx as nx
 
-from paceline.topologies.graph import Kind, Place
+from paceline.topologies.graphs.graph import Kind, Place
 
 GAP = 1.2
 RISE = 2.0

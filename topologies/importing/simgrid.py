@@ -18,15 +18,15 @@ import dataclasses
 import difflib
 import math
 
-from paceline.algorithms.naming import near_miss
-from paceline.topologies.graph import Graph, Kind
+from paceline.algorithms.core.naming import near_miss
+from paceline.topologies.graphs.graph import Graph, Kind
+from paceline.topologies.graphs.routing import Routes
 from paceline.topologies.importing import quantities
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
 from paceline.topologies.importing.elements import Element, parse
 from paceline.topologies.importing.simgrid_clusters import cluster, quantity
 from paceline.topologies.importing.simgrid_routes import Listed, joined
 from paceline.topologies.importing.simgrid_wires import PREFIX, Cable, Platform, connections
-from paceline.topologies.routing import Routes
 
 ROUTINGS = ("Full", "Floyd", "Dijkstra", "DijkstraCache", "Cluster", "None")
 POLICIES = ("SHARED", "SPLITDUPLEX", "FULLDUPLEX", "FATPIPE")

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from paceline.topologies.graph import Kind
+from paceline.topologies.graphs.graph import Kind
 from paceline.topologies.importing import quantities
 from paceline.topologies.importing.assembly import MOST, Wire
 from paceline.topologies.importing.elements import Element

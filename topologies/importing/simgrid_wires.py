@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from paceline.topologies.graph import Kind
+from paceline.topologies.graphs.graph import Kind
 from paceline.topologies.importing.assembly import Wire
 from paceline.topologies.importing.simgrid_routes import Joined, Listed
 

@@ -27,8 +27,8 @@ import xxhash
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.stored import checksum, reading, verified
+from paceline.algorithms.core.checksums import checksum, reading, verified
+from paceline.algorithms.core.errors import InputError
 
 Records = NDArray[np.void]
 """a structured array with the fields `inputs` and `label`"""

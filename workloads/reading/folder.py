@@ -18,8 +18,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline.algorithms.errors import InputError
-from paceline.algorithms.stored import read_sealed, sealed
+from paceline.algorithms.core.checksums import read_sealed, sealed
+from paceline.algorithms.core.errors import InputError
 from paceline.workloads.reading.file import RecordFile, read_checksums
 
 TRAIN, TEST, ABOUT = "train.npy", "test.npy", "dataset.json"

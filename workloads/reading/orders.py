@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.values import Samples
 from paceline.workloads.sampling import check, cut, shuffled
 
 Strategy = Literal["scattered", "strided", "contiguous"]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.values import Samples
+from paceline.algorithms.core.values import Samples
 from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.orders import Held, Order, Piece, Places
 

@@ -1,0 +1,58 @@
+"""Adam with decoupled weight decay, as a transform that fits into a rule's chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.rules import At
+from paceline.algorithms.core.values import root
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The running means of gradients and of their squares."""
+
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW:
+    """Gradients over the root of their mean square, and weights that decay by themselves.
+
+    m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²
+    change = (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + ε) + d x, with t counted from 1
+
+    It makes no use of the rate: `Scale` comes after it. The decay does not pass through the moments, which is what
+    tells AdamW from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
+
+    Args:
+        beta1: β1, from 0 to below 1.
+        beta2: β2, from 0 to below 1.
+        epsilon: ε, above 0.
+        decay: d, 0 or more.
+
+    >>> import numpy as np
+    >>> x, rule = np.array([1.0, 1.0]), AdamW()
+    >>> change, _ = rule.update(np.array([100.0, -0.01]), rule.init(x), At(x, 0))
+    >>> change.round(3)
+    array([ 1., -1.])
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    decay: float = 0.0
+
+    def init(self, vector: Any) -> Moments:
+        """Moments of 0."""
+        return Moments(0 * vector, 0 * vector)
+
+    def update(self, change: Any, memory: Moments, at: At) -> tuple[Any, Moments]:
+        """The step at rate 1, and the new moments."""
+        first = self.beta1 * memory.first + (1 - self.beta1) * change
+        second = self.beta2 * memory.second + (1 - self.beta2) * (change * change)
+        taken = at.number + 1
+        mean, square = first / (1 - self.beta1**taken), second / (1 - self.beta2**taken)
+        return mean / (root(square) + self.epsilon) + self.decay * at.vector, Moments(first, second)

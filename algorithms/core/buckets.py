@@ -1,0 +1,51 @@
+"""Buckets: consecutive layers whose gradient is handed out, exchanged and applied as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.algorithms.core.values import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Consecutive layers, first layer first."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def part(self) -> slice:
+        """Where they lie in the whole vector."""
+        return slice(self.layers[0].start, self.layers[-1].stop)
+
+    @property
+    def name(self) -> str:
+        """That of its first layer, whose gradient completes it."""
+        return self.layers[0].name
+
+    def alone(self) -> list[Layer]:
+        """The layers as they lie in the bucket's own vector."""
+        start = self.layers[0].start
+        return [Layer(layer.name, layer.start - start, layer.stop - start) for layer in self.layers]
+
+
+def buckets(layers: Sequence[Layer], least: int | None = None) -> tuple[Bucket, ...]:
+    """Layers, given first layer first, in buckets, last layers first: the order in which backward completes them.
+
+    Args:
+        layers: of the model.
+        least: numbers at which a bucket is full; the last one takes what is left. None: each layer for itself.
+
+    >>> layers = [Layer("a", 0, 5), Layer("b", 5, 7), Layer("c", 7, 8)]
+    >>> [bucket.part for bucket in buckets(layers, 3)], [bucket.name for bucket in buckets(layers)]
+    ([slice(5, 8, None), slice(0, 5, None)], ['c', 'b', 'a'])
+    """
+    found: list[Bucket] = []
+    held: tuple[Layer, ...] = ()
+    for layer in layers[::-1]:
+        held = (layer, *held)
+        if least is None or held[-1].stop - layer.start >= least:
+            found.append(Bucket(held))
+            held = ()
+    return tuple([*found, Bucket(held)] if held else found)

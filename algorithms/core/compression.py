@@ -1,0 +1,288 @@
+"""Gradients that are made smaller before they travel, and the memory of what was left out.
+
+Rules of this file:
+
+* What travels is smaller, so every kind of run counts fewer bytes without being told.
+* Error feedback: what is left out is added to the next gradient. What was sent and what is kept back are together what
+  came in.
+* All members of an average answer the same vector, bit for bit: they all compute it from the same messages in the same
+  order.
+
+A method that averages writes ``mean, kept = yield from averaged(group, vector, key, self.compression, kept)``; one that
+sends writes ``message, kept = yield from compressed(vector, self.compression, kept)``, and its receiver
+``decompressed(message)``. Without compression both leave everything as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core import arrays
+from paceline.algorithms.core.operations import AllGather, AllReduce, Work
+from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Group, Layer, Null, join
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """A vector of which only some numbers are told."""
+
+    positions: Any
+    """whole numbers as wide as the values"""
+    values: Any
+    count: int
+    """numbers of the whole vector"""
+
+    def dense(self) -> Any:
+        """The whole vector, 0 elsewhere."""
+        if isinstance(self.values, Null):
+            return replace(self.values, count=self.count)
+        return arrays.scattered(self.positions, self.values, self.count)
+
+    def packed(self) -> Any:
+        """Positions, disguised, and values as one vector, for a collective, which takes nothing else."""
+        if isinstance(self.values, Null):
+            return join([self.positions, self.values])
+        return join([arrays.disguised(self.positions, self.values), self.values])
+
+    @staticmethod
+    def unpacked(vector: Any, count: int) -> Sparse:
+        """What `packed` made a vector of."""
+        middle = arrays.length(vector) // 2
+        positions, values = vector[:middle], vector[middle:]
+        return Sparse(positions if isinstance(vector, Null) else arrays.unmasked(positions), values, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(Options):
+    """Only the numbers of largest magnitude travel, with their positions: k of them, of the whole vector.
+
+    k is the share of all numbers, rounded, and at least 1; a message has 2 k numbers. In an average every member
+    gathers the messages of all, which is P share times what a ring all-reduce sends.
+
+    Source: Stich, Cordonnier, Jaggi, NeurIPS'18 (arXiv 1809.07599).
+    """
+
+    ranges: ClassVar[Mapping[str, Range]] = {"share": SHARE}
+
+    kind: Literal["top-k"] = "top-k"
+    share: float = 0.01
+    """k as a share of all numbers; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
+
+    def begin(self, vector: Any, layers: Sequence[Layer]) -> Any:
+        """Nothing is kept back yet."""
+        return 0 * vector
+
+    def charge(self, vector: Any) -> Work:
+        """What compressing costs: one look at every number."""
+        return Work("compress", vector.nbytes, arrays.length(vector))
+
+    def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
+        """The message, and what is kept back now.
+
+        >>> import numpy as np
+        >>> message, kept = TopK(share=0.5).compress(np.array([1.0, 4.0]), np.array([0.5, 0.0]))
+        >>> message.dense(), kept
+        (array([0., 4.]), array([1.5, 0. ]))
+        """
+        total = vector + kept
+        count = arrays.length(total)
+        k = max(1, round(self.share * count))
+        if isinstance(total, Null):
+            return Sparse(replace(total, count=k), replace(total, count=k), count), total
+        positions = arrays.largest(total, k)
+        message = Sparse(positions, arrays.taken(total, positions), count)
+        return message, total - message.dense()
+
+    @program
+    def averaged(self, group: Group, vector: Any, key: str, kept: Any) -> Program[tuple[Any, Any]]:
+        """The mean of what the members' messages say, summed in the order of the group, and what is kept back now."""
+        yield from self.charge(vector)
+        message, kept = self.compress(vector, kept)
+        everyone = yield from AllGather(value=message.packed(), group=group, key=key)
+        total = reduce(add, (Sparse.unpacked(part, message.count).dense() for part in everyone))
+        return total / len(group), kept
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A layer's numbers as a matrix that is as square as can be, filled up with zeros."""
+
+    count: int
+    rank: int
+
+    @property
+    def rows(self) -> int:
+        return math.isqrt(self.count - 1) + 1
+
+    @property
+    def columns(self) -> int:
+        return -(-self.count // self.rows)
+
+    @property
+    def left(self) -> tuple[int, int]:
+        return self.rows, min(self.rank, self.columns)
+
+    @property
+    def right(self) -> tuple[int, int]:
+        return self.columns, min(self.rank, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A vector whose layers are the products of a left factor and a right one, transposed."""
+
+    grids: tuple[Grid, ...]
+    lefts: Any
+    """the left factors, end to end"""
+    rights: Any
+
+    def dense(self) -> Any:
+        """The products, end to end."""
+        if isinstance(self.lefts, Null):
+            return replace(self.lefts, count=sum(grid.count for grid in self.grids))
+        lefts = arrays.matrices(self.lefts, [grid.left for grid in self.grids])
+        rights = arrays.matrices(self.rights, [grid.right for grid in self.grids])
+        return join(
+            [
+                (left @ right.T).reshape(-1)[: grid.count]
+                for grid, left, right in zip(self.grids, lefts, rights, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What PowerSGD remembers: what it kept back, and the right factors to start from."""
+
+    kept: Any
+    grids: tuple[Grid, ...]
+    rights: Any
+
+    def lefts(self, total: Any) -> Any:
+        """M Q of every layer, end to end."""
+        if isinstance(total, Null):
+            return replace(total, count=sum(math.prod(grid.left) for grid in self.grids))
+        rights = arrays.matrices(self.rights, [grid.right for grid in self.grids])
+        return arrays.flat(matrix @ right for matrix, right in zip(self._matrices(total), rights, strict=True))
+
+    def bases(self, lefts: Any) -> Any:
+        """The left factors with orthonormal columns."""
+        if isinstance(lefts, Null):
+            return lefts
+        return arrays.flat(map(arrays.basis, arrays.matrices(lefts, [grid.left for grid in self.grids])))
+
+    def against(self, total: Any, bases: Any) -> Any:
+        """Mᵀ P of every layer, end to end: the right factors that come closest to M with these left ones."""
+        if isinstance(total, Null):
+            return replace(total, count=sum(math.prod(grid.right) for grid in self.grids))
+        lefts = arrays.matrices(bases, [grid.left for grid in self.grids])
+        return arrays.flat(matrix.T @ left for matrix, left in zip(self._matrices(total), lefts, strict=True))
+
+    def _matrices(self, total: Any) -> Iterator[Any]:
+        at = 0
+        for grid in self.grids:
+            missing = grid.rows * grid.columns - grid.count
+            layer = join([total[at : at + grid.count], arrays.zeros(missing, total)])
+            yield layer.reshape(grid.rows, grid.columns)
+            at += grid.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerSgd(Options):
+    """Every layer travels as the product of two thin matrices, found by one step of power iteration.
+
+    M is the layer's gradient with what was kept back, as a matrix that is as square as can be, since a layer's own
+    shape is not known here. P ← mean M Q, its columns made orthonormal; Q ← mean Mᵀ P; the mean is P Qᵀ, and the next
+    step starts from Q. A layer of n numbers travels as about 2 r √n of them.
+
+    Each member keeps back what its own message leaves out, M − P (Mᵀ P)ᵀ, as in the paper's algorithm 2; the authors'
+    code keeps M − P Qᵀ, whose mean is the same.
+
+    Source: Vogels, Karimireddy, Jaggi, NeurIPS'19 (arXiv 1905.13727).
+    """
+
+    ranges: ClassVar[Mapping[str, Range]] = {"rank": COUNT, "seed": COUNT_OR_NONE}
+
+    kind: Literal["power-sgd"] = "power-sgd"
+    rank: int = 2
+    """r; provenance: the paper, whose image classifiers lose nothing with 2"""
+    seed: int = 0
+    """of the first right factors, which are the same everywhere; provenance: ours"""
+
+    def begin(self, vector: Any, layers: Sequence[Layer]) -> Warm:
+        """Nothing is kept back yet; the first right factors are standard normal numbers."""
+        grids = tuple(Grid(layer.stop - layer.start, self.rank) for layer in layers)
+        count = sum(math.prod(grid.right) for grid in grids)
+        if isinstance(vector, Null):
+            return Warm(vector, grids, replace(vector, count=count))
+        return Warm(0 * vector, grids, arrays.normal(count, vector, self.seed))
+
+    def charge(self, vector: Any) -> Work:
+        """What compressing costs: three products of a matrix of n numbers with a thin one."""
+        return Work("compress", vector.nbytes, 6 * self.rank * arrays.length(vector))
+
+    def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
+        """The message, and what is remembered now."""
+        total = vector + memory.kept
+        bases = memory.bases(memory.lefts(total))
+        message = Factors(memory.grids, bases, memory.against(total, bases))
+        return message, Warm(total - message.dense(), memory.grids, message.rights)
+
+    @program
+    def averaged(self, group: Group, vector: Any, key: str, memory: Warm) -> Program[tuple[Any, Warm]]:
+        """The product of the averaged factors, by two all-reduces, and what is remembered now."""
+        yield from self.charge(vector)
+        total = vector + memory.kept
+        lefts = yield from AllReduce(value=memory.lefts(total), group=group, key=f"{key} left")
+        bases = memory.bases(lefts)
+        own = memory.against(total, bases)
+        rights = yield from AllReduce(value=own, group=group, key=f"{key} right")
+        kept = total - Factors(memory.grids, bases, own).dense()
+        return Factors(memory.grids, bases, rights).dense(), Warm(kept, memory.grids, rights)
+
+
+Compression = TopK | PowerSgd
+
+
+def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:
+    """The memory before the first gradient; None without compression."""
+    return None if compression is None else compression.begin(vector, layers)
+
+
+@program
+def averaged(
+    group: Group, vector: Any, key: str, compression: Compression | None = None, memory: Any = None
+) -> Program[tuple[Any, Any]]:
+    """The mean of the members' vectors, as near as the compression comes to it, the caller's own, and the new memory.
+
+    Args:
+        group: who averages.
+        vector: this member's own, which nobody looks at again.
+        key: as of a collective.
+        compression: None for one plain `AllReduce`.
+        memory: what `beginning` or the last call gave.
+    """
+    if compression is None:
+        return (yield from AllReduce(value=vector, group=group, key=key, spent=True)), None
+    return (yield from compression.averaged(group, vector, key, memory))
+
+
+@program
+def compressed(vector: Any, compression: Compression | None, memory: Any) -> Program[tuple[Any, Any]]:
+    """What to send instead of the vector, and the new memory; without compression the vector itself."""
+    if compression is None:
+        return vector, None
+    yield from compression.charge(vector)
+    return compression.compress(vector, memory)
+
+
+def decompressed(message: Any) -> Any:
+    """The vector that a message of `compressed` stands for."""
+    return message.dense() if isinstance(message, Sparse | Factors) else message

@@ -1,0 +1,137 @@
+"""Programs: generators that hand over operations, and what every interpreter needs to drive one.
+
+A program is a generator function under `@program`; calling it builds a `Routine`, which does nothing until somebody
+drives it: another program with ``yield from``, `Start`, or an interpreter through `Lane`. A routine that is built and
+never driven is reported by mypy (``unused-awaitable``) and, at run time, by a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.operations import Op
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Program = Generator[Op[Any], Any, R]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Routine(Generic[R]):
+    """A program bound to its arguments; run it with ``yield from`` or `Start`."""
+
+    __slots__ = ("_driven", "_steps", "name")
+
+    def __init__(self, name: str, steps: Program[R]) -> None:
+        self.name, self._steps, self._driven = name, steps, False
+
+    def __iter__(self) -> Program[R]:
+        self._driven = True
+        return self._steps
+
+    __await__ = __iter__
+
+    def __del__(self) -> None:
+        if not self._driven:
+            warnings.warn(
+                f"{self.name}() was built but never run; did you forget `yield from`?", RuntimeWarning, stacklevel=2
+            )
+
+    def __repr__(self) -> str:
+        return f"<program {self.name}>"
+
+
+def program(make: Callable[P, Program[R]]) -> Callable[P, Routine[R]]:
+    """Makes a generator function a program.
+
+    >>> from paceline.algorithms.core.operations import Now
+    >>> @program
+    ... def clock():
+    ...     return (yield from Now())
+    >>> lane = Lane(clock())
+    >>> lane.advance()
+    Now()
+    >>> lane.advance(1.5), lane.done, lane.answer
+    (None, True, 1.5)
+    """
+
+    @functools.wraps(make)
+    def build(*args: P.args, **kwargs: P.kwargs) -> Routine[R]:
+        return Routine(make.__name__, make(*args, **kwargs))
+
+    return build
+
+
+class Branches:
+    """Names what a rank's lanes start, alike in every interpreter, however fast each lane is.
+
+    The main program is "", `a/2` the second sub-program that lane `a` starts, `a.3` its third single operation.
+
+    >>> from paceline.algorithms.core.operations import Now
+    >>> branches = Branches()
+    >>> branches.name("", Now()), branches.name("", Now()), branches.name("/1", Now())
+    ('.1', '.2', '/1.1')
+    """
+
+    def __init__(self) -> None:
+        self._started: Counter[str] = Counter()
+
+    def name(self, starter: str, what: Op[Any] | Routine[Any]) -> str:
+        """The name of what the lane `starter` starts now."""
+        stem = f"{starter}{'/' if isinstance(what, Routine) else '.'}"
+        self._started[stem] += 1
+        return f"{stem}{self._started[stem]}"
+
+
+class Lane:
+    """Drives one routine, one operation at a time, and knows where in the program it stands."""
+
+    def __init__(self, routine: Routine[Any]) -> None:
+        self.name = routine.name
+        self.steps = iter(routine)
+        self.done = False
+        self.answer: Any = None
+
+    def advance(self, answer: Any = None, failure: BaseException | None = None) -> Op[Any] | None:
+        """Gives the program its last answer, or throws the failure; returns its next operation, None at its end."""
+        try:
+            asked = self.steps.send(answer) if failure is None else self.steps.throw(failure)
+        except StopIteration as stop:
+            self.done, self.answer = True, stop.value
+            return None
+        if not isinstance(asked, Op):
+            raise ProgramError(
+                f"{self.where()}: yielded {asked!r}, which is no operation; hand operations over with `yield from`"
+            )
+        return asked
+
+    def where(self) -> str:
+        """The innermost line of the program, as ``file:line in function``."""
+        frame = innermost(self.steps)
+        if frame is None:
+            return f"{self.name} (ended)"
+        return place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+@functools.cache  # every collective asks for its line, and resolving a path takes longer than all the rest of it
+def place(filename: str, line: int, function: str) -> str:
+    """A line of a source file as messages show it: from the root of the repository, where it lies there."""
+    path = Path(filename).resolve()
+    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{line} in {function}"
+
+
+def innermost(steps: Any) -> FrameType | None:
+    """The deepest frame of nested generators that belongs to a program, not to `Op.__iter__`."""
+    found: FrameType | None = None
+    while steps is not None and (frame := getattr(steps, "gi_frame", None)) is not None:
+        if frame.f_code is not Op.__iter__.__code__:
+            found = frame
+        steps = steps.gi_yieldfrom
+    return found

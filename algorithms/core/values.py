@@ -1,0 +1,300 @@
+"""The values that programs handle and operations carry. All are frozen; vectors are never changed in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+
+Rank = NewType("Rank", int)
+may_diverge = np.errstate(over="ignore", invalid="ignore")
+"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary,
+not in NumPy's warnings"""
+
+
+@runtime_checkable
+class Vector(Protocol):
+    """Flat numbers: a NumPy array, a torch tensor or `Null`. Programs use arithmetic and slices, nothing else."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __add__(self, other: Any, /) -> Self: ...
+    def __sub__(self, other: Any, /) -> Self: ...
+    def __mul__(self, other: Any, /) -> Self: ...
+    def __rmul__(self, other: Any, /) -> Self: ...
+    def __truediv__(self, other: Any, /) -> Self: ...
+    def __getitem__(self, part: slice, /) -> Self: ...
+
+
+class Special(ABC):
+    """A vector that is neither an array nor a tensor, and so joins and measures itself."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joined(self, parts: Sequence[Self]) -> Self:
+        """Parts of one vector end to end, the first of which is this one."""
+
+    @abstractmethod
+    def norm(self) -> float:
+        """The Euclidean length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Null(Special):
+    """A vector that has a size and no numbers, for runs that only ask how long things take.
+
+    >>> weights = Null(count=1000)
+    >>> (weights - 0.1 * weights).nbytes
+    4000
+    >>> weights[10:30].nbytes
+    80
+    """
+
+    count: int
+    item_bytes: int = 4
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.item_bytes
+
+    def _same(self, _: Any) -> Self:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
+
+    def __getitem__(self, part: slice) -> Self:
+        return dataclasses.replace(self, count=len(range(*part.indices(self.count))))
+
+    def joined(self, parts: Sequence[Self]) -> Self:
+        """As large as all of them."""
+        return dataclasses.replace(self, count=sum(part.count for part in parts))
+
+    def norm(self) -> float:
+        """0, as there are no numbers."""
+        return 0.0
+
+
+V = TypeVar("V", bound=Vector)
+
+
+def join(parts: Sequence[V]) -> V:
+    """Puts slices of one vector end to end again. Tensors that lie so in memory are not copied.
+
+    >>> join([np.zeros(2), np.ones(1)])
+    array([0., 0., 1.])
+    """
+    first: Any = parts[0]
+    if len(parts) == 1:
+        return first  # type: ignore[no-any-return]
+    if isinstance(first, Special):
+        return first.joined(parts)  # type: ignore[return-value, arg-type]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)  # type: ignore[return-value, arg-type]
+    from paceline.algorithms.core.parts import (
+        joined_tensors,  # which needs torch: only a vector that is a tensor gets here
+    )
+
+    return joined_tensors(parts)  # type: ignore[no-any-return]
+
+
+def length(vector: Any) -> int:
+    """How many numbers there are in a vector.
+
+    >>> length(np.zeros(3)), length(Null(count=5))
+    (3, 5)
+    """
+    return vector.count if isinstance(vector, Null) else len(vector)
+
+
+def root(squares: Any, epsilon: float = 0.0) -> Any:
+    """√(squares + ε), element by element.
+
+    >>> root(np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    return squares if isinstance(squares, Null) else (squares + epsilon) ** 0.5
+
+
+def norm(vector: Any) -> float:
+    """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
+
+    >>> norm(np.array([3.0, 4.0], dtype=np.float32)), norm(Null(count=5))
+    (5.0, 0.0)
+    """
+    if isinstance(vector, Special):
+        return vector.norm()
+    if isinstance(vector, np.ndarray):
+        return float(np.linalg.norm(vector.astype(np.float64)))
+    import torch
+
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A set of ranks that do collectives together, in a fixed order.
+
+    >>> pair = Group((Rank(0), Rank(1)))
+    >>> len(pair), Rank(1) in pair
+    (2, True)
+    """
+
+    ranks: tuple[Rank, ...]
+    _members: frozenset[Rank] = dataclasses.field(init=False, repr=False, compare=False)
+    _hash: int = dataclasses.field(init=False, repr=False, compare=False)
+    """worked out once: each collective asks for it several times, and a group may be large"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_members", frozenset(self.ranks))
+        object.__setattr__(self, "_hash", hash(self.ranks))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __contains__(self, rank: Rank) -> bool:
+        return rank in self._members
+
+    def __iter__(self) -> Any:
+        return iter(self.ranks)
+
+    def __str__(self) -> str:
+        return "ranks " + ",".join(map(str, self.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's place in the flat vector, in elements."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def part(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each layer lies in the flat vector, first layer first."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def size(self) -> int:
+        return self.layers[-1].stop
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Names the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
+
+    The samples themselves follow from this and the seed alone, so every interpreter sees the same. Where workers'
+    batches differ, `before` and `together` say how the global batch is cut.
+    """
+
+    worker: int
+    workers: int
+    index: int
+    count: int
+    before: int | None = None
+    """samples of the same global batch that go to the workers before this one; None: `worker` times `count`"""
+    together: int | None = None
+    """samples of the global batch; None: `workers` times `count`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What `Next` answers: the step's number, from 0, and its samples (none for a server)."""
+
+    number: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Loaded samples; `data` belongs to the learner."""
+
+    samples: Samples
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A weight vector and the version it carries."""
+
+    vector: Any  # a Vector; Any spares every rule a type variable
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Who computed something from which version: all that `Applied` needs to know of an input."""
+
+    rank: Rank
+    step: int
+    version: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientResult:
+    """What `Gradient` answers. `busy_s` is the time its device worked, without waiting."""
+
+    vector: Any  # a Vector
+    version: int
+    loss: float
+    samples: int
+    rank: Rank
+    step: int
+    busy_s: float
+
+    def contribution(self, version: int | None = None) -> Contribution:
+        """Its origin; `version` where the staleness of the method is counted in another version than the gradient's."""
+        return Contribution(self.rank, self.step, self.version if version is None else version, self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What `Receive` answers."""
+
+    source: Rank
+    value: Any
+    tag: str = ""
+
+
+def nbytes(value: Any) -> int:
+    """Bytes of everything in a message that has a size: its vectors, at any depth. Small change is not counted.
+
+    >>> nbytes(Weights(np.zeros(10), version=3))
+    80
+    """
+    kind: type = type(value)
+    if (names := parts_of(kind)) is not None:
+        size = 0
+        for name in names:
+            if type(part := getattr(value, name)) is not int:
+                size += nbytes(part)
+        return size
+    if isinstance(value, tuple | list):
+        return sum(map(nbytes, value))
+    if isinstance(value, dict):
+        return sum(map(nbytes, value.values()))
+    return int(getattr(value, "nbytes", 0))
+
+
+@functools.cache
+def parts_of(kind: type) -> tuple[str, ...] | None:
+    """The names of a dataclass's fields; None of anything else, and of a vector that is one."""
+    if issubclass(kind, Special) or not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))

@@ -1,0 +1,171 @@
+"""AD-PSGD: averages with a random peer behind the gradient, in which nobody waits for the slow.
+
+Rules of this file:
+
+* Actives ask and passives answer, so nobody waits in a ring. Who is asked is a pure function of seed, rank and step.
+* A peer that has died is asked no more; who is left is counted by who is heard to have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Applied,
+    Gradient,
+    Handle,
+    Load,
+    Next,
+    Receive,
+    Send,
+    Start,
+    Wait,
+    WaitFor,
+    Work,
+)
+from paceline.algorithms.core.program import Program, Routine, program
+from paceline.algorithms.core.values import GradientResult, Message, Rank, Weights
+from paceline.algorithms.methods.gossip import Meeting, halfway
+from paceline.algorithms.methods.survivors import survives, without
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """An active worker's last message: it will offer nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A passive worker between two of its gradients."""
+
+    weights: Weights
+    oldest: int
+    """the lowest version among its own and those averaged with since its last gradient"""
+    living: frozenset[Rank]
+    """the workers that are left"""
+    actives: frozenset[Rank]
+    """those of them who may still offer"""
+    knock: Handle[Message] | None
+    """the next offer; None once there will be none"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdPsgd(Meeting):
+    """AD-PSGD: whoever has a gradient averages with a random peer first, and waits for nobody else.
+
+    active i (even), with g at x_i:  x_i, x_j ← ½ (x_i + x_j) for a random passive j;  x_i ← x_i − η g
+    passive j (odd):                 x_j ← x_j − η g, with g at the x_j from before the averages made meanwhile
+
+    Actives ask, passives answer while they compute, so no two workers ever wait for each other; both sides of an
+    average use the same pair of weights. Each keeps its own momentum.
+    """
+
+    name = "ad-psgd"
+    notion = Notion.PEER_AGE
+    source = "Lian, Zhang, Zhang, Liu, ICML'18, arXiv 1710.06952"
+    guarantees = frozenset({Guarantee.CONSERVES_MEAN, Guarantee.SURVIVES_WORKERS})
+    independent: ClassVar[bool] = True
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
+
+    def worker(self, me: Me, state: Replica) -> Routine[Replica]:
+        return self.passive(me, state) if me.rank in passives(me) else self.active(me, state)
+
+    @program
+    def active(self, me: Me, state: Replica) -> Program[Replica]:
+        """Computes, averages with a passive peer, applies."""
+        rule, others = self.rule(me.layout.layers), frozenset(passives(me))
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            own, reply = state.weights, state.weights
+            if others:
+                chance = np.random.default_rng([self.seed, int(me.rank), step.number])
+                peer = sorted(others)[int(chance.integers(len(others)))]
+                yield from Send(peer, own)
+                try:
+                    reply = (yield from Receive(peer)).value
+                except PeerFailed as failure:
+                    others = without(others, failure)
+            yield from Work("update", 2 * own.vector.nbytes)
+            vector, memory = rule.update(halfway(own.vector, reply.vector), gradient.vector, state.memory)
+            seen = min(own.version, reply.version)
+            version = yield from Applied(Weights(vector, own.version), [gradient.contribution(version=seen)])
+            state = Replica(step.number + 1, Weights(vector, version), memory)
+        for peer in sorted(others):
+            yield from Send(peer, Goodbye())
+        return state
+
+    @program
+    def passive(self, me: Me, state: Replica) -> Program[Replica]:
+        """Computes and applies, and averages with whoever comes meanwhile; at the end, until all have gone."""
+        rule = self.rule(me.layout.layers)
+        living = frozenset(me.workers)
+        actives, knock = living - frozenset(passives(me)), (yield from Start(Receive()))
+        door = Open(state.weights, state.weights.version, living, actives, knock)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            computing = yield from Start(Gradient(door.weights, batch))
+            gradient: GradientResult | None = None
+            while gradient is None:
+                waiting: list[Handle[Any]] = [computing] if door.knock is None else [computing, door.knock]
+                try:
+                    done = yield from WaitFor(waiting, "any")
+                except PeerFailed as failure:
+                    door = yield from self.missed(door, failure)
+                    continue
+                for index, answer in done:
+                    if index == 0:
+                        gradient = answer
+                    else:
+                        door = yield from self.answer(door, answer)
+            yield from Work("update", gradient.vector.nbytes)
+            vector, memory = rule.update(door.weights.vector, gradient.vector, state.memory)
+            version = yield from Applied(
+                Weights(vector, door.weights.version), [gradient.contribution(version=door.oldest)]
+            )
+            state = Replica(step.number + 1, Weights(vector, version), memory)
+            door = replace(door, weights=state.weights, oldest=version)
+        while door.knock is not None:
+            try:
+                message = yield from Wait(door.knock)
+            except PeerFailed as failure:
+                door = yield from self.missed(door, failure)
+            else:
+                door = yield from self.answer(door, message)
+        return replace(state, weights=door.weights)
+
+    @program
+    def answer(self, door: Open, message: Message) -> Program[Open]:
+        """The door after an offer, which is answered with the weights from before their average, or a goodbye."""
+        weights, oldest, actives = door.weights, door.oldest, door.actives
+        if isinstance(message.value, Goodbye):
+            actives -= {message.source}
+        else:
+            yield from Send(message.source, weights)
+            yield from Work("update", weights.vector.nbytes)
+            oldest = min(oldest, message.value.version)
+            weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
+        knock = (yield from Start(Receive())) if actives else None
+        return Open(weights, oldest, door.living, actives, knock)
+
+    @program
+    def missed(self, door: Open, failure: PeerFailed) -> Program[Open]:
+        """The door after the death of another worker: if that was an active one, it will not come any more."""
+        living = without(door.living, failure)
+        actives = door.actives & living
+        knock = (yield from Start(Receive())) if actives else None
+        return replace(door, living=living, actives=actives, knock=knock)
+
+
+def passives(me: Me) -> tuple[Rank, ...]:
+    """The workers in odd places."""
+    return me.workers.ranks[1::2]

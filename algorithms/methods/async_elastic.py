@@ -1,0 +1,234 @@
+"""Asynchronous elastic averaging: the server takes exchanges as they come.
+
+Rules of this file:
+
+* A server that is sent weights replies with the centre and moves it before it hears anybody else; one that is sent
+  differences may have moved since it was asked.
+* Everything that a worker was moved by has landed when the server stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Applied,
+    Gradient,
+    Load,
+    Next,
+    Receive,
+    Send,
+    Work,
+)
+from paceline.algorithms.core.program import Program, Routine, program
+from paceline.algorithms.core.values import Contribution, Rank, Weights
+from paceline.algorithms.methods.elastic import Elastic, Exchange
+from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
+from paceline.algorithms.methods.survivors import Crew, survives
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A worker's request for the centre; it will answer with a `Delta`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a worker has been drawn by and the centre is still to be, and the gradients since the last one."""
+
+    vector: Any
+    origins: tuple[Contribution, ...]
+
+
+@program
+def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
+    """A server that is sent weights: it replies with the centre as it is, and only then moves it."""
+    crew = Crew(me)
+    while step := (yield from Next(state)):
+        message = yield from crew.message()
+        exchange: Exchange = message.value
+        yield from Send(message.source, state.weights)
+        yield from Work("update", exchange.vector.nbytes, where="host")
+        centre, version = state.weights.vector, state.weights.version
+        centre = centre + alpha * (exchange.vector - centre)
+        version = yield from Applied(Weights(centre, version), [replace(exchange.origin, version=version)])
+        state = replace(state, step=step.number + 1, weights=Weights(centre, version))
+    yield from dismiss(crew)
+    return state
+
+
+@program
+def takes_deltas(me: Me, state: Any) -> Program[Any]:
+    """A server that is asked for the centre and later sent a delta, which it adds to whatever the centre is by then.
+
+    A step is a request. A stop therefore means: no more requests are granted. A worker that has been sent the centre
+    sends its delta before it asks again, and messages of one sender arrive in their order. So when every living worker
+    has asked once more and was told to stop, every delta of the living has landed; those of the dead never come.
+    """
+    crew, told = Crew(me), set[Rank]()
+    while step := (yield from Next(state)):
+        while isinstance((message := (yield from crew.message())).value, Delta):
+            state = yield from landed(state, message.value)
+        yield from Send(message.source, state.weights)
+        state = replace(state, step=step.number + 1)
+    while crew.living - told:
+        heard = yield from crew.hear()
+        if heard is None:
+            continue
+        if isinstance(heard.value, Delta):
+            state = yield from landed(state, heard.value)
+        else:
+            yield from Send(heard.source, Stop())
+            told.add(heard.source)
+    return state
+
+
+@program
+def landed(state: Any, delta: Delta) -> Program[Any]:
+    """The server's state after a delta."""
+    yield from Work("update", delta.vector.nbytes, where="host")
+    centre = Weights(state.weights.vector + delta.vector, state.weights.version)
+    version = yield from Applied(centre, delta.origins)
+    return replace(state, weights=Weights(centre.vector, version))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncEasgd(Elastic):
+    """EASGD whose server takes exchanges as they come; a worker's gradient and its exchange run side by side.
+
+    worker i:             x_i ← x_i − η g(x_i) − α (x_i − c)
+    server, on x_i sent:  reply c;  c ← c + α (x_i − c)
+
+    The worker sends its weights, computes its gradient while they travel, and updates by the centre that comes back.
+    """
+
+    name = "async-easgd"
+    notion = Notion.EXCHANGE_LAG
+    source = "You, Buluç, Demmel, SC'17 (Async EASGD), equations (1) and (2)"
+    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
+    has_server: ClassVar[bool] = True
+
+    sends: Literal["weights", "delta"] = "weights"
+    """the worker's weights, as in SC'17, or the delta α (x_i − c), as in mpiT, by a centre that may have moved since"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            before, count = state.weights.vector, state.weights.version
+            # the server reads the centre, so it is the server that knows the version
+            exchange = Exchange(before, Contribution(me.rank, step.number, 0, step.samples.count))
+            yield from Send(server, exchange if self.sends == "weights" else Ask())
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            centre = (yield from Receive(server)).value
+            if isinstance(centre, Stop):
+                return state
+            pull = alpha * (before - centre.vector)
+            if self.sends == "delta":
+                yield from Send(server, Delta(pull, (gradient.contribution(version=centre.version),)))
+            yield from Work("update", before.nbytes)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            state = Replica(step.number + 1, Weights(stepped - pull, count + 1), memory)
+        return state
+
+    def server(self, me: Me, state: Replica) -> Routine[Any]:
+        return takes_weights(self.alpha(me), me, state) if self.sends == "weights" else takes_deltas(me, state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncMeasgd(AsyncEasgd):
+    """Asynchronous EASGD with momentum in the worker's own step; the elastic term has none.
+
+    worker i:             v_i ← μ v_i − η g(x_i);  x_i ← x_i + v_i − α (x_i − c)
+    server, on x_i sent:  reply c;  c ← c + α (x_i − c)
+
+    It is `async-easgd` with another default.
+    """
+
+    name = "async-measgd"
+    source = "You, Buluç, Demmel, SC'17 (Async MEASGD), equations (5), (6) and (2)"
+
+    momentum: float = 0.9
+    """μ; provenance: You, Buluç, Demmel, SC'17, about 0.9"""
+
+
+@dataclass(frozen=True, slots=True)
+class Travelling:
+    """A worker between exchanges; the server's has no origins."""
+
+    step: int
+    weights: Weights
+    memory: Any = None
+    origins: tuple[Contribution, ...] = ()
+    """its gradients since the last exchange"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eamsgd(Elastic):
+    """Elastic averaging every τ steps, with Nesterov's momentum δ in between.
+
+    worker i, if τ | t:  ask for c;  Δ = α (x_i − c);  send Δ;  x_i ← x_i − Δ, together with the step
+    worker i, always:    v_i ← δ v_i − η g(x_i + δ v_i);  x_i ← x_i + v_i
+    server, on Δ:        c ← c + Δ
+
+    Δ and the gradient see x_i as it was before either moved it. With δ = 0 this is asynchronous EASGD with a period.
+    Decay and layer-wise rates act on the gradient, g ← λ (g + β x_i), and do not move the point at which it is taken.
+    """
+
+    name = "eamsgd"
+    notion = Notion.EXCHANGE_LAG
+    source = "Zhang, Choromanska, LeCun, NIPS'15, Algorithms 1 and 2; the authors' mpiT (eamsgd.lua)"
+    guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
+    has_server: ClassVar[bool] = True
+
+    period: int = 4
+    """τ, local steps between exchanges; provenance: one of 1, 4, 16, 64 in NIPS'15 (CIFAR); mpiT has 100"""
+    momentum: float = 0.9
+    """δ; provenance: ours; NIPS'15 and mpiT have 0.99, mpiT with a rate of 0.01"""
+
+    def samples_per_step(self, batch: int, workers: int) -> int:
+        return batch * self.period
+
+    def longest_period(self, workers: int) -> int:
+        return self.period
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        return Travelling(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Travelling) -> Program[Travelling]:
+        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            before, count, origins = state.weights.vector, state.weights.version, state.origins
+            pull = None
+            if origins and step.number % self.period == 0:
+                yield from Send(server, Ask())
+                centre = (yield from Receive(server)).value
+                if isinstance(centre, Stop):
+                    return state
+                pull = alpha * (before - centre.vector)
+                yield from Send(server, Delta(pull, tuple(replace(one, version=centre.version) for one in origins)))
+                origins = ()
+            batch = yield from Load(step.samples)
+            ahead = rule.look_ahead(before, state.memory)
+            gradient = yield from Gradient(Weights(ahead, count), batch)
+            yield from Work("update", before.nbytes)
+            vector, memory = rule.update(before, gradient.vector, state.memory)
+            vector = vector if pull is None else vector - pull
+            origins = (*origins, gradient.contribution())
+            state = Travelling(step.number + 1, Weights(vector, count + 1), memory, origins)
+        return state
+
+    def server(self, me: Me, state: Travelling) -> Routine[Any]:
+        return takes_deltas(me, state)

@@ -1,0 +1,66 @@
+"""Groups inside one chip: each part has weights of its own, and all together do the chip's batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Next
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import descend, gradient_at
+from paceline.algorithms.core.values import Rank, Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipPartitionedSgd(Descent):
+    """Each worker is a part of one chip: it does its share of the chip's batch, and all sum their gradients.
+
+    part i of P, with b_i of the chip's B samples:  x ← x − η Σ_i (b_i / B) g_i(x)
+
+    `batch_per_worker` is the chip's batch B: sequential SGD's, cut into parts that differ by one sample at most.
+    """
+
+    name = "chip-partitioned-sgd"
+    notion = Notion.STEPS
+    source = "You, Buluç, Demmel, SC'17 (partitioning one KNL chip)"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
+
+    def samples_per_step(self, batch: int, workers: int) -> int:
+        return batch
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if len(nodes) > 1:
+            found.append(f"name: {self.name} divides one chip, found {len(nodes)} nodes; put all workers on one node")
+        return found
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            part, whole = part_of(step.samples), step.samples.count
+            gradient = yield from gradient_at(state.weights, part)
+            share = part.count * gradient.vector / whole
+            key = f"gradient {step.number}"
+            total = yield from AllReduce(value=share, group=me.workers, key=key, op="sum")
+            state = yield from descend(rule, state, total, gradient.contribution())
+        return state
+
+
+def part_of(samples: Samples) -> Samples:
+    """The worker's part of the batch that it is given, which is everybody's.
+
+    >>> [part_of(Samples(worker, workers=3, index=0, count=8)).count for worker in range(3)]
+    [3, 3, 2]
+    """
+    least, more = divmod(samples.count, samples.workers)
+    if not least:
+        raise InputError(
+            f"batch_per_worker: {samples.count} samples do not make {samples.workers} parts; "
+            f"give {samples.workers} or more"
+        )
+    before = samples.worker * least + min(samples.worker, more)
+    return replace(samples, count=least + (samples.worker < more), before=before, together=samples.count)

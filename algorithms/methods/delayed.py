@@ -1,0 +1,115 @@
+"""Delayed gradients: reductions stay in flight for a fixed number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion
+from paceline.algorithms.core.operations import (
+    AllReduce,
+    Applied,
+    Gradient,
+    Load,
+    Next,
+    Start,
+    Wait,
+    Work,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, Weights, join
+from paceline.algorithms.methods.layerwise import Flight, Layerwise
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A replica with the reductions of its last `delay` steps in flight."""
+
+    step: int
+    weights: Weights
+    flights: tuple[Flight, ...] = ()
+    memory: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agd(Descent):
+    """Asynchronous gradient descent with an exact delay d: the mean gradient of step t − d is applied after step t.
+
+    x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
+
+    Gradients still in flight at the end are completed and kept in the state, not applied.
+    """
+
+    name = "agd"
+    notion = Notion.STEPS
+    source = "PNNL, 'Leveraging Asynchronicity in Gradient Descent' (OpenReview rkFd2P5gl)"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.EXACT_DELAY, Guarantee.REPLICAS_EQUAL})
+
+    delay: int = 1
+    """d, in steps; provenance: ours, the delays of the paper were not found"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.EXACT_DELAY: self.delay}
+
+    def longest_period(self, workers: int) -> int:
+        return self.delay + 1
+
+    def begin(self, me: Me, vector: Any) -> Delayed:
+        return Delayed(0, Weights(vector, 0), memory=self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
+            flights = (*state.flights, Flight((mean,), gradient.contribution()))
+            vector, memory = state.weights.vector, state.memory
+            inputs: list[Contribution] = []
+            if len(flights) > self.delay:
+                landing, *rest = flights
+                reduced = yield from Wait(landing.means[0])
+                yield from Work("update", reduced.nbytes)
+                vector, memory = rule.update(vector, reduced, memory)
+                flights, inputs = tuple(rest), [landing.origin]
+            version = yield from Applied(Weights(vector, state.weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseAgd(Layerwise, Agd):
+    """Delayed gradients, layer by layer: a layer's mean of step t − d is applied before its exchange of step t.
+
+    x_{t+1}[l] = x_t[l] − η (1/P) Σ_i g_i[l](x_{t−d}), for l = L…1;  the first d steps change nothing.
+
+    In value this is `agd`. Gradients still in flight at the end are completed and kept in the state, not applied.
+    """
+
+    name = "layerwise-agd"
+    source = "PNNL (OpenReview rkFd2P5gl), 'limited asynchronicity', layer by layer; our inference"
+
+    def begin(self, me: Me, vector: Any) -> Delayed:
+        replica = super().begin(me, vector)
+        return Delayed(0, replica.weights, memory=replica.memory)
+
+    @program
+    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+        shares = self.shares(me)
+        while step := (yield from Next(state)):
+            flights, weights, memory = state.flights, state.weights, state.memory
+            due = self.landings(shares, flights[0], weights, memory) if 0 < self.delay == len(flights) else []
+            flight, pieces = yield from self.exchange(me, shares, step, weights, due)
+            flights = (*flights, flight)
+            if self.delay == 0:
+                pieces = yield from self.settle(self.landings(shares, flight, weights, memory))
+            vector, inputs = weights.vector, list[Contribution]()
+            if pieces:
+                vector, memory = join([piece.vector for piece in reversed(pieces)]), tuple(p.memory for p in pieces)
+                inputs, flights = [flights[0].origin], flights[1:]
+            version = yield from Applied(Weights(vector, weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+        return state

@@ -1,0 +1,127 @@
+"""Downpour SGD: workers step locally, push sums of gradients and fetch weights, each in a rhythm of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion
+from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Receive, Send, Work
+from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, Vector, Weights
+from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.pull_on_demand import Desk, Packet, Reader, close
+from paceline.algorithms.methods.survivors import Crew, survives
+
+
+@dataclass(frozen=True, slots=True)
+class Accruing(Reader):
+    """A worker and the gradients that it has not pushed."""
+
+    total: Any = None
+    origins: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downpour(Descent):
+    """Workers step on copies of their own, push the sum of their gradients and fetch new weights every so many steps.
+
+    worker, step t = 1, 2, …:  G ← G + g(x)
+                               if n_push divides t:  push G;  G ← 0
+                               if n_fetch divides t:  x ← fetched,  else:  x ← x − η' g(x)
+    server, on push G:         x ← x − η G;  version ← version + 1
+
+    A push and a fetch that fall together travel as one message and nobody waits for the push as such; whether the
+    answer holds it is `answer`. Fetched weights replace the local ones, whatever was done to those.
+    """
+
+    name = "downpour"
+    notion = Notion.VERSION_LAG
+    source = "Dean et al., NIPS 2012; local steps and the accumulator as in mpiT's downpour.lua"
+    guarantees = frozenset({Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
+    has_server: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"n_push": STEPS, "n_fetch": STEPS, "local_rate": NOT_NEGATIVE}
+
+    n_push: int = 4
+    """local gradients in one push; provenance: ours. Dean et al. and mpiT have 1 (from memory), TorchMPI 10"""
+    n_fetch: int = 4
+    """local steps between two fetches; provenance: ours, as n_push"""
+    local_rate: float | None = None
+    """η' of the local steps, 0 for none; None is `rate`, as in mpiT, where one step serves both"""
+    answer: Literal["after", "before"] = "after"
+    """whether weights fetched together with a push hold it (after) or not (before); provenance: the sources have both
+    under way at once, so that either may happen; the default is ours, async-sgd's"""
+
+    def samples_per_step(self, batch: int, workers: int) -> int:
+        """Those of all gradients in a push."""
+        return batch * self.n_push
+
+    def longest_period(self, workers: int) -> int:
+        return max(self.n_push, self.n_fetch)
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return survives(workers - 1)
+
+    def begin(self, me: Me, vector: Vector) -> Accruing | Desk:
+        kind = Desk if me.role == "server" else Accruing
+        return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Accruing) -> Program[Accruing]:
+        server = server_of(me)
+        while True:
+            if state.waits:
+                answer = (yield from Receive(server)).value
+                if isinstance(answer, Stop):
+                    return state
+                state = replace(state, weights=answer, waits=False)
+            if not (step := (yield from Next(state))):
+                return state
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            total = gradient.vector if state.total is None else state.total + gradient.vector
+            origins = (*state.origins, gradient.contribution())
+            pushes, fetches = (step.number + 1) % self.n_push == 0, (step.number + 1) % self.n_fetch == 0
+            if pushes or fetches:
+                yield from Send(server, Packet(total, origins, fetches) if pushes else Packet(None, (), fetches))
+            if pushes:
+                total, origins = None, ()
+            state = replace(state, step=step.number + 1, total=total, origins=origins, waits=fetches)
+            if not fetches and self.local_rate != 0:
+                yield from Work("update", gradient.vector.nbytes)
+                state = self.stepped(me, state, gradient.vector)
+
+    def stepped(self, me: Me, state: Accruing, gradient: Vector) -> Accruing:
+        """After a local step, which leaves the version as it is."""
+        local = self if self.local_rate is None else replace(self, rate=self.local_rate)
+        vector, memory = local.rule(me.layout.layers).update(state.weights.vector, gradient, state.memory)
+        return replace(state, weights=Weights(vector, state.weights.version), memory=memory)
+
+    @program
+    def server(self, me: Me, state: Desk) -> Program[Desk]:
+        crew = Crew(me)
+        while step := (yield from Next(state)):
+            while state.step == step.number:  # until a push has been applied
+                if not state.heard:
+                    state = state.hear((yield from crew.message()))
+                state = yield from self.serve(me, state)
+        return (yield from close(crew, state))
+
+    @program
+    def serve(self, me: Me, state: Desk) -> Program[Desk]:
+        """Deals with the oldest message."""
+        (source, packet), *others = state.heard
+        state = replace(state, heard=tuple(others))
+        if packet.asks and self.answer == "before":
+            yield from Send(source, state.weights)
+        if packet.vector is not None:
+            yield from Work("update", packet.vector.nbytes, where="host")
+            vector, memory = self.rule(me.layout.layers).update(state.weights.vector, packet.vector, state.memory)
+            version = yield from Applied(Weights(vector, state.weights.version), packet.origins)
+            state = replace(state, step=state.step + 1, weights=Weights(vector, version), memory=memory)
+        if packet.asks and self.answer == "after":
+            yield from Send(source, state.weights)
+        return state.answered(source) if packet.asks else state

@@ -1,0 +1,106 @@
+"""Elastic averaging: workers keep weights of their own and are drawn towards a centre, which is drawn towards them.
+
+Rules of this file:
+
+* What one side gains the other loses, or centre plus workers is not conserved. Where weights are sent, both sides use
+  the same pair (worker weights, centre), taken before either moves; where the difference is sent, the worker computes
+  it once, and the centre it was computed from may have moved on.
+* Here stand what the family shares and the original, which takes turns; `async_elastic` and `sync_elastic` have the
+  others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Applied,
+    Gradient,
+    Load,
+    Next,
+    Receive,
+    Send,
+    Work,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, Weights
+from paceline.algorithms.methods.parameter_server import Stop, server_of
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A worker's weights before its update, and the origin of the elastic term that they will cause."""
+
+    vector: Any
+    origin: Contribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(Descent):
+    """What the EASGD family shares.
+
+    The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α
+    itself.
+    """
+
+    moving_rate: float = 0.9
+    """β of Zhang, Choromanska, LeCun, NIPS'15 (their default)"""
+    elastic: float | None = None
+    """α, instead of β / P"""
+
+    def alpha(self, me: Me) -> float:
+        """α for this number of workers."""
+        return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Easgd(Elastic):
+    """Original EASGD: the server takes its workers strictly in turn, and nothing overlaps.
+
+    worker j = t mod P:  x_j ← x_j − η g(x_j) − α (x_j − c)
+    server:              c ← c + α (x_j − c), with x_j from before its update
+    """
+
+    name = "easgd"
+    notion = Notion.EXCHANGE_LAG
+    source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD)"
+    guarantees = frozenset(
+        {Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES}
+    )
+    has_server: ClassVar[bool] = True
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            centre = (yield from Receive(server)).value
+            if isinstance(centre, Stop):
+                return state
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            before = state.weights.vector
+            yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
+            yield from Work("update", before.nbytes)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            vector = stepped - alpha * (before - centre.vector)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), memory)
+        return state
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        alpha = self.alpha(me)
+        while step := (yield from Next(state)):
+            turn = me.workers.ranks[step.number % len(me.workers)]
+            yield from Send(turn, state.weights)
+            exchange: Exchange = (yield from Receive(turn)).value
+            yield from Work("update", exchange.vector.nbytes, where="host")
+            centre = state.weights.vector
+            centre = centre + alpha * (exchange.vector - centre)
+            version = yield from Applied(Weights(centre, state.weights.version), [exchange.origin])
+            state = Replica(step.number + 1, Weights(centre, version))
+        for worker in me.workers:
+            yield from Send(worker, Stop())
+        return state

@@ -1,0 +1,183 @@
+"""Gossip: each worker averages with one peer at a time, and nobody waits for everybody.
+
+Rules of this file:
+
+* Who meets whom is a pure function of hyper-parameters, rank and step, so that peers need not agree on anything.
+* What is exchanged is a copy, taken when it is sent: an average of copies leaves the mean of all weights as it is.
+* A peer that has died is passed over: the worker's step is then one of its own. What a peer had sent still counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion
+from paceline.algorithms.core.operations import (
+    Applied,
+    Gradient,
+    Handle,
+    Load,
+    Next,
+    Receive,
+    Send,
+    Start,
+    Wait,
+    Work,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Message, Null, Rank, Weights, nbytes
+from paceline.algorithms.methods.survivors import survives, without
+
+
+def halfway(own: Any, other: Any) -> Any:
+    """½ (own + other) for vectors, and for all vectors in what a rule remembers; counts stay one's own.
+
+    >>> halfway((np.array([1.0]), 3, None), (np.array([2.0]), 4, None))
+    (array([1.5]), 3, None)
+    """
+    if own is None or isinstance(own, int):
+        return own
+    if isinstance(own, tuple):
+        return tuple(map(halfway, own, other))
+    if dataclasses.is_dataclass(own) and not isinstance(own, Null | type):
+        names = [field.name for field in dataclasses.fields(own)]
+        return replace(own, **{name: halfway(getattr(own, name), getattr(other, name)) for name in names})
+    return (own + other) / 2
+
+
+@lru_cache(maxsize=64)
+def order_of(seed: int, number: int, workers: int) -> tuple[int, ...]:
+    """Random order `number` of so many workers: a permutation that follows from its arguments alone.
+
+    >>> sorted(order_of(0, 1, 4)), order_of(0, 1, 4) == order_of(0, 1, 4)
+    ([0, 1, 2, 3], True)
+    """
+    return tuple(np.random.default_rng([seed, number]).permutation(workers).tolist())
+
+
+def rounds(workers: int) -> int:
+    """Exchanges after which every worker has heard of every other: log2 P, rounded up."""
+    return (workers - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting(Descent):
+    """What the gossip methods share: at least two workers, and chance that follows from a seed."""
+
+    seed: int = 0
+    """of the random choice of peers, the same on all workers; provenance: ours, apart from the run's seed, so that
+    runs with several seeds differ in their data alone"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if sum(map(len, nodes)) < 2:
+            found.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A worker's weights, and what its rule remembers, as they were when they were sent."""
+
+    weights: Weights
+    memory: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gossiping:
+    """A replica with the peer's copy of its last step on the way."""
+
+    step: int
+    weights: Weights
+    memory: Any = None
+    coming: Handle[Message] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gossip(Meeting):
+    """GossipGraD: in each step every worker averages with one peer, whose copy has travelled behind the last gradient.
+
+    x, v ← ½ (x + x_peer), ½ (v + v_peer), with the peer's x and v from the start of its last step
+    send x, v to the step's peer;  v ← μ v + η g(x);  x ← x − v
+
+    v, the momentum's history, is sent and averaged only where there is momentum. The copy of the last step arrives
+    and is kept in the state, not averaged. The paper also hands samples on between peers; here samples follow from
+    seed, rank and step alone, as in all methods, so that is left out.
+    """
+
+    name = "gossip"
+    notion = Notion.PEER_AGE
+    source = "Daily et al. 2018, GossipGraD, arXiv 1803.05880"
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+            Guarantee.SURVIVES_WORKERS,
+        }
+    )
+
+    partners: Literal["hypercube", "dissemination"] = "hypercube"
+    """who meets whom in round k = 0 … log2 P − 1: places whose numbers differ in bit k, or to place − 2^k and from
+    place + 2^k; provenance: both are the paper's, the default is ours"""
+    rotate: bool = True
+    """after each log2 P steps, the next of P random orders of the workers; provenance: the paper"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found, workers = super().problems(nodes), sum(map(len, nodes))
+        if self.partners == "hypercube" and workers & (workers - 1):
+            right = "a power of two, or dissemination, whose averages are then unequal"
+            found.append(f"partners: found 'hypercube' with {workers} workers, expected {right}")
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
+
+    def peers(self, me: Me, step: int) -> tuple[Rank, Rank]:
+        """To whom the worker sends in this step, and from whom it receives."""
+        ranks = me.workers.ranks
+        workers = len(ranks)
+        cycle, k = divmod(step, rounds(workers))
+        order = order_of(self.seed, cycle % workers, workers) if self.rotate else range(workers)
+        place, hop = order.index(ranks.index(me.rank)), 1 << k
+        if self.partners == "hypercube":
+            there = back = place ^ hop
+        else:
+            there, back = (place - hop) % workers, (place + hop) % workers
+        return ranks[order[there]], ranks[order[back]]
+
+    def begin(self, me: Me, vector: Any) -> Gossiping:
+        return Gossiping(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
+        rule, living = self.rule(me.layout.layers), frozenset(me.workers)
+        while step := (yield from Next(state)):
+            weights, memory, seen = state.weights, state.memory, state.weights.version
+            if state.coming is not None:
+                try:
+                    copy: Copy = (yield from Wait(state.coming)).value
+                except PeerFailed as failure:
+                    living = without(living, failure)
+                else:
+                    yield from Work("update", nbytes(copy))
+                    weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
+                    memory, seen = halfway(memory, copy.memory), copy.weights.version
+            to, source = self.peers(me, step.number)
+            yield from Send(to, Copy(weights, memory))
+            coming = (yield from Start(Receive(source))) if source in living else None
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(weights, batch)
+            yield from Work("update", gradient.vector.nbytes)
+            vector, memory = rule.update(weights.vector, gradient.vector, memory)
+            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution(version=seen)])
+            state = Gossiping(step.number + 1, Weights(vector, version), memory, coming)
+        return state

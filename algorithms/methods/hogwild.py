@@ -1,0 +1,208 @@
+"""Hogwild: workers of one node share memory and take no lock; what they read may be torn, what they add may be lost.
+
+Rules of this file:
+
+* Each worker counts the updates that it has added, which are its steps, in a cell that it alone writes. The version is
+  the sum of the counts: the updates that have landed.
+* The first worker fills the shared cell from its state, unless it is filled; nobody goes on before. So a run may be
+  entered again from its states.
+* When a run stops, everybody reads the cell once all have added what they had: this is what remains of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Access,
+    Applied,
+    Barrier,
+    Cell,
+    Gradient,
+    Load,
+    Lock,
+    Next,
+    Start,
+    Unlock,
+    Wait,
+    Work,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.methods.elastic import Elastic
+from paceline.algorithms.methods.sync_elastic import Elastically
+
+SHARED = Cell("weights")
+"""the weights being learned, by all workers together"""
+
+
+def count_of(rank: Rank) -> Cell:
+    """The cell in which a worker counts its updates."""
+    return Cell(f"updates-{rank}")
+
+
+@program
+def count(rank: Rank, updates: int) -> Program[None]:
+    """Says how many updates the worker has added; one number, written by one rank, is never torn."""
+    yield from Access(count_of(rank), "swap", np.array([updates]))
+
+
+@program
+def landed(me: Me) -> Program[int]:
+    """Updates that have landed: the sum of all workers' counts."""
+    total = 0
+    for rank in me.workers:
+        counted: Any = yield from Access(count_of(rank), "read")
+        total += int(counted[0])
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedMemory(Descent):
+    """What methods share whose workers learn in one memory."""
+
+    independent: ClassVar[bool] = True
+    shared: ClassVar[bool] = True
+    guarantees = frozenset[Guarantee]()
+
+    lock: bool = False
+    """whether who reads and adds holds a lock meanwhile, so that nothing is torn or lost; provenance: SC'17 takes Async
+    as the version with the lock"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if len(nodes) > 1:
+            found.append(
+                f"name: {self.name} shares memory; found workers on {len(nodes)} nodes, expected one; "
+                "put them on one node, or take async-sgd or async-easgd"
+            )
+        return found
+
+    @program
+    def enter_memory(self, me: Me, vector: Any, updates: int) -> Program[None]:
+        """Fills the cells; when it ends, everybody's are filled."""
+        if me.rank == me.workers.ranks[0] and (yield from Access(SHARED, "read")) is None:
+            yield from Access(SHARED, "swap", vector)
+        yield from count(me.rank, updates)
+        yield from Barrier(group=me.workers, key="the memory is filled")
+
+    @program
+    def leave_memory(self, me: Me) -> Program[Weights]:
+        """What the memory holds when all have added what they had."""
+        yield from Barrier(group=me.workers, key="all updates have landed")
+        updates = yield from landed(me)
+        vector: Any = yield from Access(SHARED, "read")
+        if updates > 0:
+            yield from Applied(Weights(vector, updates - 1))
+        return Weights(vector, updates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HogwildSgd(SharedMemory):
+    """Each worker's step is added to shared weights as soon as it is computed, number by number, without a lock.
+
+    worker i:  read x;  x ← x − η g_i(x), adding number by number while others read and add
+
+    With `lock`, adding a step and reading the weights for the next gradient is one piece, as it is at a parameter
+    server: Async SGD in shared memory.
+    """
+
+    name = "hogwild-sgd"
+    notion = Notion.VERSION_LAG
+    source = "Niu, Recht, Ré, Wright, NIPS 2011 (arXiv 1106.5730); You, Buluç, Demmel, SC'17 (Hogwild SGD)"
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        yield from self.enter_memory(me, state.weights.vector, state.step)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            yield from Work("update", gradient.vector.nbytes)
+            change, memory = rule.step(state.weights.vector, gradient.vector, state.memory)
+            done = step.number + 1
+            weights = yield from self.add(me, -1 * change, done)
+            version = yield from Applied(weights, [gradient.contribution()])
+            state = Replica(done, Weights(weights.vector, version), memory)
+        weights = yield from self.leave_memory(me)
+        return Replica(state.step, weights, state.memory)
+
+    @program
+    def add(self, me: Me, change: Any, done: int) -> Program[Weights]:
+        """Adds the change; answers the weights read afterwards, with the version that the change replaced."""
+        if self.lock:
+            yield from Lock(SHARED)
+        yield from Access(SHARED, "add", change)
+        yield from count(me.rank, done)
+        version = yield from landed(me)
+        vector: Any = yield from Access(SHARED, "read")
+        if self.lock:
+            yield from Unlock(SHARED)
+        return Weights(vector, version - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What came of an exchange with the centre: α (x − c), the version of c, and c with the term added."""
+
+    term: Any
+    version: int
+    centre: Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class HogwildEasgd(SharedMemory, Elastic):
+    """Workers keep weights of their own; the centre lies in shared memory, and their elastic terms are added unlocked.
+
+    worker i:  read c;  d = α (x_i − c);  c ← c + d, adding number by number while others read and add
+               x_i ← x_i − η g(x_i) − d
+
+    The exchange goes on beside the gradient, which does not need it: each worker has a handler. With `lock` one handler
+    works at a time.
+    """
+
+    name = "hogwild-easgd"
+    notion = Notion.EXCHANGE_LAG
+    source = "You, Buluç, Demmel, SC'17 (Hogwild EASGD)"
+
+    def begin(self, me: Me, vector: Any) -> Elastically:
+        return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+        rule = self.rule(me.layout.layers)
+        yield from self.enter_memory(me, state.centre.vector, state.step)
+        while step := (yield from Next(state)):
+            before, done = state.weights.vector, step.number + 1
+            handler = yield from Start(self.handler(me, before, done))
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            handled = yield from Wait(handler)
+            yield from Work("update", before.nbytes)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            version = yield from Applied(handled.centre, [gradient.contribution(version=handled.version)])
+            weights = Weights(stepped - handled.term, state.weights.version + 1)
+            state = Elastically(done, weights, Weights(handled.centre.vector, version), memory)
+        centre = yield from self.leave_memory(me)
+        return Elastically(state.step, state.weights, centre, state.memory)
+
+    @program
+    def handler(self, me: Me, before: Any, done: int) -> Program[Handled]:
+        """Draws the centre towards a worker's weights."""
+        if self.lock:
+            yield from Lock(SHARED)
+        version = yield from landed(me)
+        centre: Any = yield from Access(SHARED, "read")
+        term = self.alpha(me) * (before - centre)
+        found: Any = yield from Access(SHARED, "add", term)
+        yield from count(me.rank, done)
+        landing = yield from landed(me)
+        if self.lock:
+            yield from Unlock(SHARED)
+        return Handled(term, version, Weights(found + term, landing - 1))

@@ -1,0 +1,190 @@
+"""Local SGD beyond plain averaging: synchronous first and local later, and an optimiser around the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core.adam import AdamW
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.rules import Chain, Clip, Scale, Transform
+from paceline.algorithms.core.steps import descend, gradient_at, local_step
+from paceline.algorithms.core.values import Group, Layer, Rank, Weights
+from paceline.algorithms.methods.periodic import Averaging
+from paceline.algorithms.methods.survivors import among_living, survives
+
+ADAMW_DECAY = 0.01
+"""AdamW's weight decay where a scenario gives none; provenance: torch.optim.AdamW's default"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostLocalSgd(Averaging):
+    """Synchronous SGD up to the switch, then local steps with an average of everyone's weights every H of them.
+
+    step t < switch, counted from 0:  x ← x − η (1/P) Σ_i g_i(x)
+    from then on:                     x_i ← x_i − η g_i(x_i);  after every H of these x_i ← (1/P) Σ_j x_j
+    """
+
+    name = "post-local-sgd"
+    source = "Lin, Stich, Patel, Jaggi 2018, 'Don't Use Large Mini-Batches, Use Local SGD', arXiv 1808.07217"
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+        }
+    )
+
+    ranges: ClassVar[Mapping[str, Range]] = {"switch": STEPS_OR_NONE}
+
+    switch: int = 64
+    """synchronous steps before the first local one; provenance: ours, the paper switches where the rate first drops"""
+    period: int = 8
+    """H, local steps between averages; provenance: ours, the paper tries 2 to 32"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.switch + self.period
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            if step.number < self.switch:
+                gradient = yield from gradient_at(state.weights, step.samples)
+                key = f"gradient {step.number}"
+                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True)
+                state = yield from descend(rule, state, mean, gradient.contribution(), spent=True)
+            else:
+                state = yield from local_step(rule, state, step.samples)
+                if (state.step - self.switch) % self.period == 0:
+                    state = yield from self.average_all(me, state)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Outer(Replica):
+    """A worker's state in DiLoCo: where its round began, and the velocity of the outer optimiser."""
+
+    start: Any = None
+    velocity: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiLoCo(Descent):
+    """Rounds of local steps; what they did on average is a gradient to an outer optimiser with Nesterov momentum.
+
+    H times:  x_i ← one step of the inner optimiser
+    then:     Δ = (1/P) Σ_i (x' − x_i);  V ← M V + Δ;  x' ← x' − R (Δ + M V);  x_i ← x'
+
+    Each worker's inner optimiser keeps what it remembers from round to round. P counts those who are left: a round
+    that a worker's death interrupts is averaged among the others.
+    """
+
+    name = "diloco"
+    notion = Notion.LOCAL_AGE
+    source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.SURVIVES_WORKERS,
+        }
+    )
+
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "outer_rate": POSITIVE,
+        "outer_momentum": FRACTION,
+        "beta1": FRACTION,
+        "beta2": FRACTION,
+        "epsilon": POSITIVE,
+    }
+
+    rate: float = 0.005
+    """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
+    period: int = 8
+    """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
+    outer_rate: float = 0.7
+    """R; provenance: the source"""
+    outer_momentum: float = 0.9
+    """M; provenance: the source"""
+    inner: Literal["adamw", "sgd"] = "adamw"
+    """the inner optimiser; provenance: the source has AdamW; sgd is the rule that all methods share"""
+    beta1: float = 0.9
+    """β1 of AdamW; provenance: torch's default, as are those below"""
+    beta2: float = 0.999
+    """β2 of AdamW"""
+    epsilon: float = 1e-8
+    """ε of AdamW"""
+    weight_decay: float | None = None  # type: ignore[assignment]  # None: the inner optimiser's own, see `decay`
+    """the inner optimiser's decay: AdamW takes it from the weights and not through the moments; None is `ADAMW_DECAY`
+    with AdamW, and 0 with sgd, as in every method; provenance: torch's defaults"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.inner == "adamw":
+            if self.momentum:
+                found.append(f"momentum: found {self.momentum}, expected 0 with inner = adamw, which has β1")
+            if self.lars is not None:
+                found.append(
+                    "lars: found it with inner = adamw, whose steps have no gradient's length; use inner = sgd"
+                )
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}
+
+    def longest_period(self, workers: int) -> int:
+        return self.period
+
+    @property
+    def decay(self) -> float:
+        """The weight decay of the inner optimiser: the one given, or the default of this optimiser."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return ADAMW_DECAY if self.inner == "adamw" else 0.0
+
+    def rule(self, layers: Sequence[Layer]) -> Chain:
+        """The inner optimiser."""
+        if self.inner == "sgd":
+            return super().rule(layers)
+        adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.decay)
+        clipped: tuple[Transform, ...] = () if self.clip is None else (Clip(self.clip),)
+        return Chain((*clipped, adamw, Scale(self.rate, self.schedule)), layers)
+
+    def begin(self, me: Me, vector: Any) -> Outer:
+        memory = self.rule(me.layout.layers).init(vector)
+        return Outer(0, Weights(vector, 0), memory, start=vector, velocity=0 * vector)
+
+    @program
+    def worker(self, me: Me, state: Outer) -> Program[Outer]:
+        rule, group = self.rule(me.layout.layers), me.workers
+        while step := (yield from Next(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.period == 0:
+                state, group = yield from self.outer_step(state, group)
+        return state
+
+    @program
+    def outer_step(self, state: Outer, group: Group) -> Program[tuple[Outer, Group]]:
+        """The end of a round, with those of the group that are left; answers also who they are."""
+        moved = state.start - state.weights.vector
+
+        def mean_of(members: Group) -> AllReduce:
+            return AllReduce(value=moved, group=members, key=f"everyone {state.step}")
+
+        change, group = yield from among_living(mean_of, group)
+        yield from Work("update", change.nbytes)
+        velocity = self.outer_momentum * state.velocity + change
+        vector = state.start - self.outer_rate * (change + self.outer_momentum * velocity)
+        version = yield from Applied(Weights(vector, state.weights.version))
+        return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), group

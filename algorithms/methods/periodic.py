@@ -1,0 +1,205 @@
+"""Periodic and hierarchical averaging: many local steps, averages now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.core.option_groups import POSITIVE, Range
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import descend, gradient_at, local_step, mean_of
+from paceline.algorithms.core.values import Group, Rank, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Descent):
+    """What methods that average weights share.
+
+    The rate is that of one learner, since weights are averaged, not gradients summed.
+    """
+
+    notion = Notion.LOCAL_AGE
+
+    average_momentum: bool = False
+    """whether what the rule remembers is averaged with the weights; provenance: torch's averagers leave it local"""
+
+    @program
+    def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
+        """The state with the group's mean weights, for one that comes from a local step: nobody else holds it."""
+        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, spent=True)
+        memory = state.memory
+        if self.average_momentum:
+            memory = yield from mean_of(memory, group, f"momentum of {key}")
+        return replace(state, weights=Weights(vector, state.weights.version), memory=memory)
+
+    @program
+    def average_all(self, me: Me, state: Replica) -> Program[Replica]:
+        """The state with the mean weights of everyone, which are what is being learned."""
+        state = yield from self.average(state, me.workers, f"everyone {state.step}")
+        version = yield from Applied(state.weights)
+        return replace(state, weights=Weights(state.weights.vector, version))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HbsSgd(Averaging):
+    """Hierarchical bulk-synchronous SGD: local steps, an average in the group every K1, of everyone every K2.
+
+    after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
+    """
+
+    name = "hbs-sgd"
+    source = "Cong and Bhardwaj, ICMLA'17, by the rule of Hier-AVG (Zhou and Cong, arXiv 1903.05133)"
+    guarantees = frozenset(
+        {
+            Guarantee.DETERMINISTIC,
+            Guarantee.REPLICAS_MEET,
+            Guarantee.BOUNDED_STALENESS,
+            Guarantee.CONSERVES_MEAN,
+        }
+    )
+
+    k1: int = 2
+    """steps between averages in a group; provenance: ours, the paper's values were not found"""
+    k2: int = 8
+    """steps between averages of everyone, a multiple of k1; provenance: ours"""
+    group: int | Literal["node"] = "node"
+    """the workers of a node, or so many consecutive workers"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        workers = sum(map(len, nodes))
+        if self.k1 < 1:
+            found.append(f"k1: {self.k1} is no number of steps; give 1 or more")
+        elif self.k2 < 1 or self.k2 % self.k1:
+            found.append(f"k2: {self.k2} is no multiple of k1 = {self.k1}")
+        if self.group != "node" and (self.group < 1 or workers % self.group):
+            fitting = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
+            found.append(
+                f"group: groups of {self.group} do not divide the {workers} workers; {fitting} would, or 'node'"
+            )
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.k2 - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.k2
+
+    def group_of(self, me: Me) -> Group:
+        """The ranks that this one averages with every K1 steps."""
+        if self.group == "node":
+            return me.node
+        first = me.workers.ranks.index(me.rank) // self.group * self.group
+        return Group(me.workers.ranks[first : first + self.group])
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule, near = self.rule(me.layout.layers), self.group_of(me)
+        while step := (yield from Next(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.k2 == 0:
+                state = yield from self.average_all(me, state)
+            elif state.step % self.k1 == 0 and len(near) > 1:
+                state = yield from self.average(state, near, f"group {state.step}")
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class KAvg(Averaging):
+    """Local steps, and an average of everyone's weights every K of them.
+
+    after step t, counted from 1:  x_i ← (1/P) Σ_j x_j, if K | t − phase
+    """
+
+    name = "k-avg"
+    source = "Zhou and Cong, IJCAI'18, arXiv 1708.01012 (K-AVG)"
+    guarantees = HbsSgd.guarantees
+
+    k: int = 8
+    """K, steps between averages; provenance: ours, the paper's best K are above 1 and differ by problem"""
+    phase: int = 0
+    """the first average comes after so many steps, K if 0; 1 is what torch's PeriodicModelAverager does"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if not 0 <= self.phase < self.k:
+            found.append(f"phase: found {self.phase}, expected 0 to {self.k - 1}, below k")
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.k - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.k
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if (state.step - self.phase) % self.k == 0:
+                state = yield from self.average_all(me, state)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulating(Replica):
+    """A worker's state within a round of SASGD: where the round began, and the sum of its gradients since."""
+
+    start: Any = None
+    total: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sasgd(Descent):
+    """Sparse aggregation: workers step for themselves and sum their gradients, which all share every T steps.
+
+    T times:  x_i ← x_i − γ g_i(x_i);  G_i ← G_i + g_i
+    then:     x' ← x' − γ_p Σ_i G_i;  x_i ← x';  G_i ← 0
+
+    With γ_p = γ / P and plain SGD this is the average of the weights.
+    """
+
+    name = "sasgd"
+    notion = Notion.LOCAL_AGE
+    source = "Cong, Bhardwaj, Feng, ICPP'17 (SASGD)"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+
+    ranges: ClassVar[Mapping[str, Range]] = {"global_rate": POSITIVE}
+
+    period: int = 8
+    """T, local steps in a round; provenance: ours, the paper's values were not found"""
+    global_rate: float | None = None
+    """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.period
+
+    def begin(self, me: Me, vector: Any) -> Accumulating:
+        memory = self.rule(me.layout.layers).init(vector)
+        return Accumulating(0, Weights(vector, 0), memory, start=vector, total=0 * vector)
+
+    @program
+    def worker(self, me: Me, state: Accumulating) -> Program[Accumulating]:
+        rule = self.rule(me.layout.layers)
+        rate = self.rate / len(me.workers) if self.global_rate is None else self.global_rate
+        while step := (yield from Next(state)):
+            gradient = yield from gradient_at(state.weights, step.samples)
+            state = yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False)
+            state = replace(state, total=state.total + gradient.vector)
+            if state.step % self.period == 0:
+                total = yield from AllReduce(
+                    value=state.total, group=me.workers, key=f"everyone {state.step}", op="sum"
+                )
+                yield from Work("update", total.nbytes)
+                vector = state.start - rate * total
+                version = yield from Applied(Weights(vector, state.weights.version))
+                state = replace(state, weights=Weights(vector, version), start=vector, total=0 * vector)
+        return state

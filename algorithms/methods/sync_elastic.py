@@ -1,0 +1,224 @@
+"""Synchronous elastic averaging, three times: the same numbers, and ever less time on the way.
+
+Rules of this file:
+
+* All three send the centre down one tree and the sum of the workers' weights up another, in this order. Both trees
+  carry what was there before the step, so neither needs its gradient.
+* They differ in who holds the centre (a host process, or the first worker) and in when the trees are begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.operations import (
+    Applied,
+    Broadcast,
+    Gradient,
+    Handle,
+    Load,
+    Next,
+    Receive,
+    Reduce,
+    Send,
+    Start,
+    Wait,
+    Work,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Contribution, Group, Rank, Weights, join
+from paceline.algorithms.methods.elastic import Elastic
+from paceline.algorithms.methods.parameter_server import Stop, server_of
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The centre on its way down and the workers' sum on its way up, a handle for each message."""
+
+    down: tuple[Handle[Any], ...]
+    up: tuple[Handle[Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncElastic(Elastic):
+    """What the three share: the trees, and what the master makes of them."""
+
+    notion = Notion.EXCHANGE_LAG
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
+
+    packed: bool = True
+    """one message of all layers; false: one for each, which costs (L − 1) α more in each tree (SC'17 packs them)"""
+
+    def group(self, me: Me) -> tuple[Group, Rank]:
+        """Who takes part in the trees, and who is their root."""
+        return me.workers, me.workers.ranks[0]
+
+    @program
+    def begun(self, me: Me, step: int, *, centre: Any, own: Any) -> Program[Trees]:
+        """Starts both trees: `centre` counts at the root, `own` is what the rank adds to the sum."""
+        group, root = self.group(me)
+        packets = [("", slice(None))] if self.packed else [(f" {one.name}", one.part) for one in me.layout.layers]
+        down, up = [], []
+        for name, part in packets:
+            tree = Broadcast(value=centre[part], group=group, root=root, key=f"centre {step}{name}")
+            down.append((yield from Start(tree)))
+        for name, part in packets:
+            sums = Reduce(value=own[part], group=group, root=root, key=f"weights {step}{name}")
+            up.append((yield from Start(sums)))
+        return Trees(tuple(down), tuple(up))
+
+    @program
+    def ended(self, trees: Trees) -> Program[tuple[Any, Any]]:
+        """The centre as it was before the step and, at the root, the sum of the workers' weights."""
+        centre, total = [], []
+        for handle in trees.down:
+            centre.append((yield from Wait(handle)))
+        for handle in trees.up:
+            total.append((yield from Wait(handle)))
+        return self._whole(centre), None if total[0] is None else self._whole(total)
+
+    def _whole(self, parts: list[Any]) -> Any:
+        return parts[0] if self.packed else join(parts)
+
+    def moved(self, me: Me, centre: Any, total: Any) -> Any:
+        """Equation (2) at the master: c + α (Σ x_i − P c)."""
+        return centre + self.alpha(me) * (total - len(me.workers) * centre)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The host's word for a step: the version of the centre that it is about to send."""
+
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncEasgd1(SyncElastic):
+    """Synchronous EASGD whose master is a process on the host: trees instead of turns, and nothing overlaps.
+
+    worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
+    master:    c ← c + α (Σ x_i − P c)
+
+    The host is the root of both trees, so weights cross the link between host and devices. It adds zeros to the sum.
+    """
+
+    name = "sync-easgd1"
+    source = "You, Buluç, Demmel, SC'17, Algorithm 2 (Sync EASGD1)"
+    guarantees = SyncElastic.guarantees | {Guarantee.CONSERVES_MESSAGES}
+    has_server: ClassVar[bool] = True
+
+    def samples_per_step(self, batch: int, workers: int) -> int:
+        return batch * workers
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    def group(self, me: Me) -> tuple[Group, Rank]:
+        return me.everyone, server_of(me)
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            word = (yield from Receive(server)).value  # sent when the step began: nobody waits for it
+            if isinstance(word, Stop):
+                return state
+            yield from Send(server, gradient.contribution(version=word.version))
+            before = state.weights.vector
+            trees = yield from self.begun(me, step.number, centre=before, own=before)
+            centre, _ = yield from self.ended(trees)
+            yield from Work("update", before.nbytes)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            vector = stepped - alpha * (before - centre)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), memory)
+        return state
+
+    @program
+    def server(self, me: Me, state: Replica) -> Program[Replica]:
+        while step := (yield from Next(state)):
+            centre, version = state.weights.vector, state.weights.version
+            for worker in me.workers:
+                yield from Send(worker, Begin(version))
+            trees = yield from self.begun(me, step.number, centre=centre, own=0 * centre)
+            centre, total = yield from self.ended(trees)
+            origins: list[Contribution] = []
+            for worker in me.workers:
+                origins.append((yield from Receive(worker)).value)
+            yield from Work("update", centre.nbytes, where="host")
+            centre = self.moved(me, centre, total)
+            version = yield from Applied(Weights(centre, version), origins)
+            state = replace(state, step=step.number + 1, weights=Weights(centre, version))
+        for worker in me.workers:
+            yield from Send(worker, Stop())
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Elastically:
+    """A worker's state in synchronous EASGD; `centre` has numbers that count on the master alone."""
+
+    step: int
+    weights: Weights
+    centre: Weights
+    memory: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncEasgd2(SyncElastic):
+    """Synchronous EASGD whose master is the first worker: weights go from device to device, still one after the other.
+
+    worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
+    master:    c ← c + α (Σ x_i − P c)
+
+    First the gradient, then the tree down, then the tree up, then the update.
+    """
+
+    name = "sync-easgd2"
+    source = "You, Buluç, Demmel, SC'17, Algorithm 3 (Sync EASGD2)"
+    overlaps: ClassVar[bool] = False
+    """the trees are begun before the gradient"""
+
+    def begin(self, me: Me, vector: Any) -> Any:
+        return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+        alpha, rule = self.alpha(me), self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            before, old = state.weights.vector, state.centre
+            if self.overlaps:
+                trees = yield from self.begun(me, step.number, centre=old.vector, own=before)
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            if not self.overlaps:
+                trees = yield from self.begun(me, step.number, centre=old.vector, own=before)
+            centre, total = yield from self.ended(trees)
+            yield from Work("update", before.nbytes)
+            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            vector = stepped - alpha * (before - centre)
+            if total is not None:
+                centre = self.moved(me, centre, total)
+            version = yield from Applied(Weights(centre, old.version), [gradient.contribution(version=old.version)])
+            weights = Weights(vector, state.weights.version + 1)
+            state = Elastically(step.number + 1, weights, Weights(centre, version), memory)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncEasgd3(SyncEasgd2):
+    """Synchronous EASGD with communication hidden behind the gradient; the first worker is also the master.
+
+    worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
+    master:    c ← c + α (Σ x_i − P c)
+
+    What is sent, the centre and the workers' weights, is known before the gradient is, so both trees start first.
+    """
+
+    name = "sync-easgd3"
+    source = "You, Buluç, Demmel, SC'17, Sync EASGD3 (equations (1) and (2), Algorithm 4's placement)"
+    overlaps: ClassVar[bool] = True

@@ -1,0 +1,64 @@
+"""Two-level synchronisation: inside the node first, then one rank of each node among the nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.operations import AllReduce, Broadcast, Next, Reduce
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import descend, gradient_at
+
+AS_PUBLISHED = Lars()
+"""the layer-wise rates of LARS's authors"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hsgd(Descent):
+    """Hierarchical synchronous SGD: gradients are summed in each node, then among the nodes' leaders, in every step.
+
+    node k:       s_k = Σ_{i in k} g_i(x), at its leader
+    leaders:      s = Σ_k s_k
+    every worker: x ← x − η s / P
+
+    The sum is divided by all workers at the end; a mean of the nodes' means would favour workers on small nodes.
+    """
+
+    name = "hsgd"
+    notion = Notion.STEPS
+    source = "Wang, Lu, Chen, Li, IEICE Trans. E103-D(12), 2020 (HSGD); its listing was not found, the program is ours"
+    guarantees = frozenset(
+        {Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.SAME_AS_SYNC_SGD}
+    )
+
+    rate: float = 3.0
+    """γ of LARS; provenance: ours, it trains the digits: LARS's own rates are for ImageNet"""
+    momentum: float = 0.9
+    """μ; provenance: LARS's authors"""
+    weight_decay: float = 5e-4
+    """β; provenance: LARS's authors, for AlexNet"""
+    lars: Lars | None = AS_PUBLISHED
+    """layer-wise rates, as the paper has them; None for the plain rule"""
+
+    @program
+    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from Next(state)):
+            gradient = yield from gradient_at(state.weights, step.samples)
+            mean = yield from self.mean(me, gradient.vector, step.number)
+            state = yield from descend(rule, state, mean, gradient.contribution())
+        return state
+
+    @program
+    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+        """The mean over all workers: up to the leader, across, and down again."""
+        leader = me.node.ranks[0]
+        total = yield from Reduce(value=vector, group=me.node, root=leader, key=f"up {number}")
+        if total is not None:
+            total = yield from AllReduce(value=total, group=me.leaders, key=f"across {number}", op="sum")
+        mine = vector if total is None else total
+        everyones: Any = yield from Broadcast(value=mine, group=me.node, root=leader, key=f"down {number}")
+        return everyones / len(me.workers)

@@ -1,0 +1,140 @@
+"""Measures what this machine adds to a network that it emulates, by messages of a few numbers.
+
+Rules of this file: what is measured between hosts is as good as without bytes, so that it says what handling a message
+costs and nothing of the lines' rates; whole vectors are measured on this machine alone. All probes are paced as the run
+to be predicted is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+from scipy.stats import trim_mean
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Layer, Layout
+from paceline.backend.calibration.message_costs import (
+    TRIM,
+    Cost,
+    Later,
+    Progress,
+    costs,
+    everyones,
+    job_of,
+    never,
+    probe,
+)
+from paceline.backend.calibration.probe_starts import ProbeStarts, start_s
+from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.emulation.emulated_network import Emulation, emulated
+from paceline.backend.local.launch import Launch, run_job
+from paceline.records.trace import Trace
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, Asked, EmulatedProfile
+from paceline.workloads.learners.timing_only import TimingOnly
+
+LAUNCHES = 3
+STEPS = 40
+FEW = 16
+"""numbers in a message that is as good as without bytes"""
+
+
+def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> EmulatedProfile:
+    """A profile of this machine and of the network that it emulates for a scenario.
+
+    Args:
+        scenario: gives the hosts, the workers, their device times, and the vectors that are sent.
+        asked: the collectives that its runs will ask for.
+        progress: told what is measured, and how much of it is done, 0 … 1.
+
+    Raises:
+        InputError: where its network cannot be emulated here.
+    """
+    told = progress or (lambda *_: None)
+    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
+    here = [one for one in asked if one.inside]
+    machine = probe(scenario, [*here, everyones(plan.job)], progress=lambda what, done: told(what, done / 2))
+    found = []
+    for turn in range(LAUNCHES):
+        told("the emulated network", (1 + turn / LAUNCHES) / 2)
+        found.append(_probed(plan, turn + 1))
+    message_s, all_reduce_s, leads_s, starts_s, packets = zip(*found, strict=True)
+    return EmulatedProfile(
+        machine=machine,
+        message_s=max(0.0, median(message_s)),
+        all_reduce_s=median(all_reduce_s),
+        few_bytes=_few_bytes(plan.job),
+        packet_bytes=packets[0],
+        leads_s=tuple(median(leads) for leads in zip(*leads_s, strict=True)),
+        start_s=median(starts_s),
+    )
+
+
+def _few_bytes(job: Job) -> int:
+    """Of a few numbers of the job's kind."""
+    initial = job.learner.initial()
+    return FEW * int(initial.nbytes) // job.learner.layout.size
+
+
+def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, int]:
+    """What one launch of each probe finds.
+
+    Messages, all-reduces, how early each worker entered them, what starting one takes, and the size of a packet.
+    """
+    pace = Later(plan, 20_000 * turn)
+    few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.population)
+    placement, workers = plan.cluster.placement, plan.job.workers
+    asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
+    all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
+    reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
+    starting = job_of(plan.job, placement, ProbeStarts(few=FEW), STEPS)
+    with emulated(replace(plan, job=asking)) as network:
+        messages = run_job(_launch(asking, plan, pace, network))
+        message_s = _beside_the_way(asking, messages, network)
+        reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
+        started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
+    if reduced is None or started is None:
+        return message_s, 0.0, [], 0.0, network.packet_bytes
+    all_reduce_s = float(np.mean(costs(reducing, reduced, pace)[Cost("AllReduce", workers, all_reduce.nbytes)]))
+    return message_s, all_reduce_s, _leads_s(reduced), start_s(started), network.packet_bytes
+
+
+def _leads_s(trace: Trace) -> list[float]:
+    """Of each rank, how long before the last one it enters a collective: the median."""
+    entries: dict[str, dict[int, float]] = defaultdict(dict)
+    for span in trace.spans:
+        if span.key is not None:
+            entries[span.key][span.rank] = span.start_s
+    ranks = sorted({rank for found in entries.values() for rank in found})
+    return [median(max(found.values()) - found[rank] for found in entries.values()) for rank in ranks]
+
+
+def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
+    train = plan.scenario.train
+    return Launch(
+        job=job,
+        schedule=never,
+        pace=pace,
+        threads=train.threads,
+        pin=train.pin,
+        shared_memory=False,
+        hosts=network.hosts,
+    )
+
+
+def _beside_the_way(job: Job, trace: Trace, network: Emulation) -> float:
+    """What a message from the server took at workers that waited for it on other hosts, less its way's latencies."""
+    places, server = network.lines.places, job.team[0].server
+    assert server is not None, "the probe has one"
+    beside = [
+        span.end_s - span.ready_s - MESSAGE_LEGS * network.lines.latency_s(places[server], places[span.rank])
+        for span in trace.spans
+        if span.activity == "receive" and span.ready_s is not None and span.start_s <= span.ready_s
+        if places[span.rank] != places[server]
+    ]
+    return float(trim_mean(beside, TRIM)) if beside else 0.0

@@ -1,0 +1,246 @@
+"""Measures what messages and collectives cost on this machine, with the programs' own operations.
+
+Rules of this file:
+
+* Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
+  predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
+* A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
+* What a worker does beside is told apart by the spans that any run records (`calibrate_spans`), as its time shares are.
+* Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
+  groups may lie inside a node too where a probe has no server to stand in it. Messages are probed in a launch that has
+  memory if runs have it, and those that went through it are told from the others.
+* Several launches are pooled, since one differs from the next by how its processes fall onto the cores.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import trim_mean
+
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method, crew
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages, own_bytes
+from paceline.backend.calibration.span_costs import lanes, lasting, late, served, started, uncovered, unlabel
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.rank.device import Pace
+from paceline.records.trace import Schedule, Span, Trace
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.topologies.catalogue.machine_profile import Asked, Collectives, Handled, Profile
+
+Progress = Callable[[str, float], None]
+LAUNCHES = 5
+COLLECTIVE_STEPS, MOST_STEPS = 80, 240
+"""at least and at most, of each launch"""
+TIMES = 20
+"""for each collective in a launch, unless there are too many"""
+MESSAGE_STEPS = 40
+TRIM = 0.05
+"""share of messages left out at either end: a tick of the kernel now and then is not the message's cost"""
+
+
+def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> Profile:
+    """A profile of this machine, for what a scenario is about to run on it.
+
+    Args:
+        scenario: gives the workers, their device times, and the vectors that are sent.
+        asked: the collectives that its runs will ask for; without any, an all-reduce is measured, and what workers do
+            around it.
+        progress: told what is measured, and how much of it is done, 0 … 1.
+    """
+    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
+    pace = plan if scenario.train.pace == "device" else None
+    probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
+    if plan.job.workers > 1:
+        asked = asked or [replace(everyones(plan.job), inside=plan.inside(plan.job.team[0].workers))]
+        for inside in (False, True):
+            if there := tuple(one for one in asked if one.inside is inside):
+                steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
+                probes.append((ProbeCollectives(asked=there, inside=inside), steps))
+    found: list[Costs] = []
+    for turn in range(1, LAUNCHES + 1):
+        later = None if pace is None else Later(pace, 10_000 * turn)
+        for method, steps in probes:
+            if progress is not None:
+                progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
+            job = job_of(plan.job, plan.cluster.placement, method, steps)
+            inside = method.inside if isinstance(method, ProbeCollectives) else scenario.train.shared_memory
+            launch = Launch(
+                job=job,
+                schedule=never,
+                pace=later,
+                prefetch=scenario.prefetch,
+                threads=scenario.train.threads,
+                pin=scenario.train.pin,
+                shared_memory=inside,
+                interfaces=scenario.train.interfaces,
+            )
+            found.append(costs(job, run_job(launch), later, inside=inside))
+    return pooled(found)
+
+
+def everyones(job: Job) -> Asked:
+    """An all-reduce of the whole weights by all workers."""
+    return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
+
+
+def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
+    """A probe's job for the same ranks and learner."""
+    job = replace(like, method=method, team=crew(method, nodes, like.learner.layout))
+    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+
+
+def never() -> Schedule:
+    """No snapshots."""
+    return Schedule(every=float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A pace that draws other steps than the run to be predicted will."""
+
+    pace: Pace
+    offset: int
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.pace.compute_s(rank, step + self.offset, samples)
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s  # slowdowns are of the run that is predicted, not of the machine that is probed
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.pace.layer_shares()
+
+
+# --- from records to costs ----------------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """What was timed."""
+
+    operation: str
+    members: int = 1
+    nbytes: int = 0
+    """0 where it has none"""
+    inside: bool = False
+    """in a node's memory"""
+
+
+Costs = dict[Cost, list[float]]
+LOAD, LATE, REST, UPDATE, SERVE, LANE = map(Cost, ("load", "late", "rest", "update", "serve", "lane"))
+MESSAGE = "message"
+HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
+
+
+def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
+    """The seconds of everything that a probe timed.
+
+    Args:
+        job: what was launched.
+        trace: its record.
+        pace: what its gradients were held to.
+        inside: whether it was launched with shared memory, and so with all its collectives there.
+    """
+    found: Costs = defaultdict(list)
+    server = job.team[0].server
+    for me in job.team:
+        memory = inside and server is not None and job.team[server].host == me.host
+        # what is read ahead takes place beside the program, and belongs to a later step
+        spans = [span for span in trace.spans if span.rank == me.rank and span.activity != "read"]
+        if me.role == "server":
+            found[SERVE] += served(spans)
+        else:
+            found[UPDATE] += lasting(spans, "update")
+            found[LOAD] += lasting(spans, "load")
+            found[REST] += uncovered(spans)
+            if pace is not None:
+                found[LATE] += late(spans, job.batch, pace)
+            found[LANE] += lanes(trace.now_s.get(me.rank, ()))
+            for span in spans:
+                if span.activity == "send":
+                    found[Cost("send", 2, span.bytes, memory)].append(span.end_s - span.start_s)
+            for (operation, members, nbytes), seconds in started(spans, trace.spans).items():
+                found[Cost("start", 2, own_bytes(operation, members, nbytes), inside)] += seconds
+        for source, span in received(me.rank, trace):
+            # only where the receiver was waiting: else the time in its inbox would count as the message's
+            if span.ready_s is None:
+                continue
+            memory = inside and job.team[source].host == me.host
+            if span.start_s <= span.ready_s:
+                found[Cost(MESSAGE, 2, span.bytes, memory)].append(span.end_s - span.ready_s)
+            elif me.role == "worker":  # has computed a gradient meanwhile: the message has come long ago
+                found[Cost("receive", 2, span.bytes, memory)].append(span.end_s - span.start_s)
+    together: dict[str, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.key is not None:
+            together[span.key].append(span)
+    for key, spans in together.items():
+        operation, nbytes, how = unlabel(key)
+        if how == "started":  # nobody was waiting for it
+            continue
+        last_s = max(span.start_s for span in spans)
+        found[Cost(operation, len(spans), nbytes, inside)] += [max(0.0, span.end_s - last_s) for span in spans]
+    return found
+
+
+def pooled(found: Sequence[Costs]) -> Profile:
+    """One profile from several launches: each launch's mean, and of those the median.
+
+    The mean, because a step waits as long as a collective takes, however seldom that is long. The median over launches,
+    because what another program does to one launch is not this machine's cost.
+    """
+    every = dict.fromkeys(cost for launch in found for cost, times in launch.items() if times)
+    centre: dict[Cost, float] = {
+        cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
+    }
+    by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
+    for cost, seconds in centre.items():
+        if cost.members > 1:
+            by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
+    messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
+    handled: dict[tuple[Handled, bool], dict[int, float]] = {
+        (kind, inside): by_size.pop((kind, 2, inside), {}) for kind in HANDLED for inside in (False, True)
+    }
+    return Profile(
+        collectives=_points(by_size, inside=False),
+        inside=_points(by_size, inside=True),
+        messages=tuple(sorted(messages.items())),
+        inside_messages=tuple(sorted(inside_messages.items())),
+        handling={key: tuple(sorted(times.items())) for key, times in handled.items() if times},
+        load_s=centre.get(LOAD, 0.0),
+        late_s=centre.get(LATE, 0.0),
+        rest_s=centre.get(REST, 0.0),
+        lane_s=centre.get(LANE, 0.0),
+        update_s=centre.get(UPDATE, 0.0),
+        serve_s=centre.get(SERVE, 0.0),
+        samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
+    )
+
+
+def _points(by_size: Mapping[tuple[str, int, bool], Mapping[int, float]], *, inside: bool) -> Collectives:
+    return {
+        (operation, members): tuple(sorted(seconds.items()))
+        for (operation, members, there), seconds in by_size.items()
+        if there is inside
+    }
+
+
+def _words(cost: Cost) -> str:
+    return f"{cost.operation} of {cost.members}" + " inside" * cost.inside
+
+
+def average(cost: Cost, times: Sequence[float]) -> float:
+    """The mean; of messages without the tails, where a tick of the kernel now and then is not the message's cost."""
+    return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
+
+
+def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
+    """A rank's receives, and whom it heard in each; for a program of one lane, in whose order both are."""
+    spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
+    sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
+    return list(zip(sources, spans, strict=True))

@@ -1,0 +1,109 @@
+"""What the spans of a probe say of a rank's own time, one kind of work apart from the other.
+
+Rules of this file: programs are those of `probes`. Each has one lane, in which nothing overlaps but a collective that
+was started with the update behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from paceline.backend.rank.device import Pace
+from paceline.records.trace import Activity, Span
+
+How = Literal["entered", "started"]
+Kind = tuple[str, int, int]
+"""a collective's operation, members and bytes"""
+
+
+def lasting(spans: Sequence[Span], activity: Activity) -> list[float]:
+    """The seconds of each span of an activity."""
+    return [span.end_s - span.start_s for span in spans if span.activity == activity]
+
+
+def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
+    """By how much each gradient took longer than its device would."""
+    return [
+        span.end_s - span.start_s - pace.compute_s(span.rank, span.step, batch)
+        for span in spans
+        if span.activity == "compute"
+    ]
+
+
+def served(spans: Sequence[Span]) -> list[float]:
+    """What a server did for each update but sending, from having its message to waiting for the next.
+
+    Args:
+        spans: the server's.
+    """
+    found: list[float] = []
+    mine = sorted(spans, key=lambda span: span.start_s)
+    receives = [place for place, span in enumerate(mine) if span.activity == "receive"]
+    for first, last in itertools.pairwise(receives):
+        between = mine[first + 1 : last]
+        if lasting(between, "update"):
+            found.append(mine[last].start_s - mine[first].end_s - sum(lasting(between, "send")))
+    return found
+
+
+def uncovered(spans: Sequence[Span]) -> list[float]:
+    """For each of a worker's steps but the last, the time from its first span to the next step's that no span covers.
+
+    It is what the program and the interpreter need between operations. Steps that start something are left out.
+    """
+    steps: dict[int, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start_s):
+        steps[span.step].append(span)
+    found = []
+    for step, following in itertools.pairwise(sorted(steps)):
+        if any(span.key is not None and unlabel(span.key)[2] == "started" for span in steps[step]):
+            continue
+        free_s, at_s = 0.0, steps[step][0].start_s
+        for span in (*steps[step], steps[following][0]):
+            free_s += max(0.0, span.start_s - at_s)
+            at_s = max(at_s, span.end_s)
+        found.append(free_s)
+    return found
+
+
+def started(spans: Sequence[Span], everyones: Sequence[Span]) -> Mapping[Kind, list[float]]:
+    """How long a worker was busy with starting each collective, until it went on with its update.
+
+    Args:
+        spans: the worker's.
+        everyones: those of all ranks, which say how many members a collective had.
+    """
+    members: dict[str | None, int] = defaultdict(int)
+    for span in everyones:
+        members[span.key] += 1
+    found: dict[Kind, list[float]] = defaultdict(list)
+    updates = {span.step: span.start_s for span in spans if span.activity == "update"}
+    for span in spans:
+        if span.key is None or span.step not in updates:
+            continue
+        operation, nbytes, how = unlabel(span.key)
+        if how == "started":
+            found[operation, members[span.key], nbytes].append(updates[span.step] - span.start_s)
+    return found
+
+
+def lanes(now_s: Sequence[float]) -> list[float]:
+    """How long a worker was busy with starting each sub-program: every second `Now` less the one before.
+
+    >>> lanes([1.0, 1.5, 4.0, 4.25])
+    [0.5, 0.25]
+    """
+    return [after_s - before_s for before_s, after_s in zip(now_s[::2], now_s[1::2], strict=False)]
+
+
+def unlabel(key: str) -> tuple[str, int, How]:
+    """The operation, its bytes and how it was begun, from a key of `ProbeCollectives` behind the interpreter's own.
+
+    >>> unlabel("ranks 0,1/7 AllReduce 800 entered 7")
+    ('AllReduce', 800, 'entered')
+    """
+    operation, nbytes, how, _ = key.split(" ")[-4:]
+    return operation, int(nbytes), "started" if how == "started" else "entered"

@@ -1,0 +1,285 @@
+"""Measures what requests cost on the storage under a folder, and answers it as the simulator's storage.
+
+Rules of this file:
+
+* Requests are those of a reader, at random places of a record file, one after the other: what Python does for each is
+  part of its latency. Nothing is fitted to reads that are to be predicted.
+* One reader gives the line t = L + s / b through its times for a request of one record and for a large one: single
+  records and windows are what readers ask for. The times of what lies between are no line: memory that no cache holds
+  is slower. Several at once, with small requests, show how many latencies pass at the same time; with large ones, what
+  all have together, B.
+* Times are means over a burst, and of those the median over bursts: other work on the machine comes and goes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.calibration.readers import Readers
+from paceline.topologies.catalogue.storage_devices import READ_AHEAD, Storage
+from paceline.workloads.reading import Piece
+from paceline.workloads.reading.file import RecordFile, record_dtype, write_records
+from paceline.workloads.reading.reader import Opened
+
+MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+"""file systems that are no storage"""
+CHUNK = 4096
+"""records that are written at once"""
+REQUESTS, BURST_BYTES = 4096, 128 << 20
+"""of a burst, at most: so long that what seldom takes long has its share in it"""
+FEWEST = 4
+TURNS = 7
+ARM = 1.1
+"""latencies at once that are taken for one"""
+LARGEST = 4 << 20
+"""bytes of a request; the deepest buffers of the presets' readers are about as large"""
+
+Kind = tuple[int, int]
+"""readers, and records of each request"""
+Timed = dict[Kind, list[float]]
+"""seconds from one request of a reader to its next, burst by burst"""
+
+
+@contextmanager
+def scratch(folder: Path, *, mebibytes: float, inputs: int) -> Iterator[RecordFile]:
+    """A record file of random bytes in a folder of its own, removed afterwards.
+
+    Args:
+        folder: on the storage in question.
+        mebibytes: of the file, roughly.
+        inputs: bytes of a sample's inputs.
+
+    Raises:
+        InputError: the folder is in memory.
+    """
+    if (kind := file_system(folder)) in MEMORY:
+        raise InputError(f"{folder}: found a file system in memory ({kind}), expected a folder on a disk")
+    dtype = record_dtype(np.uint8, (inputs,))
+    count = max(2, round(mebibytes * 2**20 / dtype.itemsize))
+    own = Path(tempfile.mkdtemp(prefix="paceline-reading-", dir=folder))
+    try:
+        write_records(own / "scratch.npy", _random(count, dtype), count=count, dtype=dtype)
+        yield RecordFile.open(own / "scratch.npy")
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def file_system(folder: Path) -> str:
+    """The kind that a folder lies on; empty where nobody says."""
+    path = folder.resolve()
+    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    return next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
+
+
+def _random(count: int, dtype: np.dtype[np.void]) -> Iterable[NDArray[np.void]]:
+    numbers = np.random.default_rng(1)
+    for first in range(0, count, CHUNK):
+        some = min(CHUNK, count - first)
+        yield np.frombuffer(numbers.bytes(some * dtype.itemsize), dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """A burst of requests at random places, for as many records each."""
+
+    records: int
+    count: int
+    seed: int
+    pause_s: float
+    """between a request's end and the next one's beginning: busy, as a reader is then"""
+
+    def ready(self, opened: Opened) -> Callable[[], None]:
+        places = np.random.default_rng(self.seed).integers(0, opened.file.population - self.records + 1, self.count)
+        pieces = [Piece(int(place), self.records) for place in places]
+
+        def run() -> None:
+            kept = None
+            for piece in pieces:
+                due_s = time.perf_counter() + self.pause_s
+                while time.perf_counter() < due_s:
+                    pass
+                kept = opened.read(piece)  # beside what was read before, as a reader keeps it: memory is used as there
+            del kept
+
+        return run
+
+
+@dataclass
+class Probe:
+    """Times of bursts on one file, collected little by little.
+
+    Args:
+        readers: as many processes as will ever read at once.
+        pause_s: what a reader does with a record before it asks for the next. A device that is asked again at once
+            answers sooner than one that has gone to sleep.
+    """
+
+    readers: Readers
+    pause_s: float = 0.0
+    timed: Timed = field(default_factory=lambda: defaultdict(list))
+    _seed: int = 0
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What is to be timed: each size by one reader, and by 2, 4 … all."""
+        return [(readers, records) for readers in (1, *self.several) for records in self.sizes]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Records of requests: one, and as many as a large one holds that fits into the file four times."""
+        file = self.readers.file
+        return sorted({1, max(1, min(LARGEST // file.record_bytes, file.population // 4))})
+
+    @property
+    def several(self) -> list[int]:
+        """How many read at once, beside one alone."""
+        doubled = [2**power for power in range(1, self.readers.count.bit_length())]
+        return sorted({*doubled, self.readers.count} - {1})
+
+    def time(self, kind: Kind) -> None:
+        """One burst."""
+        (readers, records), file = kind, self.readers.file
+        fits = BURST_BYTES // (records * file.record_bytes * readers)
+        count = max(FEWEST, min(REQUESTS, fits, file.population // records))
+        self._seed += readers
+        work = [Requests(records, count, self._seed + reader, self.pause_s) for reader in range(readers)]
+        self.timed[kind].append(self.readers.seconds(work) / count)
+
+    def storage(self, turn: int | None = None, *, name: str = "this machine") -> Storage:
+        """What the bursts say: those of one turn, each kind timed once in a turn; or all of them."""
+        timed = self.timed if turn is None else {kind: [times[turn]] for kind, times in self.timed.items()}
+        reader, ahead = self.readers, None if self.readers.bypassed else READ_AHEAD
+        return fitted(
+            timed,
+            reader.file.record_bytes,
+            pause_s=self.pause_s,
+            name=name,
+            past_cache=reader.past_cache,
+            read_ahead_bytes=ahead,
+        )
+
+
+def calibrate(
+    folder: Path, *, mebibytes: float = 256.0, inputs: int = 3072, readers: int = 4, turns: int = TURNS
+) -> Storage:
+    """The storage under a folder, as `readers` processes of this machine see it past the page cache.
+
+    Args:
+        folder: on the storage in question; a scratch file lies there meanwhile.
+        mebibytes: of that file.
+        inputs: bytes of a sample's inputs: the smallest request is one record.
+        readers: as many as will read at once.
+        turns: how often everything is timed; the median counts.
+
+    Raises:
+        InputError: the folder is in memory.
+    """
+    with scratch(folder, mebibytes=mebibytes, inputs=inputs) as file, Readers(file, readers) as processes:
+        probe = Probe(processes)
+        for _ in range(turns):
+            for kind in probe.kinds:
+                probe.time(kind)
+        return probe.storage()
+
+
+def fitted(
+    timed: Timed, record_bytes: int, *, pause_s: float, name: str, past_cache: str, read_ahead_bytes: int | None
+) -> Storage:
+    """The storage that behaves like this.
+
+    Args:
+        timed: bursts of one reader and of several, with requests of one record and with large ones.
+        record_bytes: of a record.
+        pause_s: of those times, what is no request's.
+        name: of the storage.
+        past_cache: how the page cache was passed by.
+        read_ahead_bytes: how far the system reads ahead; None: not at all.
+    """
+    typical = {kind: median(times) - pause_s for kind, times in timed.items()}
+    small, large = (of(records for _, records in typical) for of in (min, max))
+    latency_s, alone = line({records * record_bytes: typical[1, records] for records in {small, large}})
+    together = {
+        readers: readers * large * record_bytes / (seconds - latency_s)
+        for (readers, records), seconds in typical.items()
+        if records == large and seconds > latency_s
+    }
+    bytes_per_s = max([alone, *together.values()]) if large > small else alone
+    rates = {
+        readers: readers / (seconds + pause_s) for (readers, records), seconds in typical.items() if records == small
+    }
+    at_once, waiting = limits(rates, latency_s)
+    bursts = f"medians of {min(map(len, timed.values()))} bursts; page cache passed by: {past_cache}"
+    return Storage(
+        name=name,
+        latency_s=latency_s,
+        bytes_per_s=bytes_per_s,
+        one_bytes_per_s=alone if alone < bytes_per_s else None,
+        depth=at_once,
+        waiting=waiting,
+        read_ahead_bytes=read_ahead_bytes,
+        title="measured here, with requests as a reader makes them",
+        provenance={
+            "latency": f"measured, {bursts}",
+            "bandwidth": f"measured, {bursts}",
+            "reader": f"measured, {bursts}",
+            "depth": f"measured, {max(rates)} readers at most; {bursts}",
+            "waiting": f"measured, {max(rates)} readers at most; {bursts}",
+        },
+    )
+
+
+def line(times: Mapping[int, float]) -> tuple[float, float]:
+    """L and B of t = L + s / B through the times of two sizes; of one size alone, all is taken for latency.
+
+    >>> latency_s, bytes_per_s = line({1000: 0.002, 4000: 0.005})
+    >>> round(latency_s, 6), round(bytes_per_s)
+    (0.001, 1000000)
+    """
+    small, large = min(times), max(times)
+    per_byte_s = max(times[large] - times[small], 0.0) / max(large - small, 1)
+    return max(times[small] - small * per_byte_s, 0.0), 1 / max(per_byte_s, 1e-15)
+
+
+def limits(rates: Mapping[int, float], latency_s: float) -> tuple[float | None, float]:
+    """D and w of min(R x, D / L, R / (L (1 + w (R − 1)))), the requests a second of R readers; alone one makes x.
+
+    Those whose largest relative deviation is the smallest; of such that are as good, those that limit least. D is None
+    where no limit was seen, and 1, one arm, where several make hardly more requests than one.
+
+    >>> limits({1: 100.0, 2: 200.0, 4: 250.0}, latency_s=0.01)
+    (2.5, 0.0)
+    >>> limits({1: 100.0, 2: 160.0, 4: 228.6}, latency_s=0.01)
+    (None, 0.25)
+    >>> limits({1: 100.0, 2: 198.0, 4: 390.0}, latency_s=0.01)
+    (None, 0.01)
+    >>> limits({1: 100.0, 2: 103.0, 4: 98.0}, latency_s=0.01)
+    (1, 0.0)
+    """
+    most, x = max(rates), rates[1]
+    if most == 1 or latency_s <= 0:
+        return None, 0.0
+    if max(rates.values()) <= ARM * x:
+        return 1, 0.0
+
+    def worst(tried: tuple[float, float]) -> float:
+        at_once, waiting = tried
+        most_of = {readers: min(at_once, readers / (1 + waiting * (readers - 1))) / latency_s for readers in rates}
+        return max(abs(math.log(min(readers * x, most_of[readers]) / rates[readers])) for readers in rates)
+
+    depths = np.arange(most, 1.0, -0.05).round(2).tolist()
+    at_once, waiting = min(((one, w / 100) for w in range(101) for one in depths), key=lambda one: round(worst(one), 4))
+    return None if at_once >= most else at_once, waiting

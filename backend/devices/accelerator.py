@@ -1,0 +1,216 @@
+"""What a rank computes on, a processor or a GPU, and how its vectors get from there to the host's memory and back.
+
+Rules of this file:
+
+* All tensors of a rank lie on its device; arrays of NumPy (counts, random numbers) stay in the host's memory. What
+  leaves the rank by way of the host (messages, cells, its record) is copied out, and what comes in is copied to the
+  device: from where it is, a program cannot tell.
+* A GPU works on while the host goes on. Whoever takes a time calls `synchronize` first. It waits for the stream that
+  the rank computes on, and not for collectives under way, which have streams of their own.
+* CUDA's current device belongs to a thread, and a rank has several threads: every call says which device it means.
+* Nothing here touches CUDA before `enter`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.cuda import nccl
+from torch.distributed.distributed_c10d import Store
+
+from paceline.algorithms.core.values import parts_of
+from paceline.records.machine import gpu_driver
+
+PATIENCE = timedelta(hours=1)
+"""of NCCL with a collective; the launcher notices dead ranks and deadlocks long before"""
+SPIN_S = 0.001
+"""how long a wait for a device only lets others go first, before it sleeps"""
+PAUSE_S = 0.0001
+
+
+class Accelerator(Protocol):
+    """What the rest of the backend asks of a rank's device."""
+
+    device: torch.device
+
+    def enter(self) -> None:
+        """Makes the device ready for this process; called once, before there are threads or tensors."""
+        ...
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is a vector that lies on the device, and not in the host's memory."""
+        ...
+
+    def out(self, value: Any) -> Any:
+        """The same value with all its vectors in the host's memory."""
+        ...
+
+    def into(self, value: Any) -> Any:
+        """The same value with all its tensors on the device."""
+        ...
+
+    def synchronize(self) -> None:
+        """Waits until everything computed so far is there."""
+        ...
+
+    def group(self, store: Store, rank: int, size: int) -> Any:
+        """A process group for collectives of vectors on the device."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """For the run's record."""
+        ...
+
+
+class Processor:
+    """The processor: its memory is the host's, and what it has computed is there."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+
+    def enter(self) -> None:
+        """Nothing to do."""
+
+    def holds(self, value: Any) -> bool:
+        return False
+
+    def out(self, value: Any) -> Any:
+        return value
+
+    def into(self, value: Any) -> Any:
+        return value
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def group(self, store: Store, rank: int, size: int) -> Any:
+        raise AssertionError("vectors of a processor lie in the host's memory")
+
+    def facts(self) -> dict[str, Any]:
+        return {"device": "cpu"}
+
+
+class Copying:
+    """Copies vectors between a device and the host's memory, and counts the bytes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.out_bytes = self.in_bytes = 0
+        self._counting = threading.Lock()
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.device == self.device
+
+    def out(self, value: Any) -> Any:
+        return mapped(value, self._out)
+
+    def into(self, value: Any) -> Any:
+        return mapped(value, self._into)
+
+    def _out(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not self.holds(tensor):
+            return tensor
+        with self._counting:
+            self.out_bytes += tensor.nbytes
+        return self.to_host(tensor)
+
+    def _into(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.holds(tensor):
+            return tensor
+        with self._counting:
+            self.in_bytes += tensor.nbytes
+        return self.to_device(tensor)
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One tensor, in memory that the device can write by itself; it is there on return."""
+        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self.device.type == "cuda")
+        return pinned.copy_(tensor.detach())
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One tensor, on the device."""
+        return tensor.to(self.device)
+
+    def facts(self) -> dict[str, Any]:
+        return {"device": str(self.device), "copied_out_bytes": self.out_bytes, "copied_in_bytes": self.in_bytes}
+
+
+class Gpu(Copying):
+    """One GPU by CUDA, with NCCL for collectives."""
+
+    def enter(self) -> None:
+        torch.cuda.set_device(self.device)  # of this thread; NCCL and libraries of the user's model look there
+        torch.backends.cudnn.allow_tf32 = False  # torch allows it for convolutions; a run says in what it computes
+
+    def synchronize(self) -> None:
+        torch.cuda.current_stream(self.device).synchronize()
+
+    def group(self, store: Store, rank: int, size: int) -> Any:
+        """An NCCL group; it connects its members at its first collective."""
+        options: Any = dist.ProcessGroupNCCL.Options()
+        options._timeout = PATIENCE
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+
+    def facts(self) -> dict[str, Any]:
+        about = torch.cuda.get_device_properties(self.device)
+        return {
+            **super().facts(),
+            "name": about.name,
+            "memory_bytes": about.total_memory,
+            "driver": gpu_driver(),
+            "cuda": torch.version.cuda,
+            "nccl": ".".join(map(str, nccl.version())),
+        }
+
+
+def accelerator(name: str) -> Accelerator:
+    """The device of this name, as torch calls it.
+
+    >>> accelerator("cpu").facts()
+    {'device': 'cpu'}
+    """
+    return Processor() if name == "cpu" else Gpu(torch.device(name))
+
+
+def until(done: Callable[[], bool], look: Callable[[], None]) -> None:
+    """Waits until something is done, calling `look` now and then, which may raise.
+
+    NCCL's own wait only queues up behind the collective, and the host's wait for that would never end where a member
+    has died: so the host looks.
+    """
+    spinning = time.monotonic() + SPIN_S
+    while not done():
+        if time.monotonic() < spinning:
+            os.sched_yield()
+            continue
+        look()
+        time.sleep(PAUSE_S)
+
+
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A value of which every tensor, at any depth, has been changed.
+
+    >>> mapped((torch.ones(1), {"step": 3}), lambda tensor: tensor + 1)
+    (tensor([2.]), {'step': 3})
+    """
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: mapped(part, change) for key, part in value.items()}
+    if isinstance(value, list):
+        return [mapped(part, change) for part in value]
+    if isinstance(value, tuple):
+        parts = [mapped(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    kind: type = type(value)
+    old = {name: getattr(value, name) for name in parts_of(kind) or ()}
+    new = {name: mapped(part, change) for name, part in old.items()}
+    changed = {name: part for name, part in new.items() if part is not old[name]}
+    return dataclasses.replace(value, **changed) if changed else value

@@ -1,0 +1,191 @@
+"""Emulated networks: a plan's hosts as namespaces of this machine, joined as the scenario joins its nodes.
+
+Two ways:
+
+* ``tc``: a star of links whose latencies are within this machine's own, or whose kernel has netem: token buckets around
+  a bridge. The kernel does the work.
+* ``forwarder``: any other topology and latency. A process carries the packets (`forwarder`); it holds lines of up to
+  `CEILING_BYTES_PER_S`, and a scenario that asks for more is refused.
+
+Rules of this file:
+
+* A line's rate is what messages have of it, as in the simulator; headers are added on top.
+* What a run's network could not hold stands in its record: packets dropped, and how late others were.
+* Inside a host, messages cross this machine's memory; the scenario's `local` link is not emulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.emulation.emulated_hosts import MOST, Hosts, Spoke, has_netem, star
+from paceline.backend.posix.network_namespaces import refuse
+from paceline.scenarios.resolution.plan import Plan
+from paceline.topologies.packet_lines import Lines, Spokes, lines_of
+
+if TYPE_CHECKING:
+    from paceline.backend.emulation.forwarder import Forwarder  # which brings a compiler: imported where it is needed
+
+Way = Literal["tc", "forwarder"]
+CEILING_BYTES_PER_S = 125e6
+"""of one line, measured on two cores of which other programs took 88 %: 83 to 100 % of it were reached; without any
+rate, 1.4 to 6 Gbit/s by the size of packets and the load, which all lines share"""
+TC_BYTES_PER_S = 125e6
+"""what token buckets were measured to hold here"""
+OWN_LATENCY_S = 1e-4
+"""ours: what a small message of gloo takes on this machine at best; latencies up to this one are left to it by tc"""
+FRAME = 1514 / 1448
+"""what a full Ethernet frame is to the message's bytes in it"""
+HELD_S = 1e-3
+"""later than this, an emulated network is said to have been late"""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """What joins a run's hosts, and how."""
+
+    way: Way
+    hosts: Hosts
+    lines: Lines
+    forwarder: Forwarder | None = None
+
+    @property
+    def packet_bytes(self) -> int:
+        """Of the largest packet."""
+        return 1500 if self.forwarder is None else self.forwarder.packet_bytes
+
+    @property
+    def words(self) -> str:
+        """In one line."""
+        slowest, fastest = self.lines.slowest, self.lines.fastest
+        if slowest is None or fastest is None:
+            return "one host, and nothing to emulate"
+        rates = " to ".join(dict.fromkeys(_rate(line.bytes_per_s) for line in (slowest, fastest)))
+        longest = f"up to {1e3 * self.lines.longest_s:g} ms one way"
+        how = "token buckets of the kernel" if self.way == "tc" else "a forwarder in user space"
+        return f"emulated network: {len(self.lines.hosts)} hosts, lines of {rates}, {longest}, by {how}"
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in a run's record, at its end."""
+        found: dict[str, Any] = {
+            "way": self.way,
+            "hosts": list(self.lines.hosts),
+            "lines": [[line.name, line.bytes_per_s, line.latency_s] for line in self.lines.lines],
+            "packet_bytes": self.packet_bytes,
+            "words": self.words,
+        }
+        if self.forwarder is None:
+            return found | {"dropped": self.hosts.dropped()}
+        return found | self.forwarder.record()
+
+
+def said(record: dict[str, Any] | None) -> list[str]:
+    """What a reader of the run has to know of its network; nothing where none was emulated.
+
+    >>> said({"way": "forwarder", "lines": [], "dropped": 2, "late_p99_s": 0.0002, "late_max_s": 0.03})
+    ['the emulated network dropped 2 packets at full queues, which TCP has sent again']
+    """
+    if record is None:
+        return []
+    words = []
+    if record.get("late_p99_s", 0.0) > HELD_S:
+        late, most = (1e3 * record[key] for key in ("late_p99_s", "late_max_s"))
+        words.append(
+            f"the emulated network was late by {late:.1f} ms or more for 1 % of its packets, by {most:.1f} ms at most: "
+            "the machine was busy"
+        )
+    fastest = max((rate for _, rate, _ in record["lines"]), default=0.0)
+    if record["way"] == "tc" and fastest > TC_BYTES_PER_S:
+        words.append(
+            f"the emulated network has links of {_rate(fastest)}; token buckets were measured up to "
+            f"{_rate(TC_BYTES_PER_S)}, so nothing says whether they hold these"
+        )
+    if record["dropped"]:
+        words.append(
+            f"the emulated network dropped {record['dropped']} packets at full queues, which TCP has sent again"
+        )
+    return words
+
+
+def lines_for(plan: Plan) -> Lines:
+    """What joins the hosts of a plan's ranks."""
+    rule = plan.scenario.cluster.network.routing
+    return lines_of(plan.cluster, [me.rank for me in plan.job.team], rule, plan.stretch)
+
+
+@contextmanager
+def emulated(plan: Plan) -> Iterator[Emulation]:
+    """The hosts of a plan's ranks, for the block.
+
+    Raises:
+        InputError: without what it needs: root, iproute2, parts of the kernel, or a network that can be held.
+    """
+    lines = lines_for(plan)
+    refuse_emulation(plan)
+    spokes = spokes_by_tc(lines)
+    if spokes is not None:
+        with star(spokes, lines.places) as hosts:
+            yield Emulation("tc", hosts, lines)
+    else:
+        from paceline.backend.emulation.forwarder import forwarded
+
+        with forwarded(lines) as forwarder:
+            yield Emulation("forwarder", forwarder.hosts, lines, forwarder)
+
+
+def refuse_emulation(plan: Plan) -> None:
+    """Raises `InputError` where a plan's network cannot be emulated here, before anything has run."""
+    refuse()
+    network = plan.scenario.cluster.network
+    if network.faults:
+        raise InputError(
+            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not; "
+            "expected none (`--set cluster.network.faults=[]`)"
+        )
+    lines = lines_for(plan)
+    if len(lines.hosts) > MOST:
+        raise InputError(
+            f"{plan.scenario.name}: cluster.nodes: found {len(lines.hosts)} hosts; expected at most {MOST}"
+        )
+    fastest = lines.fastest
+    if fastest is not None and fastest.bytes_per_s > CEILING_BYTES_PER_S and spokes_by_tc(lines) is None:
+        raise InputError(f"{plan.scenario.name}: {_too_fast(plan, fastest.name, fastest.bytes_per_s)}")
+
+
+def _too_fast(plan: Plan, name: str, bytes_per_s: float) -> str:
+    factor = plan.stretch * bytes_per_s / CEILING_BYTES_PER_S
+    return (
+        f"cluster.network: found {_rate(bytes_per_s)} on {name}; in user space this machine holds at most "
+        f"{_rate(CEILING_BYTES_PER_S)} (measure it by `python benchmarks/emulation.py`); expected slower links, or "
+        f"`train.stretch: {-(-factor // 1):.0f}` with `train.pace: device`, which slows devices and network alike"
+    )
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{8e-6 * bytes_per_s:.4g} Mbit/s"
+
+
+def spokes_by_tc(lines: Lines) -> list[Spoke] | None:
+    """The links of a star as tc makes them; None where these lines are not for tc alone."""
+    found = lines.spokes()
+    if found is None:
+        return None
+    if lines.longest_s <= OWN_LATENCY_S:
+        return _spokes(found, delays=False)
+    return _spokes(found, delays=True) if has_netem() else None
+
+
+def _spokes(found: Spokes, *, delays: bool) -> list[Spoke]:
+    return [
+        Spoke(
+            out.bytes_per_s * FRAME,
+            into.bytes_per_s * FRAME,
+            out.latency_s if delays else 0.0,
+            into.latency_s if delays else 0.0,
+        )
+        for out, into in zip(found.out, found.into, strict=True)
+    ]

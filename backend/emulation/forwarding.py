@@ -1,0 +1,296 @@
+"""The arithmetic of a user-space forwarder: packets that cross lines one after the other, store and forward.
+
+    departure = max(arrival, the line's last departure) + bytes / rate;   at the next line: departure + latency
+
+Rules of this file:
+
+* A line is a first-in-first-out queue of so many bytes; a packet that has no room there is dropped, and counted.
+* Packets move in the order of their times, not when the process gets round to them: being late shows at the delivery
+  and is counted there, and never adds up from line to line.
+* These functions are compiled by numba and are plain Python as well (``.py_func``), in which tests call them. Nothing
+  is allocated while packets move. The system calls are libc's own, found by their names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from paceline.topologies.packet_lines import Line
+
+FULL = -1.0
+"""instead of a time: the queue has no room"""
+BATCH = 64
+"""packets that are read from one host before the others have their turn"""
+SLEEP_S = 0.05
+"""at most so long is slept without looking up"""
+POLLIN, CLOCK_MONOTONIC = 1, 1
+PACKETS, BYTES, DROPPED, LATE_S, LATEST_S, LOST, HISTOGRAM = range(7)
+"""places in the counters"""
+BUCKETS = 40
+"""of lateness: the k-th counts what is below 2^k µs and not below the half of it"""
+HOSTS = HISTOGRAM + BUCKETS
+"""from there on, bytes from each host, and then bytes to each"""
+_TYPES: Any = numba.types
+_read = _TYPES.ExternalFunction("read", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
+_write = _TYPES.ExternalFunction("write", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
+_ppoll = _TYPES.ExternalFunction("ppoll", _TYPES.intc(_TYPES.uintp, _TYPES.uintp, _TYPES.uintp, _TYPES.uintp))
+_clock = _TYPES.ExternalFunction("clock_gettime", _TYPES.intc(_TYPES.intc, _TYPES.uintp))
+
+
+class Tables(NamedTuple):
+    """Lines, routes, and packets on their way; all arrays."""
+
+    rate: Any
+    """of each line, in bytes of whole packets a second"""
+    latency_s: Any
+    limit: Any
+    """bytes that may wait at each line"""
+    free_s: Any
+    """each line's last departure"""
+    first: Any
+    """of each pair of hosts, where its route begins in `hops`; −1 without one"""
+    after: Any
+    """and where it has ended"""
+    hops: Any
+    """lines, one route after the other"""
+    room: Any
+    """the packets' bytes, one row each"""
+    size: Any
+    at: Any
+    """the place in `hops` that a packet has reached"""
+    end: Any
+    """the place at which it is there"""
+    target: Any
+    """the host that it goes to"""
+    late_s: Any
+    """by how much it may have been late when it was read"""
+    spare: Any
+    """rows without a packet"""
+    key: Any
+    """a binary heap of events: when a packet is at its next line, or there"""
+    order: Any
+    item: Any
+    counts: Any
+    """how many rows are spare, how many events there are, how many there have been"""
+
+
+def tables(
+    lines: Sequence[Line],
+    routes: Mapping[tuple[int, int], tuple[int, ...]],
+    hosts: int,
+    *,
+    packet: int,
+    headers: int,
+    queue: float,
+    slots: int,
+) -> Tables:
+    """Tables for lines without a packet: at most so many `slots` under way, of at most `packet` bytes.
+
+    Of these, `headers` are no message's and come on top of a line's rate; `queue` bytes may wait at each line.
+    """
+    first, after, hops = np.full(hosts * hosts, -1), np.zeros(hosts * hosts, np.int64), list[int]()
+    for (source, to), route in routes.items():
+        first[source * hosts + to] = len(hops)
+        hops.extend(route)
+        after[source * hosts + to] = len(hops)
+    whole, numbers = np.zeros(slots), np.zeros(slots, np.int64)
+    return Tables(
+        rate=np.array([line.bytes_per_s * packet / (packet - headers) for line in lines], np.float64),
+        latency_s=np.array([line.latency_s for line in lines], np.float64),
+        limit=np.full(len(lines), float(queue)),
+        free_s=np.full(len(lines), -math.inf),
+        first=first,
+        after=after,
+        hops=np.array(hops, np.int64),
+        room=np.empty((slots, packet), np.uint8),  # pages are taken when they are written to
+        size=numbers.copy(), at=numbers.copy(), end=numbers.copy(), target=numbers.copy(),
+        late_s=whole.copy(),
+        spare=np.arange(slots)[::-1].copy(),
+        key=whole.copy(), order=numbers.copy(), item=numbers.copy(),
+        counts=np.array([slots, 0, 0]),
+    )  # fmt: skip
+
+
+compiled = numba.njit(cache=True)
+
+
+@compiled
+def cross(rate: Any, latency_s: Any, limit: Any, free_s: Any, line: int, size: int, now: float) -> float:
+    """When a packet that comes to a line now is at the line's other end; `FULL` where it has no room."""
+    start = max(now, free_s[line])
+    if (start - now) * rate[line] + size > limit[line]:
+        return FULL
+    free_s[line] = start + size / rate[line]
+    return float(free_s[line] + latency_s[line])
+
+
+@compiled
+def put(t: Tables, due_s: float, packet: int) -> None:
+    """An event more."""
+    at, turn = t.counts[1], t.counts[2]
+    t.counts[1] += 1
+    t.counts[2] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if t.key[above] <= due_s:  # those of one time keep their order: it has come last
+            break
+        t.key[at], t.order[at], t.item[at] = t.key[above], t.order[above], t.item[above]
+        at = above
+    t.key[at], t.order[at], t.item[at] = due_s, turn, packet
+
+
+@compiled
+def take(t: Tables) -> int:
+    """The packet of the first event, which is one no more."""
+    packet = t.item[0]
+    t.counts[1] -= 1
+    count = t.counts[1]
+    due_s, turn, last = t.key[count], t.order[count], t.item[count]
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= count:
+            break
+        other = below + 1
+        if other < count and (t.key[other], t.order[other]) < (t.key[below], t.order[below]):
+            below = other
+        if (due_s, turn) <= (t.key[below], t.order[below]):
+            break
+        t.key[at], t.order[at], t.item[at] = t.key[below], t.order[below], t.item[below]
+        at = below
+    t.key[at], t.order[at], t.item[at] = due_s, turn, last
+    return int(packet)
+
+
+@compiled
+def let_go(t: Tables, packet: int) -> None:
+    """Its row is spare again."""
+    t.spare[t.counts[0]] = packet
+    t.counts[0] += 1
+
+
+@compiled
+def go_on(t: Tables, packet: int, now: float) -> bool:
+    """A packet has come to the next line of its route; False where it is dropped there."""
+    there_s = cross(t.rate, t.latency_s, t.limit, t.free_s, t.hops[t.at[packet]], t.size[packet], now)
+    if there_s == FULL:
+        let_go(t, packet)
+        return False
+    t.at[packet] += 1
+    put(t, there_s, packet)
+    return True
+
+
+@compiled
+def enter(t: Tables, packet: int, size: int, hosts: int, source: int, seen_s: float, now: float) -> int:
+    """A packet has been read into this row: 1 if it sets out, 0 if it is dropped, −1 if it is for nobody here.
+
+    It has been there since `seen_s` at the earliest. What it lost by waiting to be read, it lost only as far as its
+    first line was free.
+    """
+    header = t.room[packet]
+    to = (header[18] << 8) + header[19] - 1 if size >= 20 and header[0] >> 4 == 4 else -1
+    if not 0 <= to < hosts or t.first[source * hosts + to] < 0:
+        let_go(t, packet)
+        return -1
+    t.size[packet], t.target[packet] = size, to
+    t.at[packet], t.end[packet] = t.first[source * hosts + to], t.after[source * hosts + to]
+    t.late_s[packet] = max(0.0, now - max(seen_s, t.free_s[t.hops[t.at[packet]]]))
+    return 1 if go_on(t, packet, now) else 0
+
+
+@compiled
+def note_late(counters: Any, late_s: float) -> None:
+    """A packet has been delivered so much too late."""
+    counters[LATE_S] += late_s
+    counters[LATEST_S] = max(counters[LATEST_S], late_s)
+    bucket = 0
+    while bucket < BUCKETS - 1 and late_s * 1e6 >= 2.0**bucket:
+        bucket += 1
+    counters[HISTOGRAM + bucket] += 1
+
+
+@compiled
+def _now(stamp: Any) -> float:
+    _clock(CLOCK_MONOTONIC, stamp.ctypes.data)
+    return float(stamp[0] + 1e-9 * stamp[1])
+
+
+@compiled
+def _deliver(t: Tables, files: Any, counters: Any, stamp: Any, now: float) -> float:
+    """Everything that is due moves on, or is there; answers the time afterwards."""
+    hosts = len(files)
+    while t.counts[1] > 0 and t.key[0] <= now:
+        due_s = t.key[0]
+        packet = take(t)
+        if t.at[packet] < t.end[packet]:
+            if not go_on(t, packet, due_s):
+                counters[DROPPED] += 1
+            continue
+        size, to = t.size[packet], t.target[packet]
+        if _write(files[to], t.room[packet].ctypes.data, size) == size:
+            counters[PACKETS] += 1
+            counters[BYTES] += size
+            counters[HOSTS + hosts + to] += size
+        else:
+            counters[LOST] += 1
+        let_go(t, packet)
+        note_late(counters, t.late_s[packet] + max(0.0, now - due_s))
+        now = _now(stamp)
+    return now
+
+
+@compiled
+def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, stamp: Any, now: float) -> float:
+    """Reads what a host has sent; answers the time afterwards."""
+    hosts = len(files)
+    for _ in range(BATCH):
+        if t.counts[0] == 0:  # no row is spare: the packets wait where they are
+            return now
+        t.counts[0] -= 1
+        packet = t.spare[t.counts[0]]
+        size = _read(files[source], t.room[packet].ctypes.data, t.room.shape[1])
+        now = _now(stamp)
+        if size <= 0:
+            let_go(t, packet)
+            seen_s[source] = now
+            return now
+        found = enter(t, packet, size, hosts, source, seen_s[source], now)
+        if found == 0:
+            counters[DROPPED] += 1
+        if found >= 0:
+            counters[HOSTS + source] += size
+    return now
+
+
+@compiled
+def forward(t: Tables, files: Any, counters: Any, polled: Any, seen_s: Any, until_s: float) -> float:
+    """Moves packets between the hosts' devices until some time, and answers the time.
+
+    `files` are their descriptors, which never block, and `polled` the same as `poll` takes them; `seen_s` says of each
+    host when nothing was left to read.
+    """
+    stamp = np.zeros(2, np.int64)
+    wait = np.zeros(2, np.int64)
+    now = _now(stamp)
+    while now < until_s:
+        now = _deliver(t, files, counters, stamp, now)
+        pause_s = min(SLEEP_S, max(0.0, until_s - now))
+        if t.counts[1] > 0:
+            pause_s = min(pause_s, max(0.0, t.key[0] - now))
+        wait[1] = int(1e9 * pause_s)
+        ready = _ppoll(polled.ctypes.data, len(files), wait.ctypes.data, 0)
+        before, now = now, _now(stamp)
+        if pause_s > 0.0:
+            seen_s[:] = now
+        for source in range(len(files)):
+            if ready > 0 and polled[source, 1] >> 16 & POLLIN:
+                now = _collect(t, files, counters, source, seen_s, stamp, now)
+            elif pause_s <= 0.0:
+                seen_s[source] = before
+    return now

@@ -1,0 +1,4 @@
+"""Starts the ranks of a run as local processes.
+
+Read `launch` first, then `worker`.
+"""

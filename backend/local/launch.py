@@ -1,0 +1,228 @@
+"""Starting local ranks, watching them, and gathering what they leave.
+
+Rules of this file:
+
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it where it
+  computes on a GPU. It computes nothing of the run, except scores of snapshots, on the processor, where an accuracy, a
+  loss or divergence is to end it.
+* It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
+  moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
+* Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
+  and what had been recorded until then is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.devices.cpu_affinity import Pin, placement
+from paceline.backend.devices.gpus import Asked, Devices, Start, devices
+from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.emulation.emulated_hosts import Hosts
+from paceline.backend.local.spawning import spawn, tell
+from paceline.backend.local.worker import Place, maps, work
+from paceline.backend.posix.forking import fork
+from paceline.backend.posix.interrupts import uninterrupted
+from paceline.backend.posix.reaper import guard
+from paceline.backend.posix.reserve import explaining
+from paceline.backend.posix.run_folders import new_folder
+from paceline.backend.rank.checkpoint import Checkpoint, Saving
+from paceline.backend.rank.device import Pace
+from paceline.backend.status.progress_counters import Totals
+from paceline.backend.status.rank_logs import Echo, Following, logs
+from paceline.backend.status.status_board import Board
+from paceline.backend.supervision.gather import gather, stream_of
+from paceline.backend.supervision.supervisor import Watch
+from paceline.backend.transports.interfaces import check
+from paceline.records.trace import Schedule, Trace
+
+WATCH_S = 0.02
+"""how often the launcher looks at its ranks"""
+LOOK_S = 0.1
+"""how often somebody who observes is shown what they have done"""
+PATIENCE_S = 10.0
+"""all ranks blocked and nothing moved for so long: a deadlock"""
+TIMEOUT_S = 60.0
+"""provenance: ours; how long a rank may be stopped, or silent while others wait for it"""
+
+
+class RankFailed(RunFailed):
+    """A rank died or failed."""
+
+    @staticmethod
+    def of(failure: RunFailed) -> RankFailed:
+        """The same failure, with what is known of it."""
+        made = RankFailed(str(failure))
+        made.rank = failure.rank
+        for note in getattr(failure, "__notes__", ()):
+            made.add_note(note)
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A job, and how it is run for real."""
+
+    job: Job
+    schedule: Callable[[], Schedule]
+    pace: Pace | None = None
+    """None: as fast as this machine goes"""
+    prefetch: int | None = None
+    """batches that each rank reads ahead; None: they are in memory"""
+    threads: int = 1
+    """torch threads of each rank"""
+    device: Asked = "cpu"
+    """what ranks compute on; see `gpus.devices`"""
+    share_gpus: bool = False
+    """whether ranks may share a GPU"""
+    pin: Pin = "auto"
+    """where ranks run; see `placement`"""
+    shared_memory: bool = True
+    """whether collectives of one node's ranks and messages on one host go through memory that they share"""
+    interfaces: Sequence[str] = ()
+    """network interfaces: a host's k-th rank has the k-th, and from the first again; none: loopback"""
+    patience_s: float = PATIENCE_S
+    timeout_s: float = TIMEOUT_S
+    """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
+    nonfinite: Nonfinite = "ignore"
+    """whether a loss or a gradient that is not finite ends the run"""
+    hosts: Hosts | None = None
+    """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
+    saving: Saving | None = None
+    """how checkpoints are made; None: none are"""
+    start: Checkpoint | None = None
+    """where the run goes on from; None: its beginning"""
+    processes: Start = "auto"
+    """how those of ranks are started; see `Devices.start`"""
+    scenario: Mapping[str, Any] | None = None
+    """of this run alone, resolved: what a spawned rank builds its job from"""
+    progress: Callable[[int, float], None] | None = None
+    """called now and then with the keeper's completed steps and the seconds since the start"""
+    observe: Callable[[Totals], None] | None = None
+    """shown, every `LOOK_S` and at the end, what all ranks have done so far"""
+    echo: Echo | None = None
+    """told what ranks write, line by line; it stands in their logs in any case"""
+
+    def devices(self) -> Devices:
+        """What the ranks of this launch compute on; raises `InputError` where that cannot be had."""
+        ranks = [me.rank for me in self.job.team]
+        return devices(
+            self.device, [ranks], learner=self.job.learner, share=self.share_gpus, apart=self.hosts is not None
+        )
+
+
+def run_job(launch: Launch) -> Trace:
+    """Runs a job with one process per rank and answers its record.
+
+    Raises:
+        RankFailed: a rank died or failed; it names the rank.
+        DeadlockError, ProgramError: the programs are wrong; named by rank, program line and step.
+            All carry the record up to then as their `trace`.
+    """
+    # before the fork: a child must not inherit a pool of threads that is not there
+    torch.set_num_threads(launch.threads)
+    team = launch.job.team
+    if launch.hosts is not None:
+        launch.hosts.check(team)
+    check(launch.interfaces)
+    places = placement(launch.pin, team, launch.threads)
+    if launch.saving is not None or launch.start is not None:
+        import_module("paceline.backend.rank.checkpointing")  # once, and not in every rank: it takes a second
+    placed = launch.devices()
+    spawned = placed.start(launch.processes) == "spawn"
+    folder, held = new_folder()
+    children: dict[int, Rank] = {}
+    guards: list[int] = []
+    try:
+        with explaining(folder):
+            board, segments, mailboxes = maps(launch, folder, spawned=spawned)
+            place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
+            if spawned:
+                tell(place)
+            if launch.start is not None:
+                continue_from(launch.start, board, folder)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+            guards.append(guard(folder))
+            for me in team:
+                if (pid := spawn(folder, me.rank) if spawned else fork()) == 0:
+                    work(place, me)
+                children[pid] = me.rank
+        watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)
+        show = Show(launch, board, folder)
+        while watch.look():
+            show.look(every_s=LOOK_S)
+            time.sleep(WATCH_S)
+        show.look()
+        failure = watch.failure
+        trace = gather(launch.job, folder, start_s=board.start_s)
+        trace.lost_ranks = watch.lost_ranks
+        trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
+        trace.notes["placement"] = places.record()
+        trace.files = logs(folder, team)
+        trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))
+        for warning in trace.notes.pop("warnings", []):
+            warnings.warn_explicit(*warning)
+    finally:
+        with uninterrupted():  # a second Ctrl-C does not end the cleaning up
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    if failure is None:
+        return trace
+    if isinstance(failure, RunFailed):
+        failure = RankFailed.of(failure)
+    failure.trace = trace
+    raise failure
+
+
+def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
+    """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
+    board.resume(start.granted, [Rank(rank) for rank in range(start.ranks)])
+    for rank in range(start.ranks):
+        start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
+
+
+class Show:
+    """Shows a run to whoever observes it, and tells what ranks have written."""
+
+    def __init__(self, launch: Launch, board: Board, folder: Path) -> None:
+        self.launch, self.board = launch, board
+        self.following = Following(folder, launch.job.team)
+        self.shown_s = 0.0
+
+    def look(self, every_s: float = 0.0) -> None:
+        """Shows what there is, if the last time is a while ago."""
+        launch, board, now_s = self.launch, self.board, time.monotonic()
+        elapsed_s, started = now_s - board.start_s, bool(board.start_s)
+        if launch.progress is not None and started:
+            launch.progress(int(board.rows["step"][board.keeper]), elapsed_s)
+        if now_s - self.shown_s < every_s:
+            return
+        self.shown_s = now_s
+        if launch.echo is not None:
+            for rank, line in self.following.lines():
+                launch.echo(rank, line)
+        if launch.observe is not None and started:
+            launch.observe(board.totals(board.keeper, elapsed_s))

@@ -1,0 +1,315 @@
+"""One rank, from its beginning to its end: a process that was forked, or a thread of one that others have started."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+
+from paceline.algorithms.core.errors import PeerFailed, RunFailed
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.values import Group, Rank, nbytes
+from paceline.backend.devices.accelerator import accelerator
+from paceline.backend.devices.cpu_affinity import Placement
+from paceline.backend.devices.gpus import Devices, Movable
+from paceline.backend.posix.malloc import keep_freed
+from paceline.backend.posix.precise_wait import Clock, wake_on_time
+from paceline.backend.posix.reserve import explained
+from paceline.backend.rank.interpreter import Interpreter
+from paceline.backend.rank.rank_context import Station
+from paceline.backend.status.rank_logs import life, log_of, take_over, warned
+from paceline.backend.status.recorder import EXIT_FAILED, Recorder
+from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.supervision.gather import Failure, stream_of
+from paceline.backend.transports import mailbox
+from paceline.backend.transports.cells import Cells
+from paceline.backend.transports.collectives import Collectives
+from paceline.backend.transports.inbox import Inbox
+from paceline.backend.transports.interfaces import interface_of
+from paceline.backend.transports.mail import GlooMail, Mail
+from paceline.backend.transports.mailbox import Mailbox
+from paceline.backend.transports.process_groups import LOOPBACK, Groups
+from paceline.backend.transports.shared_collectives import SharedMemory
+from paceline.backend.transports.shared_segment import Segment
+
+if TYPE_CHECKING:
+    from paceline.backend.local.launch import Launch  # which forks what is here
+
+PR_SET_PDEATHSIG = 1
+START_IN_S = 0.01
+ENVELOPE_BYTES = 4096
+"""room in a receive buffer for everything of a message that is not a vector"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a rank is given.
+
+    Args:
+        launcher: the process id of whoever forks it; its own where nobody does.
+        launch: what is to be run.
+        board: of its host.
+        folder: of the run on its host.
+        segments: the memory of each node whose ranks share some.
+        mailboxes: the memory of each host whose ranks exchange messages in some.
+        placement: where ranks run.
+        store: where ranks of several hosts find each other; None: a file of the folder.
+        interface: what messages cross; None: as `launch` says.
+        stays: whether the process goes on after this run.
+        devices: what ranks compute on.
+    """
+
+    launcher: int
+    launch: Launch
+    board: Board
+    folder: Path
+    segments: Mapping[Group, Segment]
+    mailboxes: Mapping[Group, mmap.mmap]
+    placement: Placement
+    store: Store | None = None
+    interface: str | None = None
+    stays: bool = False
+    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+
+
+def maps(launch: Launch, folder: Path, *, spawned: bool) -> tuple[Board, dict[Group, Segment], dict[Group, mmap.mmap]]:
+    """The board of a run, the memory of its nodes, and that of its hosts' messages.
+
+    Where ranks are spawned all are in files of the run's folder.
+    """
+    job = launch.job
+    keepers = [me.rank for me in job.team if me.role == job.method.keeper]
+    board = Board(
+        len(job.team), keepers, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
+    )
+    if not launch.shared_memory:
+        return board, {}, {}
+    nodes = dict.fromkeys(me.node for me in job.team if me.role == "worker")
+    segments = {node: Segment(node, folder=folder if spawned else None) for node in nodes}
+    hosts = [host for host in hosts_of(launch) if len(host) > 1]
+    return board, segments, {host: memory_of(host, folder if spawned else None) for host in hosts}
+
+
+def memory_of(host: Group, folder: Path | None) -> mmap.mmap:
+    """The memory of a host's messages: in a file of this folder, or without a name."""
+    if folder is None:
+        return mailbox.anonymous(len(host))
+    return mailbox.in_file(folder / f"host{host.ranks[0]}.messages", len(host))
+
+
+def hosts_of(launch: Launch) -> list[Group]:
+    """The ranks of each host."""
+    found: dict[int, list[Rank]] = {}
+    for me in launch.job.team:
+        found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
+    return [Group(tuple(ranks)) for ranks in found.values()]
+
+
+def work(place: Place, me: Me) -> NoReturn:
+    """Performs the rank's program, leaves its record, and ends the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
+    if os.getppid() != place.launcher:  # which has died before the line above
+        os._exit(EXIT_FAILED)
+    recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    status = EXIT_FAILED
+    try:
+        begin_log(place, me)
+        if attempt(place, me, recorder) is None:
+            status = 0
+    finally:  # not even a record that cannot be written lets this process out into the launcher's code
+        os._exit(status)  # threads that wait in gloo cannot be ended otherwise
+
+
+def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
+    """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
+    failure: Failure | None = None
+    try:
+        tell_warnings(recorder, log=not place.stays)  # a process that goes on has no log of its own
+        wake_on_time()
+        place.placement.take(me.rank)  # before there are threads that would be somewhere else
+        keep_freed()
+        torch.set_num_threads(place.launch.threads)
+        perform(place, me, recorder)
+        recorder.flush()
+    except BaseException as error:
+        failure = failed(place.board, me, recorder, error)
+    return failure
+
+
+def failed(board: Board, me: Me, recorder: Recorder, error: BaseException) -> Failure:
+    """Writes down how the rank has failed, and says so on the board."""
+    words = "".join(traceback.format_exception(error))
+    error = explained(error, recorder.path.parent)
+    failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), isinstance(error, PeerFailed))
+    life.info("failed", exc_info=error)
+    recorder.add("error", failure)
+    unwritten = ""
+    try:
+        recorder.flush()
+    except RunFailed as full:  # the record takes no more: the board has room for a sentence
+        unwritten = str(full)
+    finally:
+        board.fail(me.rank, unwritten)
+    return failure
+
+
+def begin_log(place: Place, me: Me) -> None:
+    """From here on the process writes to its own log."""
+    take_over(log_of(place.folder, me.rank))
+    job, cores = place.launch.job, place.placement.cores.get(me.rank)
+    where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
+    life.info(
+        "started: %s, rank %d of %d (%s), process %d, %s, torch threads: %d",
+        job.method.name, me.rank, len(job.team), me.role, os.getpid(), where, place.launch.threads,
+    )  # fmt: skip
+
+
+def tell_warnings(recorder: Recorder, *, log: bool) -> None:
+    """From here on warnings go into the record, for whoever speaks for all ranks, and into the log if there is one."""
+
+    def show(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+        if log:
+            warned(message, category, file, line)
+        recorder.add("warning", (str(message), category, file, line))
+
+    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
+
+
+def perform(place: Place, me: Me, recorder: Recorder) -> None:
+    """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
+    board, launch, job = place.board, place.launch, place.launch.job
+    store = place.store
+    if store is None:
+        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+            str(place.folder / "store"), len(job.team)
+        )
+    own = accelerator(place.devices.name(me.rank))
+    own.enter()
+    if me.rank in place.devices.gpus and isinstance(job.learner, Movable):
+        job = replace(job, learner=job.learner.on(own.device))
+    initial = job.learner.initial()
+    groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
+    board.say(me.rank, Doing.CONNECTING)
+    mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
+    collectives = Collectives(groups)
+    memory = None
+    if me.node in place.segments:
+        memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
+    for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
+        if me.rank not in group or len(group) == 1:
+            continue
+        if groups.direct(group) or memory is None or memory.line(group) is None:
+            collectives.connect(group)
+    start = None if launch.start is None else launch.start.read(me.rank)
+    since_s = 0.0 if launch.start is None else launch.start.time_s
+    station = Station(me, board, recorder, meet(board, me, since_s, starts=place.store is None), own)
+    interpreter = Interpreter(
+        station,
+        job,
+        mail=mail,
+        collectives=collectives,
+        memory=memory,
+        cells=Cells(node_folder(place.folder, me.node)),
+        pace=launch.pace,
+        nonfinite=launch.nonfinite,
+        prefetch=launch.prefetch,
+        schedule=launch.schedule(),
+    )
+    if start is not None:
+        interpreter.resume(*start)
+    if launch.saving is not None:
+        from paceline.backend.rank.checkpointing import Pauses  # imported by the launcher already, where it is needed
+
+        interpreter.pauses = Pauses(station, mail, launch.saving, 0 if launch.start is None else launch.start.step)
+    state = interpreter.run()
+    recorder.add("end", station.clock.now())
+    life.info("ended after %d steps, %.3f s from the start", state.step, station.clock.now())
+    recorder.add("state", state)
+    recorder.add("late", interpreter.device.late_s)
+    recorder.add("device", (me.rank, own.facts()))
+    if interpreter.loader.reads is not None:
+        recorder.add("reads", interpreter.loader.reads)
+    recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
+    if interpreter.keeper.follows:
+        recorder.add("weights", interpreter.keeper.learned.latest.vector)
+    recorder.flush()  # whatever happens to this rank from here on, its record is whole
+    board.say(me.rank, Doing.ENDED)
+    mail.flush()
+    board.say(me.rank, Doing.DRAINED)
+    while not board.all_drained and board.lost() is None:  # others may still send here
+        time.sleep(0.002)
+    if place.stays and board.lost() is None:
+        mail.close()
+        collectives.close()
+        if memory is not None:
+            memory.close()
+
+
+def mail_of(place: Place, me: Me, groups: Groups, *, capacity: int) -> Mail:
+    """The rank's messages: in memory where its host has some, by gloo where somebody is elsewhere."""
+    inbox, memory, gloo = Inbox(place.board.lost, me.everyone), None, None
+    host = next((host for host in place.mailboxes if me.rank in host), None)
+    if host is not None:
+        memory = Mailbox(place.mailboxes[host], host, me.rank, place.folder, inbox, place.board.lost)
+    if (host or Group((me.rank,))) != me.everyone:
+        gloo = GlooMail(groups, me.everyone, capacity=capacity, deliver=inbox.put)
+    return Mail(inbox, memory, gloo, groups)
+
+
+def interface_at(place: Place, me: Me) -> str:
+    """What the rank's messages cross; to be asked before any thread has started."""
+    launch = place.launch
+    if launch.hosts is not None:
+        return launch.hosts.enter(me)
+    if launch.interfaces:
+        return interface_of(me, launch.job.team, launch.interfaces)
+    return place.interface or LOOPBACK
+
+
+def meet(board: Board, me: Me, since_s: float = 0.0, *, starts: bool = True) -> Clock:
+    """Waits until every rank is ready; all clocks start at one moment.
+
+    Args:
+        board: of the rank's host.
+        me: the rank.
+        since_s: what that moment is on them.
+        starts: whether rank 0 says when; between hosts somebody else does.
+    """
+    board.say(me.rank, Doing.READY)
+    if starts and me.rank == 0:
+        until(board, lambda: board.all_ready)
+        board.start(time.monotonic() + START_IN_S - since_s)
+    until(board, lambda: bool(board.start_s))
+    clock = Clock(board.start_s)
+    board.say(me.rank, Doing.RUNNING)
+    clock.wait_until(since_s)
+    return clock
+
+
+def until(board: Board, done: Callable[[], bool]) -> None:
+    """Waits for the others before the start, when nobody can be done without."""
+    while not done():
+        if (dead := board.lost()) is not None:
+            raise PeerFailed(f"rank {dead} died", dead)
+        time.sleep(0.0005)
+
+
+def node_folder(folder: Path, node: Group) -> Path:
+    """Where the cells of a node lie."""
+    path = folder / f"node{node.ranks[0]}"
+    path.mkdir(exist_ok=True)
+    return path

@@ -1,0 +1,148 @@
+"""Who sits where: which process of a joined run is which rank of a method.
+
+Rules of this file:
+
+* The nodes of the scenario keep together: a node's workers go to one host wherever one has room for all of them, since
+  they share memory. Nodes are dealt to hosts evenly and in their order.
+* The server, where a method has one, is on the first host that still has room, as `hosts` does it.
+* What is left over sits the method out.
+* Every process works this out for itself, from what all know: so nobody has to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.values import Group, Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where some of the processes run.
+
+    Args:
+        name: for people; several may have the same.
+        processes: their numbers among all, by their numbers on this host.
+    """
+
+    name: str
+    processes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """The ranks of one team on hosts."""
+
+    hosts: tuple[Host, ...]
+    team: tuple[Me, ...]
+    rank_of: Mapping[int, Rank]
+    """by process; those that sit it out are not here"""
+
+    def on(self, host: int) -> tuple[Rank, ...]:
+        """The ranks on a host."""
+        return tuple(self.rank_of[one] for one in self.hosts[host].processes if one in self.rank_of)
+
+    def host_of(self, rank: Rank) -> int:
+        """Where a rank is."""
+        return next(index for index in range(len(self.hosts)) if rank in self.on(index))
+
+    def whole(self, group: Group) -> bool:
+        """Whether all of a group are on one host."""
+        return len({self.host_of(rank) for rank in group}) == 1
+
+    def roles(self, rank: Rank) -> str:
+        """What a rank does: a worker may also lead its node where there are several."""
+        me = self.team[rank]
+        return f"{me.role}, leader" if rank in me.leaders and len(me.leaders) > 1 else me.role
+
+    @property
+    def lines(self) -> list[str]:
+        """One for each host.
+
+        >>> from paceline.algorithms import find
+        >>> from paceline.algorithms.core.method import crew
+        >>> from paceline.algorithms.core.values import Layout
+        >>> team = crew(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
+        >>> for line in seat([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
+        ...     print(line)
+        host 0 (a): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)
+        host 1 (b): process 2 is rank 1 (worker, leader), process 3 sits out
+        """
+        return [
+            f"host {index} ({host.name}): "
+            + ", ".join(
+                f"process {one} is rank {self.rank_of[one]} ({self.roles(self.rank_of[one])})"
+                if one in self.rank_of
+                else f"process {one} sits out"
+                for one in host.processes
+            )
+            for index, host in enumerate(self.hosts)
+        ]
+
+    def record(self) -> list[dict[str, Any]]:
+        """As it stands in a run's record: one entry for each rank."""
+        process_of = {rank: process for process, rank in self.rank_of.items()}
+        return [
+            {
+                "rank": int(me.rank),
+                "role": self.roles(me.rank),
+                "process": process_of[me.rank],
+                "host": self.host_of(me.rank),
+                "name": self.hosts[self.host_of(me.rank)].name,
+            }
+            for me in self.team
+        ]
+
+
+def seat(hosts: Sequence[Host], team: Sequence[Me]) -> Seats:
+    """Gives every rank of a team a process; there are enough of them."""
+    free = [list(host.processes) for host in hosts]
+    rank_of: dict[int, Rank] = {}
+
+    def take(rank: Rank, wanted: int | None = None) -> None:
+        place = next(place for place in ([] if wanted is None else [free[wanted]]) + free if place)
+        rank_of[place.pop(0)] = rank
+
+    nodes = list(dict.fromkeys(me.node for me in team if me.role == "worker"))
+    for number, node in enumerate(nodes):
+        dealt = number * len(hosts) // len(nodes)
+        order = [dealt, *range(len(hosts))]
+        home = next((index for index in order if len(free[index]) >= len(node)), None)
+        for rank in node:
+            take(rank, home)
+    for me in team:
+        if me.role != "worker":
+            take(me.rank)
+    return Seats(tuple(hosts), tuple(team), rank_of)
+
+
+def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
+    """Refuses what these processes cannot do, all of it at once, before anything has begun.
+
+    Args:
+        hosts: where the processes are.
+        jobs: by the names of their algorithms.
+
+    Raises:
+        InputError: there are too few processes, or shared memory would have to reach from host to host.
+    """
+    count = sum(len(host.processes) for host in hosts)
+    largest, needed = max(((name, len(job.team)) for name, job in jobs.items()), key=lambda pair: pair[1])
+    if needed > count:
+        raise InputError(
+            f"found {count} process{'es' * (count > 1)}, and {largest} has {needed} ranks, its server included; "
+            f"start {needed} or more (torchrun: --nnodes times --nproc-per-node; srun and mpirun: -n {needed})"
+        )
+    torn = [
+        f"{name}: its {len(job.team[0].workers)} workers share memory, and are on more than one host; give one host "
+        f"{len(job.team[0].workers)} processes or more, or take a method with a server"
+        for name, job in jobs.items()
+        if job.method.shared and not seat(hosts, job.team).whole(job.team[0].workers)
+    ]
+    if torn:
+        raise InputError("\n".join(torn))

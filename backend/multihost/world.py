@@ -1,0 +1,307 @@
+"""The processes that a launcher has started, met: who is where, their host's folder, and the store between them.
+
+Rules of this file:
+
+* Processes meet in the store that the launcher tells of. What they write there has a prefix of its own for each start
+  of the job: a store of torchrun's outlives a restart.
+* The first process of each host makes a folder in the host's memory, and a guard that removes it when all of the host's
+  processes are gone, however they went. Every process holds a file there locked while it lives: so the others see when
+  it does not.
+* Whoever hosts the store leaves last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.method import Me
+from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
+from paceline.backend.devices.gpus import Devices, devices
+from paceline.backend.local.launch import Launch
+from paceline.backend.multihost.host_discovery import entry, hosts_of
+from paceline.backend.multihost.rank_mapping import Host, seat
+from paceline.backend.posix.host_lock import takes
+from paceline.backend.posix.interrupts import uninterrupted
+from paceline.backend.posix.reaper import ALIVE, free, guard
+from paceline.backend.posix.run_folders import SHARED, new_folder
+from paceline.backend.transports.interfaces import address_towards, interface_with, mortal
+from paceline.backend.transports.launch_environment import Joined
+from paceline.backend.transports.process_groups import LOOPBACK
+
+MEET_S = 300.0
+"""how long processes wait for each other to come: some have to import torch from a slow disk"""
+STORE_S = 3600.0
+"""how long an answer of the store may be waited for: others may be evaluating an earlier run"""
+UNHEARD_S = 15
+"""after which a connection with the store has broken down; provenance: ours"""
+LEAVE_S = 5.0
+LOOK_S = 0.01
+
+
+@dataclass
+class World:
+    """What a joined process knows of all of them.
+
+    Args:
+        joined: how it was started.
+        hosts: where all processes are.
+        here: the number of this one's host.
+        folder: of this host.
+        interface: by which messages leave this host.
+        connections: on which clocks are compared: at the first process of all, one to each other host; at the first
+            process of another host, the one to it.
+    """
+
+    joined: Joined
+    hosts: tuple[Host, ...]
+    here: int
+    folder: Path
+    interface: str
+    store: Store
+    crowded: bool = False
+    """whether another host of these is the same machine"""
+    ids: Mapping[int, int] = field(default_factory=dict)
+    """of this host's processes, as its system counts them"""
+    connections: list[socket.socket] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    """hosts that have been given up"""
+    runs: Iterator[int] = field(default_factory=count)
+    gpus: tuple[int, ...] = ()
+    """how many each host has"""
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The processes of this host, this one among them."""
+        return self.hosts[self.here].processes
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The neighbours' process ids, without this one's."""
+        return tuple(pid for process, pid in self.ids.items() if process != self.joined.process)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first process of its host that lives."""
+        return self.joined.process == next(one for one in self.neighbours if self.lives(one))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks for all: the first one of the first host, or whoever is left of it."""
+        return self.here == 0 and self.first
+
+    def lives(self, process: int) -> bool:
+        """Whether a process of this host is still there."""
+        return process == self.joined.process or not free(_alive(self.folder, process))
+
+    def closed(self, host: int) -> bool:
+        """Whether the first process of a host has closed its connection with this one, if there is one, or is gone."""
+        if not self.connections:
+            return False
+        connection = self.connections[0 if self.here else host - 1]
+        if not select.select([connection], [], [], 0)[0]:
+            return False
+        try:
+            return not connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def placement(self, pin: Pin, team: Sequence[Me], threads: int) -> Placement:
+        """Where the ranks of this host run; cores that another host would give away too are not given away."""
+        if self.crowded and pin == "auto":
+            return Placement("none", "several hosts of the run are one machine")
+        return placement(pin, team, threads)
+
+    def devices(self, launch: Launch) -> Devices:
+        """What the ranks of a run compute on, on all hosts: every process comes to the same."""
+        seats = seat(self.hosts, launch.job.team)
+        ranks = [seats.on(host) for host in range(len(self.hosts))]
+        return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
+
+    def agreed(self, key: str, value: Callable[[], str]) -> str:
+        """What the first process of the first start has said once and for all, also for those started anew."""
+        store = self._lasting
+        if self.joined.process == 0 and self.joined.restarts == 0:
+            store.set(key, value())
+        store.wait([key], timedelta(seconds=MEET_S))
+        return str(store.get(key).decode())
+
+    def note(self, key: str, value: str) -> None:
+        """Says something for those started anew."""
+        self._lasting.set(key, value)
+
+    def noted(self, key: str) -> str | None:
+        """What an earlier start has said."""
+        return str(self._lasting.get(key).decode()) if self._lasting.check([key]) else None
+
+    @cached_property
+    def _lasting(self) -> Store:
+        return PrefixStore("paceline/all starts", _connected(self.joined))
+
+    def connect(self, name: str) -> Store:
+        """A connection to the store of one's own: who waits on one makes others wait that use it."""
+        return PrefixStore(name, _prefixed(self.joined, _connected(self.joined)))
+
+
+@contextlib.contextmanager
+def join(joined: Joined) -> Iterator[World]:
+    """Meets the other processes, for the block.
+
+    Raises:
+        RunFailed: some did not come, or the store cannot be reached.
+    """
+    folder, held, guards = None, -1, []
+    if joined.local == 0:
+        with uninterrupted():
+            folder, held = new_folder()
+            guards.append(guard(folder))  # before there are threads
+    alive: list[IO[bytes]] = []
+    world = None
+    try:
+        world = _meet(joined, folder, alive)
+        yield world
+    finally:
+        with uninterrupted():
+            if world is not None:
+                _leave(world)
+                for connection in world.connections:
+                    connection.close()
+            for file in alive:
+                file.close()
+            if folder is not None:
+                _until(lambda: all(map(free, folder.glob(ALIVE))), LEAVE_S)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
+    raw = _connected(joined, hosts=joined.process == 0 and not joined.hosted)
+    store = _prefixed(joined, raw)
+    store.set(f"process{joined.process}", json.dumps(entry(joined, folder)))
+    _barrier(store, "come", joined)
+    entries = [json.loads(one) for one in store.multi_get([f"process{one}" for one in range(joined.processes)])]
+    hosts = hosts_of(entries)
+    here = next(index for index, host in enumerate(hosts) if joined.process in host.processes)
+    folder = Path(entries[hosts[here].processes[0]]["folder"])
+    if not folder.is_dir():
+        raise RunFailed(f"process {joined.process} cannot see {folder}: processes of one host must share {SHARED}")
+    alive.append(_alive(folder, joined.process).open("ab"))
+    takes(alive[0])
+    own = address_towards(joined.address, joined.port)
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else interface_with(own))
+    machines = [entries[host.processes[0]]["machine"] for host in hosts]
+    world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
+    world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
+    world.ids = {one: entries[one]["id"] for one in world.neighbours}
+    world.connections = _connections(world, own)
+    _barrier(store, "met", joined)
+    return world
+
+
+def _connected(joined: Joined, *, hosts: bool = False) -> Store:
+    try:
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+            joined.address,
+            joined.port,
+            is_master=hosts,
+            timeout=timedelta(seconds=MEET_S if hosts else STORE_S),
+            wait_for_workers=False,
+        )
+    except RuntimeError as error:
+        raise RunFailed(f"process {joined.process}: no store at {joined.address}:{joined.port}: {error}") from error
+    mortal(joined.port, UNHEARD_S)
+    return store
+
+
+def _prefixed(joined: Joined, store: Store) -> Store:
+    return PrefixStore(f"paceline/{joined.restarts}", store)
+
+
+def _barrier(store: Store, name: str, joined: Joined) -> None:
+    store.add(name, 1)
+    if not _until(lambda: store.add(name, 0) >= joined.processes, MEET_S):
+        found = store.add(name, 0)
+        missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
+        who = f"; missing: process {', '.join(missing)}" if missing else ""
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have come{who}")
+
+
+def _until(there: Any, within_s: float) -> bool:
+    until = time.monotonic() + within_s
+    while not there():
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _leave(world: World) -> None:
+    """Says so; who hosts the store waits for the others to have done the same."""
+    if world.here == 0 and not world.joined.hosted and not world.lives(0):
+        return  # who hosted the store was killed
+    with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
+        for process in world.neighbours:  # also for those that can no longer say so
+            if process == world.joined.process or not world.lives(process):
+                world.store.set(f"left{process}", "")
+        if world.joined.process == 0 and not world.joined.hosted:
+            _until(lambda: all(_left(world, process) for process in range(world.joined.processes)), LEAVE_S)
+
+
+def _left(world: World, process: int) -> bool:
+    """Whether a process has left, or is seen to be gone."""
+    host = next(host for host, one in enumerate(world.hosts) if process in one.processes)
+    alone = len(world.hosts[host].processes) == 1
+    gone = not world.lives(process) if host == world.here else host in world.gone or (alone and world.closed(host))
+    return gone or bool(world.store.check([f"left{process}"]))
+
+
+def _alive(folder: Path, process: int) -> Path:
+    return folder / ALIVE.replace("*", f"process{process}")
+
+
+def _connections(world: World, own: str) -> list[socket.socket]:
+    """Between the first process of all and the first one of every other host; in the order of hosts."""
+    others = len(world.hosts) - 1
+    if not others or world.joined.process != world.neighbours[0]:
+        return []
+    if world.here != 0:
+        address, port = json.loads(world.store.get("clock"))
+        connection = socket.create_connection((address, port), MEET_S)
+        connection.sendall(bytes([*world.here.to_bytes(4, "big")]))
+        return [_tuned(connection)]
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    with socket.create_server((own, 0), family=family) as server:
+        server.settimeout(MEET_S)
+        world.store.set("clock", json.dumps([own, server.getsockname()[1]]))
+        found: dict[int, socket.socket] = {}
+        while len(found) < others:
+            connection, _ = server.accept()
+            connection.settimeout(MEET_S)
+            found[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = _tuned(connection)
+    return [found[index] for index in sorted(found)]
+
+
+def _tuned(connection: socket.socket) -> socket.socket:
+    connection.settimeout(STORE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

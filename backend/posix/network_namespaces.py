@@ -1,0 +1,124 @@
+"""Network namespaces of this machine, made for a block and always taken down.
+
+Rules of this file:
+
+* Their names say which process made them. Where that is killed, a process that outlives it deletes them; what even that
+  could not delete goes when namespaces are made next.
+* iproute2 does the work; the calling process stays where it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.posix.interrupts import uninterrupted
+from paceline.backend.posix.reaper import LOOK_S, survivor
+
+NAMESPACES = Path("/run/netns")
+"""where iproute2 keeps the names of namespaces"""
+NAME = re.compile(r"paceline-(?P<maker>(?P<process>\d+)-\d+)-")
+"""of a namespace: the id of the process that made it, and when that began, since ids are used again"""
+LAST_S = 1.0
+"""for how long the namespaces of a killed process are looked for"""
+CLONE_NEWNET = 0x40000000
+_numbers = itertools.count()
+
+
+class NoHosts(InputError):
+    """This machine, or this user, cannot make network namespaces with shaped links."""
+
+
+def enter(name: str) -> None:
+    """Moves the calling thread, and what it will start, into a namespace."""
+    with (NAMESPACES / name).open("rb") as namespace:
+        libc = ctypes.CDLL(None, use_errno=True)  # os.setns is of Python 3.12
+        if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            error = os.strerror(ctypes.get_errno())
+            raise NoHosts(f"process {os.getpid()} cannot enter the network namespace {name}: {error}")
+
+
+@contextmanager
+def namespaces(parts: Sequence[str]) -> Iterator[list[str]]:
+    """Empty namespaces for the block, named after the process and these parts; raises `NoHosts`."""
+    refuse()
+    sweep()
+    number = next(_numbers)
+    names = [f"paceline-{_process(os.getpid())}-{number}-{part}" for part in parts]
+    guards: list[int] = []
+    try:
+        with uninterrupted():
+            guards.append(survivor(lambda: _delete_all(names)))
+            for name in names:
+                run_ip("ip", "netns", "add", name)
+                run_ip("ip", "-n", name, "link", "set", "lo", "up")
+        yield names
+    finally:
+        with uninterrupted():
+            for name in names:
+                _delete(name)
+            for pid in guards:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _delete_all(names: Sequence[str]) -> None:
+    """As long as there are some: a command that the killed process had begun may still make one."""
+    for _ in range(round(LAST_S / LOOK_S)):
+        for name in names:
+            _delete(name)
+        time.sleep(LOOK_S)
+
+
+def sweep() -> None:
+    """Deletes the namespaces of processes that are gone."""
+    for path in NAMESPACES.glob("paceline-*"):
+        found = NAME.match(path.name)
+        if found is not None and found["maker"] != _process(int(found["process"])):
+            _delete(path.name)
+
+
+def _process(number: int) -> str | None:
+    """A process's id and the tick of the clock at which it began; None if there is none of this id."""
+    try:
+        _, _, after_name = Path(f"/proc/{number}/stat").read_text().rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return f"{number}-{after_name.split()[19]}"
+
+
+def _delete(name: str) -> None:
+    if (NAMESPACES / name).exists():
+        try:
+            run_ip("ip", "netns", "delete", name)
+        except NoHosts:
+            if (NAMESPACES / name).exists():  # else somebody else was quicker
+                raise
+
+
+def refuse() -> None:
+    """Raises `NoHosts` where root's rights or iproute2 are missing."""
+    if os.geteuid() != 0:
+        raise NoHosts("hosts are network namespaces, and making them needs root: run this as root, or with sudo")
+    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    if missing:
+        raise NoHosts(f"found no program {' and no '.join(missing)}; hosts need iproute2 (apt install iproute2)")
+
+
+def run_ip(*command: str) -> str:
+    """A command of iproute2; in a session of its own, since a Ctrl-C at the terminal reaches every child."""
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        raise NoHosts(f"cannot make hosts of this machine: `{' '.join(command)}` says: {said}")
+    return done.stdout

@@ -1,0 +1,63 @@
+"""Cleans up where the launcher, whose business that is, has been killed: a run's folder, its hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.backend.posix.forking import fork
+from paceline.backend.posix.host_lock import takes
+
+LOOK_S = 0.1
+"""how often the guard looks for its launcher"""
+ALIVE = "*.alive"
+"""files in the folder that other processes hold locked while they need it"""
+
+
+def guard(folder: Path) -> int:
+    """Forks a process that removes the folder if this one is killed.
+
+    The folder lies in the host's memory, which nobody else would give back. Where others than the caller use it, it
+    stays as long as one of them lives. The caller ends the guard when it has removed the folder itself.
+
+    Returns:
+        the guard's process id.
+    """
+    return survivor(lambda: _remove(folder))
+
+
+def survivor(clean_up: Callable[[], None]) -> int:
+    """Forks a process that outlives this one, if it has to, by as long as it takes to clean up; answers its id."""
+    launcher = os.getpid()
+    if (pid := fork()) != 0:
+        return pid
+    try:
+        os.setsid()  # who kills the caller's whole group does not mean the guard
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while os.getppid() == launcher:
+            time.sleep(LOOK_S)
+        clean_up()
+    finally:
+        os._exit(0)
+
+
+def _remove(folder: Path) -> None:
+    while any(not free(path) for path in folder.glob(ALIVE)):
+        time.sleep(LOOK_S)
+    while folder.exists():  # a rank that has not noticed yet may still make a file
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(LOOK_S)
+
+
+def free(path: Path) -> bool:
+    """Whether the process that held this file locked is gone."""
+    try:
+        with path.open("ab") as file:
+            return takes(file)
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,105 @@
+"""Room for the files that processes of a run share in memory, taken before anybody writes to it.
+
+Rules of this file:
+
+* A file in /dev/shm that was only truncated to its length takes room page by page, when a page is first written. Where
+  there is none left, the write through a mapping ends the process with SIGBUS. So whatever is mapped is reserved first:
+  `posix_fallocate` fails with an error that can be told.
+* The length is set before room is reserved: other processes look at it to see whether a file is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from paceline.algorithms.core.errors import RunFailed
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
+"""the errors of a file system without room"""
+ADVICE = "make room there, or enlarge it (`mount -o remount,size=2G /dev/shm`; `docker run --shm-size=2g`)"
+OTHERWISE = "; or give `train.shared_memory: false`"
+"""advice for memory that a run can do without"""
+
+
+def shared_file(path: Path) -> IO[bytes]:
+    """Opens a file that several processes map; whichever comes first makes it."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)
+
+
+def reserve(descriptor: int, path: Path, at: int, nbytes: int, what: str, otherwise: str = "") -> None:
+    """Takes room for a part of a file, and makes the file as long.
+
+    Args:
+        descriptor: of the file, open for writing.
+        path: of the file, for messages.
+        at: where the part begins, in bytes.
+        nbytes: its length.
+        what: is to lie there, for messages.
+        otherwise: more advice.
+
+    Raises:
+        RunFailed: there is not enough room.
+    """
+    if os.fstat(descriptor).st_size < at + nbytes:
+        os.ftruncate(descriptor, at + nbytes)
+    try:
+        os.posix_fallocate(descriptor, at, nbytes)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise no_room(path.parent, f"{what} needs {size(nbytes)}", otherwise) from error
+
+
+def no_room(folder: Path, what: str, otherwise: str = "") -> RunFailed:
+    """The error for a run whose folder in memory is full."""
+    place = next(place for place in (folder, *folder.parents) if place.is_dir())
+    free = shutil.disk_usage(place).free
+    return RunFailed(f"{what}; found {size(free)} free in {_mount(place)}: {ADVICE}{otherwise}")
+
+
+def explained(error: BaseException, folder: Path) -> BaseException:
+    """The error of a rank, or one in plain words where it came because the run's folder in memory is full."""
+    told = f"{error}"
+    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in told  # gloo's store tells it in words
+    if isinstance(error, RunFailed) or not full or not _is_full(folder):
+        return error
+    return no_room(folder, f"the run's files need more room ({told})")
+
+
+@contextmanager
+def explaining(folder: Path) -> Iterator[None]:
+    """Tells the errors of the block as `explained` does."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if (told := explained(error, folder)) is error:
+            raise
+        raise told from error
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether the folder's file system has no page left, or nearly so."""
+    return not folder.is_dir() or shutil.disk_usage(folder).free < 1 << 20
+
+
+def _mount(place: Path) -> Path:
+    """The root of the file system that a folder is in."""
+    place = place.absolute()
+    while not place.is_mount():
+        place = place.parent
+    return place
+
+
+def size(nbytes: int) -> str:
+    """Bytes for a message.
+
+    >>> size(65536), size(3 << 20)
+    ('64 KiB', '3 MiB')
+    """
+    return f"{nbytes / 2**20:.3g} MiB" if nbytes >= 1 << 20 else f"{-(-nbytes // 1024)} KiB"

@@ -1,0 +1,144 @@
+"""A rank's device: true gradients, held to a modelled time where the run is paced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+from paceline.algorithms.core.buckets import Bucket
+from paceline.algorithms.core.job import Learner
+from paceline.algorithms.core.values import Batch, GradientResult, Rank, Weights
+from paceline.backend.devices.accelerator import Processor
+from paceline.backend.devices.nan_check import Finite, Nonfinite
+from paceline.backend.rank.rank_context import Station, Thread, Turn
+from paceline.backend.transports.inbox import Cancelled
+from paceline.backend.transports.layer_buckets import Answers, Gathering
+
+SIGN_S = 0.5
+"""a rank that waits out more than this says now and then that it is at work"""
+
+
+class Pace(Protocol):
+    """How long a device is to take; the simulator asks the same."""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        """Seconds of one gradient."""
+        ...
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        """When such work ends that begins at `start_s`, on the run's own clock."""
+        ...
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Each layer's share of that time, forward and backward, first layer first; together they are 1."""
+        ...
+
+
+class Device:
+    """Computes one gradient at a time, whichever lane asks."""
+
+    def __init__(self, station: Station, learner: Learner, pace: Pace | None, nonfinite: Nonfinite = "ignore") -> None:
+        self.station, self.learner, self.pace = station, learner, pace
+        me = station.me
+        self.finite = Finite(f"rank {me.rank} ({me.role})", me.layout, nonfinite)
+        self.late_s = 0.0
+        """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
+        self._free = threading.Lock()
+        self._tally = station.board.tally(station.me.rank)
+
+    def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
+        """Waits out the rest of the modelled time, unless that is given up; a long one with signs of life."""
+        while due_s - self.station.clock.now() > SIGN_S and not (unless is not None and unless.is_set()):
+            self.station.clock.wait_until(self.station.clock.now() + SIGN_S / 2, unless)
+            self.station.board.move(self.station.me.rank)
+        self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
+
+    def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
+        """The gradient, when its device would have it.
+
+        A `Cancel` ends the waiting for that moment at once and frees the device; arithmetic that has begun is ended.
+        """
+        step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
+        with self._free, self.station.busy():
+            if thread.given_up is not None and thread.given_up.is_set():
+                raise Cancelled("a gradient that was given up before its turn")
+            start = self.station.clock.now()
+            vector, loss = self.learner.gradient(weights.vector, batch.data)
+            self.station.accelerator.synchronize()  # before its time is taken
+            self.finite.check(step, vector, loss)
+            if self.pace is not None:
+                self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
+            self.station.span(thread, "compute", start, step=step)
+            self._tally.gradient(loss)
+        return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
+
+    @property
+    def works_beside(self) -> bool:
+        """Whether it works while this process's threads do something else, and is not one of them itself."""
+        return self.pace is not None or not isinstance(self.station.accelerator, Processor)
+
+    def layers(
+        self,
+        thread: Thread,
+        weights: Callable[[], Weights],
+        batch: Batch,
+        buckets: Sequence[Bucket],
+        answers: Answers,
+        turn: Turn,
+    ) -> None:
+        """Backward, layer by layer: each bucket's gradient is handed out at its moment, last layers first.
+
+        Args:
+            thread: the lane in which this runs.
+            weights: answers the weights, once they are all there.
+            batch: what to compute on.
+            buckets: of the layers, last layers first.
+            answers: takes one for each bucket; a failure is handed out in place of what is missing.
+            turn: taken whenever there is a new one.
+        """
+        try:
+            self._layers(thread, weights(), batch, buckets, answers, turn)
+        except BaseException as error:
+            answers.fail(error)
+
+    def _layers(
+        self, thread: Thread, weights: Weights, batch: Batch, buckets: Sequence[Bucket], answers: Answers, turn: Turn
+    ) -> None:
+        step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
+        station, clock, gathering = self.station, self.station.clock, Gathering(buckets)
+        due = iter(self._due(step, size, buckets))
+        with self._free, station.busy():
+            start = begun = clock.now()
+
+            def hand_out(name: str, gradient: Any) -> None:
+                nonlocal begun
+                if (complete := gathering.take(name, gradient)) is None:
+                    return
+                bucket, vector = complete
+                station.accelerator.synchronize()
+                if (due_s := next(due)) is not None:
+                    assert self.pace is not None
+                    self._hold(self.pace.end_s(rank, start, due_s))
+                station.span(thread, "compute", begun, step=step, layer=bucket.name)
+                loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
+                busy_s = clock.now() - start
+                answers.put(GradientResult(vector, weights.version, loss, size, rank, step, busy_s))
+                turn()
+                begun = clock.now()
+
+            loss = self.learner.layer_gradients(weights.vector, batch.data, hand_out)
+            assert gathering.due is None, f"the learner has handed out no gradient of {gathering.due}"
+            self.finite.check_layers(step, loss)
+            self._tally.gradient(loss)
+
+    def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
+        """After how much work a paced device has each bucket's gradient, last layers first, in seconds."""
+        if self.pace is None:
+            return [None] * len(buckets)
+        forward, backward = self.pace.layer_shares()
+        whole_s = self.pace.compute_s(self.station.me.rank, step, size)
+        after = list(accumulate(reversed(backward)))
+        last = accumulate(len(bucket.layers) for bucket in buckets)
+        return [whole_s * (sum(forward) + after[count - 1]) for count in last]

@@ -1,0 +1,239 @@
+"""The torch.distributed interpreter: performs one rank's program in a process of its own.
+
+Rules of this file:
+
+* A table has what performs each operation; what it means is in the module that is called.
+* A collective is issued at its `Start`, in program order, since gloo matches by order; gradients by layer are computed
+  by the lane's own thread (`driving`), or by one standing thread where the device works beside it; everything else that
+  is started runs in a thread of its own.
+* Before a rank waits for others it says so on the board.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from paceline.algorithms.core import operations as ops
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Handle, Op
+from paceline.algorithms.core.parts import together
+from paceline.algorithms.core.program import Branches, Lane, Routine
+from paceline.algorithms.core.values import GradientResult, Weights, may_diverge, nbytes
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
+from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.posix.worker_thread import Standing
+from paceline.backend.rank.checkpoint import Part
+from paceline.backend.rank.communication import Communication
+from paceline.backend.rank.device import Device, Pace
+from paceline.backend.rank.driving import Drive, nobodys_turn
+from paceline.backend.rank.handles import Pending, Started
+from paceline.backend.rank.loading import Loader
+from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.rank.weights_owner import Keeper
+from paceline.backend.transports.cells import LINE_BYTES, Cells
+from paceline.backend.transports.collectives import Collectives
+from paceline.backend.transports.inbox import Claim
+from paceline.backend.transports.layer_buckets import Answers
+from paceline.backend.transports.mail import Mail
+from paceline.backend.transports.shared_collectives import SharedMemory
+from paceline.records.trace import Schedule
+
+if TYPE_CHECKING:
+    from paceline.backend.rank.checkpointing import (
+        Pauses,  # which brings torch's checkpoints: imported where some are made
+    )
+
+
+class Interpreter:
+    """Performs the program of one rank."""
+
+    def __init__(
+        self,
+        station: Station,
+        job: Job,
+        *,
+        mail: Mail,
+        collectives: Collectives,
+        memory: SharedMemory | None,
+        cells: Cells,
+        pace: Pace | None,
+        nonfinite: Nonfinite,
+        prefetch: int | None,
+        schedule: Schedule,
+    ) -> None:
+        self.station, self.job, self.cells = station, job, cells
+        self.device = Device(station, job.learner, pace, nonfinite)
+        self.loader = Loader(station, job.learner, prefetch)
+        self.communication = Communication(station, mail, collectives, memory)
+        self.keeper = Keeper(station, job, schedule)
+        self.started = Started(station)
+        self.pauses: Pauses | None = None
+        """makes checkpoints, where some are asked for"""
+        self._state: Any = None
+        """what the program is entered with; None: its beginning"""
+        self._lanes = count(1)
+        self._branches = Branches()
+        self._backward = Standing("backward")
+        self._meanings = self._table()
+
+    def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
+        """Goes on from a checkpoint: the rank's part, and what the handles in it were answered."""
+        self._state = part.state
+        self.keeper.restore(part.learned, part.age)
+        self.started.restore(answers)
+        self.device.late_s, self.loader.before = part.late_s, part.reads
+
+    # --- driving --------------------------------------------------------------------------------------------------
+
+    def run(self) -> Any:
+        """Drives the rank's program to its end; answers its last state. What is in flight is completed.
+
+        Where a checkpoint is due the program ends too, and is entered again from its state.
+        """
+        method, me = self.job.method, self.station.me
+        if self._state is None:
+            self.keeper.show()
+            self._state = method.begin(me, self.keeper.learned.latest.vector)
+        while True:
+            if self.pauses is not None:
+                self.keeper.until = self.pauses.until
+            main = Thread("main", lane=Lane(method.enter(me, self._state)))
+            self._state = self.drive(main)
+            self.started.complete(main)
+            if self.pauses is None or self.station.board.over(self.pauses.until):
+                break
+            self.pauses.make(main, self._part(), self.started.answer)
+        self.loader.close()
+        self._backward.close()
+        self.keeper.show()
+        return self._state
+
+    def _part(self) -> Part:
+        """What a checkpoint keeps of this rank."""
+        keeper = self.keeper
+        return Part(self._state, keeper.kept(), keeper.age, self.device.late_s, self.loader.reads)
+
+    @may_diverge
+    def drive(self, thread: Thread) -> Any:
+        """Performs a routine's operations until it ends."""
+        return Drive(self.station, thread, self.started, self.perform).to_its_end()
+
+    def perform(self, thread: Thread, op: Op[Any]) -> Any:
+        """Answers one operation."""
+        if (meaning := self._meanings.get(type(op))) is None:
+            unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
+            raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
+        return meaning(thread, op)
+
+    def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
+        """What each operation does: looked up, since asking for one after the other takes longer than most do."""
+        return {
+            ops.Next: lambda thread, op: self.keeper.next(thread, op.state),
+            ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
+            ops.Gradient: lambda thread, op: self.device.gradient(thread, op.weights, op.batch),
+            ops.LayerGradients: self._layers,
+            ops.Work: lambda *_: None,
+            **dict.fromkeys(COLLECTIVES, self.communication.perform),
+            ops.Send: self.communication.send,
+            ops.Receive: self.communication.receive,
+            ops.Start: lambda thread, op: self._start(thread, op.what),
+            ops.Wait: lambda thread, op: self.started.wait(thread, [op.handle], 1)[0][1],
+            ops.WaitFor: lambda thread, op: self.started.wait(thread, op.handles, op.least),
+            ops.Cancel: lambda thread, op: self.started.cancel(thread, op.handle),
+            ops.Now: self._now,
+            ops.Access: self._access,
+            ops.Lock: self._lock,
+            ops.Unlock: self._unlock,
+            ops.Applied: lambda _, op: self.keeper.applied(op),
+        }
+
+    def _now(self, thread: Thread, op: ops.Now) -> float:
+        self.station.recorder.add("now", now := self.station.clock.now())
+        return now
+
+    def _access(self, thread: Thread, op: ops.Access) -> Any:
+        began = self.station.clock.now()
+        device = self.station.accelerator  # cells lie in the host's memory
+        before = device.into(self.cells.access(op.cell, op.action, device.out(op.value)))
+        if nbytes(before) > LINE_BYTES:  # a count is no work worth a line in the record
+            self.station.span(thread, "update", began)
+        return before
+
+    def _lock(self, thread: Thread, op: ops.Lock) -> None:
+        self.station.waiting(thread, f"for the lock of {op.cell.name!r}")
+        self.cells.lock(op.cell)
+        self.station.moving(thread)
+
+    def _unlock(self, thread: Thread, op: ops.Unlock) -> None:
+        if not self.cells.unlock(op.cell):
+            wrong = f"unlocks cell {op.cell.name!r}, which nobody here holds; Lock it first"
+            raise ProgramError(f"{self.station.standing(thread)}: {wrong}")
+
+    # --- what is started ------------------------------------------------------------------------------------------
+
+    def _start(self, thread: Thread, what: Op[Any] | Routine[Any]) -> Handle[Any]:
+        if not isinstance(what, Op | Routine):
+            raise ProgramError(
+                f"{self.station.standing(thread)}: starts {what!r}; only an operation or a program can be started"
+            )
+        line = self._branches.name(thread.line, what)
+        if isinstance(what, COLLECTIVES):
+            return self.started.keep(self.communication.issue(thread, what, started=True))
+        child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step, line=line)
+        give_up: Callable[[], object] | None = None
+        if isinstance(what, Routine):
+            # its collectives are a stream of their own, named by its place among the sub-programs of its starter:
+            # the same on every rank that runs the same program
+            child.stream, child.lane = line, Lane(what)
+        elif isinstance(what, ops.Receive):
+            child.claim = Claim(self.communication.mail.inbox)
+            give_up = child.claim.give_up
+        elif isinstance(what, ops.Gradient):
+            child.given_up = threading.Event()
+            give_up = child.given_up.set
+        future: Future[Any] = Future()
+
+        def body() -> None:
+            try:
+                future.set_result(self.perform(child, what) if isinstance(what, Op) else self.drive(child))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                if isinstance(what, Routine):
+                    self.communication.leave(child.stream)
+
+        words = describe(what) if isinstance(what, Op) else repr(what)
+        # kept before it begins: it stands in front of what it starts itself
+        handle = self.started.keep(Pending(future.done, future.result, words, give_up))
+        threading.Thread(target=body, daemon=True, name=child.name).start()
+        return handle
+
+    def _layers(self, thread: Thread, op: ops.LayerGradients) -> tuple[Handle[GradientResult], ...]:
+        """Starts a gradient that comes layer by layer."""
+        weights, child = op.weights, Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step)
+        buckets = op.parts(self.station.me.layout)
+        answers = Answers()
+
+        def whole() -> Weights:
+            if isinstance(weights, Weights):
+                return weights
+            # torch's graph needs every layer before it begins, so the forward pass waits for all of them
+            return together([part for _, part in self.started.wait(child, weights, len(weights))])
+
+        compute = partial(self.device.layers, child, whole, op.batch, buckets, answers)
+        if self.device.works_beside or thread.leave is None:
+            self._backward.put(partial(compute, nobodys_turn))
+        else:
+            thread.leave(compute)
+        return tuple(
+            self.started.keep(
+                Pending(partial(answers.done, place), partial(answers.get, place), f"the gradient of {bucket.name}")
+            )
+            for place, bucket in enumerate(buckets)
+        )

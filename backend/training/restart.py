@@ -1,0 +1,86 @@
+"""Checkpoints of runs whose processes a launcher has started, which it may start anew after a failure.
+
+Rules of this file:
+
+* All processes write into one folder, which the first one of the first start has named; the launcher's store keeps the
+  name, so that those which are started anew find it. It lies where runs are stored, which all hosts have to share.
+* Who is started anew goes on from the last whole checkpoint of a run, and leaves out the runs that have been stored.
+* A run that fails may go on after a restart: so its checkpoints stay where they are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.multihost.rank_mapping import seat
+from paceline.backend.multihost.world import STORE_S, World
+from paceline.backend.rank.checkpoint import Checkpoint, steps_in
+from paceline.backend.training.resume import Going, going_on, resume_point, saving_of
+from paceline.backend.transports.launch_environment import RefusedElsewhere
+from paceline.records.store import CHECKPOINTS, place, slug
+from paceline.scenarios.resolution.plan import Plan
+
+
+@contextmanager
+def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
+    """How run `number` of this start is gone about, which goes on from `start` if nothing later is there."""
+    if plan.scenario.train.checkpoint is None:
+        yield Going(start=_checked(start, number, world))
+        return
+    stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished"
+    folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
+    if stored := world.noted(f"stored{number}"):
+        yield Going(stored=stored)
+        return
+    try:
+        yield Going(saving_of(plan, folder), _checked(resume_point(plan, folder) or start, number, world))
+    except BaseException as error:
+        if steps_in(folder / CHECKPOINTS):
+            error.add_note(going_on(folder))
+        raise
+    finally:
+        if world.leads and not steps_in(folder / CHECKPOINTS):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint | None:
+    """The checkpoint, after the first process has read all of it; the others wait for what that one found.
+
+    Raises:
+        InputError: ranks cannot go on from it; at all processes.
+    """
+    if point is None:
+        return None
+    key, wrong = f"checkpoint{number}", ""
+    if world.joined.process == 0:
+        try:
+            point.check()
+        except InputError as error:
+            wrong = str(error)
+        world.store.set(key, wrong)
+    else:
+        world.store.wait([key], timedelta(seconds=STORE_S))
+        wrong = world.store.get(key).decode()
+    if wrong:
+        raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
+    return point
+
+
+def refuse_joined(plan: Plan, world: World) -> None:
+    """Raises `InputError` for what processes that a launcher has started cannot do."""
+    if plan.scenario.train.network == "emulated":
+        raise InputError(
+            f"train.network: found emulated in processes that {world.joined.launcher} has started, which cross the "
+            "network that there is; expected local"
+        )
+    hosts = {seat(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
+    if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
+        raise InputError(
+            f"train.checkpoint: found checkpoints of {plan.name} on {len(hosts)} hosts, whose workers count steps "
+            "together; expected one host, or no checkpoints (`--set train.checkpoint=null`)"
+        )

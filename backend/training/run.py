@@ -1,0 +1,258 @@
+"""Training for real: every algorithm and seed of a scenario, one after the other.
+
+Ranks are forked here, or are processes that a launcher has started (`joining`): then all of these call `train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.values import Rank
+from paceline.backend.devices.cpu_affinity import placement
+from paceline.backend.emulation.emulated_network import emulated, refuse_emulation, said
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.multihost.external_launch import run_joint
+from paceline.backend.multihost.rank_mapping import refuse, seat
+from paceline.backend.multihost.world import World
+from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last
+from paceline.backend.status.progress_counters import Totals, Window
+from paceline.backend.status.rank_logs import Echo, kept_as
+from paceline.backend.training.restart import going, refuse_joined
+from paceline.backend.training.resume import plan_of, unfinished
+from paceline.backend.transports import interfaces
+from paceline.backend.transports.launch_environment import RefusedElsewhere, SaidElsewhere
+from paceline.records import Run, RunsFailed
+from paceline.records.machine import OtherLoad
+from paceline.records.pace import say_pace
+from paceline.records.trace import Trace
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.load_scenario import load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.resolution.schema import Scenario
+
+Progress = Callable[[str, float], None]
+"""told what is running, and how much of everything is done, 0 … 1"""
+Watcher = Callable[[Plan, Totals], None]
+"""shown a run while it runs"""
+
+
+def train(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    progress: Progress | None = None,
+    watch: Watcher | None = None,
+    echo: Echo | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
+    out: Path = Path("runs"),
+    resume: Path | str | None = None,
+    world: World | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[Run]:
+    """Runs every algorithm and seed of a scenario for real, one process per rank.
+
+    With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
+    modelled time; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's
+    hosts cross a network of its links, and the runs are labelled so.
+
+    Args:
+        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
+        progress: told what is running and what it does lately, and how much of everything is done.
+        watch: shown what all ranks of a run have done so far, some ten times a second while it runs.
+        echo: told what ranks write to their logs, line by line.
+        keep: called with each run as it ends, to store it before the next begins; answers it as stored.
+        out: where checkpoints are kept until then, if the scenario asks for some.
+        resume: go on from the last checkpoint in this run's folder, or from this checkpoint; of the scenario only that
+            run is made.
+        world: the processes that are the ranks, where a launcher has started them; None: they are forked.
+        note: told, a line at a time, where each rank is, if a launcher has started them.
+
+    Returns:
+        One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
+        costs no measured time. Of the processes that a launcher has started, one has them; the others have none.
+
+    Raises:
+        InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
+            there are, or names network interfaces that this machine does not have, or for an emulated network that
+            cannot be had here; or there is no checkpoint to go on from, or it is of another run.
+        RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
+            recorded until then.
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    refuse_simulated_only(scenario)
+    paced = scenario.train.pace == "device"
+    runs: list[Run] = []
+    plans = scenario.plans(paced=paced)
+    start = None if resume is None else find_last(Path(resume))
+    if start is not None:
+        plans = [plan_of(start, plans)]
+    _refuse(scenario, plans, world)
+    if start is not None and world is None:
+        start.check()
+    placed: list[str] = []
+    for number, plan in enumerate(plans):
+        if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
+            for line in (f"{plan.name}:", *placed):
+                note(line)
+        with unfinished(plan, out, start) if world is None else going(plan, number, out, world, start) as way:
+            if way.stored is not None:
+                note(f"{plan.name}: made before the restart: {way.stored}")
+                continue
+            observe = _observer(plan, number, len(plans), progress, watch)
+            launch = _launch(plan, paced, observe, echo, way.saving, way.start)
+            try:
+                with OtherLoad(() if world is None else world.others) as other:
+                    trace = _perform(plan, launch, world)
+                if trace is None:  # another process has it
+                    continue
+                trace.notes["other_load"] = other.share
+            except SaidElsewhere:
+                raise
+            except PacelineError as failure:
+                if failure.trace is None and isinstance(failure, InputError):
+                    raise
+                if failure.trace is not None:
+                    failed = _run(plan, failure.trace, paced, launch, goes_on=world is not None)
+                    try:
+                        runs.append(keep(failed))
+                    except OSError as error:
+                        unstored = f"{failure}\nits record cannot be stored: {error}"
+                        raise RunsFailed(f"{plan.name}: {unstored}", runs) from failure
+                raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
+            runs.append(keep(_run(plan, trace, paced, launch)))
+            if world is not None and way.saving is not None:
+                world.note(f"stored{number}", str(runs[-1].path))
+    return runs
+
+
+def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> None:
+    """Refuses what cannot be had or placed, before anything has run."""
+    interfaces.check(scenario.train.interfaces)
+    if world is None:
+        for plan in plans:
+            placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+            if scenario.train.network == "emulated":
+                refuse_emulation(plan)
+            _launch(plan, scenario.train.pace == "device").devices().start(scenario.train.start)
+        return
+    try:
+        refuse(world.hosts, {plan.name: plan.job for plan in plans})
+        for plan in plans:
+            refuse_joined(plan, world)
+            world.devices(_launch(plan, scenario.train.pace == "device"))
+    except InputError as error:
+        if world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
+    for plan in plans:
+        mine = seat(world.hosts, plan.job.team).on(world.here)
+        world.placement(scenario.train.pin, [plan.job.team[rank] for rank in mine], scenario.train.threads)
+
+
+def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
+    """Where the log of the rank that failed stands, if it is kept."""
+    if failure.trace is None or failure.rank is None or runs[-1].path is None:
+        return ""
+    name = kept_as(Rank(failure.rank))
+    return f"\nits log, with what the rank said last: {runs[-1].path / name}" if name in failure.trace.files else ""
+
+
+def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
+    """Runs it, on an emulated network where one is asked for; None where another process has the record."""
+    if world is not None:
+        return run_joint(launch, world)
+    if plan.scenario.train.network == "local":
+        return run_job(launch)
+    with emulated(plan) as network:
+        try:
+            trace = run_job(replace(launch, hosts=network.hosts))
+        except PacelineError as failure:
+            if failure.trace is not None:
+                failure.trace.notes["network"] = network.record()
+            raise
+        trace.notes["network"] = network.record()
+        return trace
+
+
+def _launch(
+    plan: Plan,
+    paced: bool,
+    observe: Callable[[Totals], None] | None = None,
+    echo: Echo | None = None,
+    saving: Saving | None = None,
+    start: Checkpoint | None = None,
+) -> Launch:
+    scenario, real = plan.scenario, plan.scenario.train
+    return Launch(
+        job=plan.measured_job,
+        schedule=plan.schedule,
+        pace=plan if paced else None,
+        prefetch=scenario.prefetch,
+        threads=real.threads,
+        device=real.device,
+        share_gpus=real.share_gpus,
+        processes=real.start,
+        scenario=scenario.dump(),
+        pin=real.pin,
+        shared_memory=real.shared_memory,
+        interfaces=real.interfaces,
+        timeout_s=real.timeout,
+        nonfinite=real.nonfinite,
+        saving=saving,
+        start=start,
+        observe=observe,
+        echo=echo,
+    )
+
+
+def _observer(
+    plan: Plan, number: int, of: int, progress: Progress | None, watch: Watcher | None
+) -> Callable[[Totals], None] | None:
+    """Turns what all ranks have done into what they did lately, and into a share of all runs."""
+    if progress is None and watch is None:
+        return None
+    job, window = plan.job, Window(plan.job.workers)
+
+    def observe(now: Totals) -> None:
+        if watch is not None:
+            watch(plan, now)
+        if progress is not None:
+            recent = window.look(now)
+            alike = job.workers if job.method.independent else 1
+            spent = job.budget.spent(samples=now.step * job.samples_per_step * alike, seconds=now.elapsed_s)
+            progress(f"{plan.name}, {recent.words}", (number + spent) / of)
+
+    return observe
+
+
+def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool = False) -> Run:
+    """The run of a record; `goes_on`: a launcher may start it anew, from checkpoints that stay where they are."""
+    warnings = trace.notes["warnings"] = outside(plan, timed=paced) + said(trace.notes.get("network"))
+    start, saving = launch.start, launch.saving
+    last = None if saving is None else saving.last()
+    if saving is not None:
+        trace.notes["checkpoints"] = {"every_steps": saving.every, "last_step": None if last is None else last.step}
+    if start is not None:
+        trace.notes["resumed_from"] = {"checkpoint": str(start.path), "step": start.step, "time_s": start.time_s}
+    run = Run.of(
+        trace,
+        job=plan.job,
+        kind="measured",
+        scenario=plan.scenario.dump(),
+        name=plan.scenario.name,
+        algorithm=plan.name,
+        target=plan.target,
+        target_loss=plan.target_loss,
+        paced=paced,
+        asked=plan.asked_s if paced else None,
+        emulated_network="network" in trace.notes,
+        slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
+        checkpoints=None if last is None or goes_on else last.path.parent,
+    )
+    if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.stretch)) is not None:
+        warnings.append(f"{plan.name}: {words}")
+    return run

@@ -1,0 +1,296 @@
+"""Collectives of one group and stream in shared memory, as one member performs them.
+
+Rules of this file:
+
+* A value passes in pieces. In each turn every member writes its piece into its own slot, counts its own counter up, and
+  reads the others' slots once their counters have come as far. Nobody writes what another one writes, so there are
+  no locks.
+* There are two buffers: whoever writes the piece after the next one has seen everybody count the next one, and so
+  everybody has done with this one. A turn needs one round of waiting, not two.
+* Sums are in the order of the group, as the simulator's are, so all have the same bits, and the simulator's. In a small
+  group each member adds up everything itself. In a large one each adds up one share of it, and reads the others' sums
+  in a second turn: that is a reduce-scatter and an all-gather, and nobody reads more the more members there are.
+* A counter is written after its piece and read before it. On x86-64 others see stores in their order; elsewhere
+  a `Fence` in between keeps them so.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from paceline.algorithms.core.errors import PeerFailed, ProgramError
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.backend.posix.backoff import Patience
+from paceline.backend.posix.memory_fence import Fence
+from paceline.backend.status.status_board import Lost
+from paceline.backend.transports.collectives import STAND_INS
+from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Segment
+
+SPINS = 30
+"""looks at a counter before anything else: some microseconds"""
+IN_ORDER = platform.machine() in ("x86_64", "AMD64")
+"""whether others see a processor's stores in their order"""
+WORD_BYTES = 8
+FORMS = {
+    dtype: code
+    for code, dtype in enumerate(
+        (
+            torch.uint8,
+            torch.int8,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.float64,
+            torch.complex64,
+            torch.complex128,
+            torch.bool,
+        ),
+        1,
+    )
+}
+"""numbers for the types of number, so that members can compare theirs"""
+SHARERS, MUCH_BYTES = 4, 2**24
+"""of the smallest group that shares the work of a sum, and of what its members add up there at least; provenance: ours,
+measured on two cores. With one to each rank the second turn costs less, and sharing pays earlier"""
+
+
+class Channel:
+    """One member's part in the collectives of a group and stream.
+
+    Args:
+        segment: the node's memory.
+        number: the channel in it.
+        group: its members, in the order of sums.
+        rank: the member.
+        lost: names the dead rank that a wait is in vain for.
+    """
+
+    def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
+        self._group, self._me, self._lost = group, group.ranks.index(rank), lost
+        self._memory, self._begins, self._piece_bytes = segment.memory, segment.begins(number), segment.piece_bytes
+        self._words = memoryview(segment.memory).cast("q")
+        self._counters = [(self._begins + member * LINE_BYTES) // WORD_BYTES for member in range(len(group))]
+        """where each member's counter stands among the words"""
+        self._headers = [
+            [self._at(buffer, member) // WORD_BYTES for member in range(len(group))] for buffer in range(BUFFERS)
+        ]
+        """where each member says, in front of its slot, of what form its value is"""
+        self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
+        self._everyone = range(len(group))
+        self._turn = 0
+        """turns that this member has counted"""
+        self._broken: Exception | None = None
+        self._fence = Fence()
+
+    def perform(self, op: Collective) -> Any:
+        """Performs a collective, once the ones before it are done; answers what it is to answer.
+
+        Raises:
+            PeerFailed: a rank has died, now or in an earlier collective.
+            ProgramError: the members' values differ in length or type.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return self._perform(op)
+        except Exception as error:
+            self._broken = error  # counters are out of step from here on
+            raise
+
+    def _perform(self, op: Collective) -> Any:
+        if isinstance(op, Barrier):
+            nothing = torch.empty(0)
+            self._exchange(nothing, form_of(nothing), self._everyone)
+            return None
+        mine, like = flat(op.value)
+        form = form_of(mine)
+        match op:
+            case AllGather():
+                rows = [torch.empty_like(mine) for _ in self._everyone]
+                for part in self._parts(mine):
+                    _copy([row[part] for row in rows], self._exchange(mine[part], form, self._everyone))
+                return tuple(map(like, rows))
+            case Broadcast(root=root) if self._group.ranks[self._me] != root:
+                value, sources = torch.empty_like(mine), [self._group.ranks.index(root)]
+                for part in self._parts(mine):
+                    _copy([value[part]], self._exchange(mine[part], form, sources, writes=False))
+                return like(value)
+            case Reduce(root=root) if self._group.ranks[self._me] != root:
+                return self._give(mine, form)
+            case Broadcast():
+                self._give(mine, form)
+                return op.value  # nobody changes a vector
+            case AllReduce() | Reduce():
+                divisor = len(self._group) if op.op == "mean" else 1
+                # a piece is in the shared memory before the total's takes its place
+                spent = isinstance(op, AllReduce) and op.spent and isinstance(op.value, torch.Tensor)
+                total = mine if spent else torch.empty_like(mine)
+                whole = 1 if total.is_floating_point() else divisor  # whole numbers are divided into others
+                add = self._add_shares if isinstance(op, AllReduce) and self._much(mine) else self._add_all
+                add(mine, form, total, divisor // whole)
+                return like(total) if whole == 1 else like(total) / divisor
+
+    # --- values, piece by piece -----------------------------------------------------------------------------------
+
+    def _parts(self, value: torch.Tensor) -> Iterator[slice]:
+        """Where its pieces lie; one piece for a value without numbers."""
+        size = self._piece_bytes // value.itemsize
+        return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
+
+    def _give(self, mine: torch.Tensor, form: int) -> None:
+        """Lets others read a value."""
+        for part in self._parts(mine):
+            self._exchange(mine[part], form)
+
+    def _much(self, mine: torch.Tensor) -> bool:
+        """Whether a sum is so much work that it is worth another turn to share it."""
+        members = len(self._group)
+        return members >= SHARERS and members * mine.nbytes >= MUCH_BYTES
+
+    def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+        """Adds up everybody's pieces."""
+        for part in self._parts(mine):
+            _add(total[part], self._exchange(mine[part], form, self._everyone), divisor)
+
+    def _add_shares(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+        """Adds up one's own share of everybody's pieces, and takes the sums of the others' from them."""
+        members = len(self._group)
+        for part in self._parts(mine):
+            shares = total[part].tensor_split(members)
+            start = sum(map(len, shares[: self._me]))
+            pieces = self._exchange(mine[part], form, self._everyone)
+            _add(shares[self._me], [piece[start:] for piece in pieces], divisor)
+            _copy(shares, self._exchange(shares[self._me], form, self._everyone))
+
+    # --- turns ----------------------------------------------------------------------------------------------------
+
+    def _exchange(
+        self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
+    ) -> list[torch.Tensor]:
+        """One turn: gives a piece, and answers what others gave in front of their slots; good until the next turn.
+
+        Args:
+            piece: the member's own.
+            form: of the value that it is a piece of.
+            sources: whose pieces are asked for, by their places in the group.
+            writes: whether anybody reads its own.
+        """
+        buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
+        self._await(self._everyone)  # all have done with what was in this buffer
+        if writes and len(piece):
+            slots[buffer][self._me][: len(piece)].copy_(piece)
+        self._count(buffer, form)
+        if sources:
+            self._await(sources)
+            self._compare(buffer, sources, form)
+        return [slots[buffer][source] for source in sources]
+
+    def _views(self, dtype: torch.dtype) -> list[list[torch.Tensor]]:
+        """Every member's slot in every buffer, as numbers of this type."""
+        if dtype not in self._slots:
+            count = self._piece_bytes // dtype.itemsize
+            self._slots[dtype] = [
+                [
+                    torch.frombuffer(
+                        self._memory, dtype=dtype, count=count, offset=self._at(buffer, member) + LINE_BYTES
+                    )
+                    for member in self._everyone
+                ]
+                for buffer in range(BUFFERS)
+            ]
+        return self._slots[dtype]
+
+    def _at(self, buffer: int, member: int) -> int:
+        members = len(self._group)
+        return self._begins + members * LINE_BYTES + (buffer * members + member) * (LINE_BYTES + self._piece_bytes)
+
+    def _count(self, buffer: int, form: int) -> None:
+        """Says of what form the value is, and that the piece is there."""
+        self._words[self._headers[buffer][self._me]] = form
+        if not IN_ORDER:
+            self._fence()
+        self._turn += 1
+        self._words[self._counters[self._me]] = self._turn
+
+    def _await(self, members: Sequence[int]) -> None:
+        """Waits until these have counted as many turns as this member."""
+        words, turn = self._words, self._turn
+        for member in members:
+            if words[self._counters[member]] < turn:
+                self._await_long(self._counters[member])
+        if not IN_ORDER:
+            self._fence()
+
+    def _await_long(self, place: int) -> None:
+        """Waits for a member that is not there yet, without keeping others from their work."""
+        words, turn = self._words, self._turn
+        for _ in range(SPINS):
+            if words[place] >= turn:
+                return
+        patience = Patience()
+        while words[place] < turn:
+            if patience.gives_way():
+                continue
+            if (dead := self._lost(self._group)) is not None and words[place] < turn:
+                raise PeerFailed(f"rank {dead} died", dead)
+            patience.pause()
+
+    def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
+        for source in sources:
+            if (theirs := self._words[self._headers[buffer][source]]) != mine:
+                ranks = self._group.ranks
+                raise ProgramError(
+                    f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
+                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give as many, of one type"
+                )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
+    """A vector's numbers as a flat tensor, which is read only if not spent, and the way back for other such numbers."""
+    if isinstance(value, torch.Tensor):
+        shape = value.shape
+        return value.detach().contiguous().reshape(-1), lambda tensor: tensor.reshape(shape)
+    if hasattr(value, "__array__"):
+        given = torch.as_tensor(value if value.flags.writeable and value.flags.c_contiguous else value.copy())
+        return given.reshape(-1), lambda tensor: tensor.reshape(given.shape).numpy()
+    return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value
+
+
+def form_of(value: torch.Tensor) -> int:
+    """How many numbers, of which type."""
+    return len(value) << 8 | FORMS[value.dtype]
+
+
+def _add(into: torch.Tensor, pieces: Sequence[torch.Tensor], divisor: int) -> None:
+    """The sum of what stands first in the pieces, in their order, divided; all while it is in the processor's cache."""
+    first, *rest = (piece[: len(into)] for piece in pieces)
+    if rest:
+        torch.add(first, rest[0], out=into)
+        for piece in rest[1:]:
+            into.add_(piece)
+    else:
+        into.copy_(first)
+    if divisor > 1:
+        into.div_(divisor)
+
+
+def _copy(into: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> None:
+    for place, piece in zip(into, pieces, strict=True):
+        place.copy_(piece[: len(place)])
+
+
+def _words(form: int) -> str:
+    dtype = next(dtype for dtype, code in FORMS.items() if code == form & 255)
+    return f"{form >> 8} numbers of {str(dtype).removeprefix('torch.')}"

@@ -1,0 +1,138 @@
+"""Collectives inside a node: in the memory that its ranks share, without sockets.
+
+Rules of this file:
+
+* Collectives of one group and stream are performed in the order of the program. One that is called is performed by the
+  caller itself; one that is started, by a thread of that group and stream, or by whoever waits for it if that comes
+  sooner: a thread that has nothing to overlap with would only be handed over to.
+* Any group whose ranks are of one node is served, and the streams of started sub-programs, as long as there are
+  channels; the others go by gloo. The members agree on it by the segment's table.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.backend.posix.worker_thread import Standing
+from paceline.backend.status.status_board import Lost
+from paceline.backend.transports.channel import Channel
+from paceline.backend.transports.shared_segment import Segment
+
+
+class SharedMemory:
+    """One rank's collectives in its node's memory."""
+
+    def __init__(self, segment: Segment, rank: Rank, lost: Lost) -> None:
+        self._segment, self._rank, self._lost = segment, rank, lost
+        self._lines: dict[tuple[Group, str], Line | None] = {}
+
+    def line(self, group: Group, stream: str = "") -> Line | None:
+        """Where collectives of this group and stream are performed; None where gloo has to do it."""
+        if not self._segment.holds(group):
+            return None
+        if (group, stream) not in self._lines:
+            number = self._segment.claim(group, stream)
+            self._lines[group, stream] = (
+                None if number is None else Line(Channel(self._segment, number, group, self._rank, self._lost))
+            )
+        return self._lines[group, stream]
+
+    def leave(self, stream: str) -> None:
+        """The stream has ended: its channels are given back, once what was started in it is done."""
+        for group, _ in [key for key in list(self._lines) if key[1] == stream]:
+            line = self._lines.pop((group, stream))
+
+            def give_back(group: Group = group) -> None:
+                self._segment.leave(group, stream)
+
+            give_back() if line is None else line.close(give_back)
+
+    def close(self) -> None:
+        """Ends the threads of what has been started, once it is done: nothing is issued any more."""
+        for line in self._lines.values():
+            if line is not None:
+                line.close(lambda: None)
+
+
+class Line:
+    """A group's and stream's collectives at one rank, in their order. One thread at a time issues them."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._due: deque[Issued] = deque()
+        self._turn = threading.Lock()
+        """held by whoever performs one"""
+        self._helper: Standing | None = None
+        """there is none before something is started"""
+
+    def issue(self, op: Collective, *, started: bool) -> InMemory:
+        """Begins a collective; one that is not started begins when its answer is asked for."""
+        issued = Issued(op)
+        self._due.append(issued)
+        if started:
+            if self._helper is None:
+                self._helper = Standing("collectives")
+            self._helper.put(self._next)
+        return InMemory(lambda: issued.done, lambda: self._finish(issued))
+
+    def _next(self) -> None:
+        """Performs the oldest one, unless whoever waits for it was quicker."""
+        with self._turn:
+            if self._due:
+                self._due.popleft().perform(self._channel)
+
+    def _finish(self, issued: Issued) -> Any:
+        """Performs what is due up to this one, as far as the helper has not; answers it."""
+        with self._turn:
+            while not issued.done:
+                self._due.popleft().perform(self._channel)
+        return issued.answer()
+
+    def close(self, then: Callable[[], None]) -> None:
+        """Calls `then` when all is done; nothing is issued any more."""
+        if self._helper is None:
+            then()
+        else:
+            self._helper.put(then)
+            self._helper.close()
+
+
+@dataclass(slots=True)
+class Issued:
+    """A collective, and what it came to."""
+
+    op: Collective | None
+    done: bool = False
+    _answer: Any = None
+    _failure: BaseException | None = None
+
+    def perform(self, channel: Channel) -> None:
+        """Performs it, and lets go of its value."""
+        assert self.op is not None, "each is performed once"
+        op, self.op = self.op, None
+        try:
+            self._answer = channel.perform(op)
+        except BaseException as error:
+            self._failure = error
+        self.done = True
+
+    def answer(self) -> Any:
+        """Its answer; raises what it failed by."""
+        if self._failure is not None:
+            raise self._failure
+        return self._answer
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """A collective under way."""
+
+    done: Callable[[], bool]
+    finish: Callable[[], Any]
+    """waits, and answers; asked once"""

@@ -1,0 +1,77 @@
+"""What an any-order run tells of itself: spans for its trace, and what each blocked lane waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.algorithms.core.operations import (
+    Cancel,
+    Gradient,
+    Handle,
+    Load,
+    Lock,
+    Op,
+    Receive,
+    Send,
+    Wait,
+    WaitFor,
+    Work,
+)
+from paceline.algorithms.core.values import nbytes
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe, sent_bytes
+from paceline.checking.cells import Cells
+from paceline.checking.lanes import Promise, Task
+from paceline.records.trace import Activity, Span
+
+ACTIVITIES: dict[type[Op[Any]], Activity] = {
+    Gradient: "compute",
+    Load: "load",
+    Work: "update",
+    Receive: "receive",
+    Send: "send",
+}
+
+
+def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
+    """The span of the operation that the lane has just been answered; None for those that leave none."""
+    op = task.op
+    assert op is not None, "it was answered just now"
+    key = None
+    activity: Activity
+    if isinstance(op, COLLECTIVES):
+        activity, size, key = "collective", sent_bytes(op, task.me.rank), f"{op.group}{task.stream} {op.key}"
+    elif type(op) in ACTIVITIES:
+        activity, size = (
+            ACTIVITIES[type(op)],
+            nbytes(op.value) if isinstance(op, Send) else nbytes(answer) if isinstance(op, Receive) else 0,
+        )
+    else:
+        return None
+    start_s = now_s if isinstance(op, Send) else task.asked_s
+    return Span(task.me.rank, task.name, activity, None, step, start_s, now_s, size, task.ready_s, key)
+
+
+def line_of(task: Task, step: int, promises: Mapping[Handle[Any], Promise], cells: Cells) -> str:
+    """Rank, role, program line, step and what the lane waits for."""
+    lane = "" if task.promise is None else f", lane {task.name}"
+    need = need_of(task, promises, cells)
+    return f"rank {task.me.rank} ({task.me.role}{lane}) at {task.place}, step {step}: waits for {need}"
+
+
+def need_of(task: Task, promises: Mapping[Handle[Any], Promise], cells: Cells) -> str:
+    """What would let the lane go on, in words."""
+    match task.op:
+        case Receive(source, tag):
+            sender = "anyone" if source is None else f"rank {source}"
+            return f"a message from {sender}" + (f" with tag {tag!r}" if tag else "")
+        case Wait(handle) | Cancel(handle):
+            return f"the end of {promises[handle].what}"
+        case WaitFor(handles, need):
+            open_ones = [promises[handle].what for handle in handles if not promises[handle].settled]
+            return f"{need} of {len(handles)} handles; open are {', '.join(open_ones)}"
+        case Lock(cell):
+            return f"the lock of cell {cell.name!r}, held by {cells.holder(task.me.node, cell)}"
+        case _:
+            assert task.room is not None and task.op is not None, "nothing else blocks a lane"
+            return f"{describe(task.op)}, where {', '.join(f'rank {rank}' for rank in task.room.missing)} did not come"

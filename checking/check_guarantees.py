@@ -1,0 +1,243 @@
+"""Holds a run to what its method promises: one check for each guarantee of the vocabulary that a record can show.
+
+Rules of this file:
+
+* A check reads the job and the trace, which every interpreter leaves behind, and says in words what is broken.
+* What only another run can show (the same weights whoever is slow) is shown by one without a clock, in rank order.
+* What holds only without gradients (conserved sums and means) says nothing about an ordinary run; `conserved` checks a
+  run whose gradients are 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core.guarantees import Guarantee, missing_figures
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.values import Special
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.hidden_state import hidden_state
+from paceline.records.trace import Trace
+
+ROUNDINGS = 4500
+"""how many roundings of the weights' scale two runs may differ by that add up the same numbers in another order"""
+Check = Callable[[Job, Trace], Iterator[str]]
+
+
+def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None) -> list[str]:
+    """What a run shows to be broken of what is promised, each as ``guarantee: what was found``; empty if nothing.
+
+    A guarantee that needs a figure of the method's `bounds` and has none there is broken, whatever the run shows.
+
+    Args:
+        job: the method, its ranks and its learner.
+        trace: what any interpreter recorded of it.
+        guarantees: what to check. None: all that the method promises, and that its programs keep everything in their
+            states (see `hidden_state`), as ``re-entry: …``. Those without a check here are passed over.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.algorithms.core.values import Rank
+    >>> from paceline.checking.moves import RoundRobin
+    >>> from paceline.workloads import build
+    >>> bowl = build("quadratic", learning="quadratic", seed=1)
+    >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], bowl, batch=4, budget=Budget(samples=40))
+    >>> trace = AnyOrder(job).run(RoundRobin())
+    >>> broken(job, trace)
+    []
+    >>> broken(job, trace, [Guarantee.SYNCHRONOUS])
+    ['synchronous: found staleness 1, promised 0']
+    """
+    promised = frozenset(job.method.guarantees if guarantees is None else guarantees)
+    missing = missing_figures(promised, job.method.bounds(job.workers))
+    checked = sorted(promised & (CHECKS.keys() | missing.keys()), key=lambda one: one.name)
+    said = {one: [missing[one]] if one in missing else CHECKS[one](job, trace) for one in checked}
+    found = [f"{one.slug}: {words}" for one, lines in said.items() for words in lines]
+    return found if guarantees is not None else found + [f"re-entry: {words}" for words in _reentry(job)]
+
+
+def conserved(job: Job, trace: Trace) -> list[str]:
+    """As `broken`, for a run without gradients: what it shows of conserved sums and means.
+
+    A sum counts the centre: the server's weights, or those that a synchronous method's first worker keeps.
+    """
+    promised = job.method.guarantees & {Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN}
+    before = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+    with_centre = Guarantee.CONSERVES_SUM in promised
+    old, new = (_total(job, states, with_centre) for states in (before, trace.states))
+    if not promised or np.abs(new - old).max() <= _rounding(old):
+        return []
+    return [f"{one.slug}: the sum went from {old} to {new}" for one in sorted(promised, key=lambda one: one.name)]
+
+
+def _total(job: Job, states: Any, with_centre: bool) -> Any:
+    vectors = [states[me.rank].weights.vector for me in job.team if me.role == "worker" or with_centre]
+    if with_centre and not job.method.has_server:
+        vectors.append(states[job.keeper].centre.vector)
+    return _numbers(reduce(add, vectors))
+
+
+def _reentry(job: Job) -> Iterable[str]:
+    nodes = tuple(dict.fromkeys(me.node.ranks for me in job.team if me.role == "worker"))
+    return hidden_state(job.method, lambda: nodes, tensors=not isinstance(job.learner.initial(), np.ndarray | Special))
+
+
+# --- each guarantee --------------------------------------------------------------------------------------------------
+
+
+def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
+    yield from _differs(trace, AnyOrder(job).run(), "the same run without a clock")
+
+
+def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
+    """Compared with sync-sgd at the same hyper-parameters, over as many samples."""
+    own = {field.name for field in dataclasses.fields(job.method)}
+    shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
+    samples = (job.limit or 0) * job.samples_per_step
+    sync = dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
+    yield from _differs(trace, AnyOrder(sync).run(), "sync-sgd")
+
+
+def _workers(job: Job) -> Any:
+    """The team without its server, as sync-sgd has it."""
+    return tuple(dataclasses.replace(me, everyone=me.workers, server=None) for me in job.team if me.role == "worker")
+
+
+def _differs(trace: Trace, other: Trace, name: str) -> Iterator[str]:
+    here, there = _numbers(trace.weights), _numbers(other.weights)
+    away = np.abs(here - there).max()
+    if not away <= _rounding(there):
+        yield f"weights differ by {away:.3g} from those of {name}, more than rounding explains"
+
+
+def _synchronous(_: Job, trace: Trace) -> Iterator[str]:
+    yield from _not_in(trace, 0, 0)
+
+
+def _exact_delay(job: Job, trace: Trace) -> Iterator[str]:
+    delay = job.method.bounds(job.workers)[Guarantee.EXACT_DELAY]
+    yield from _not_in(trace, delay, delay)
+
+
+def _bounded_staleness(job: Job, trace: Trace) -> Iterator[str]:
+    yield from _not_in(trace, 0, job.method.bounds(job.workers)[Guarantee.BOUNDED_STALENESS])
+
+
+def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
+    odd = sorted({row.staleness for row in trace.updates if not least <= row.staleness <= most})
+    if odd:
+        right = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        yield f"found staleness {', '.join(map(str, odd))}, promised {right}"
+
+
+def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
+    """Tested at the moments when a worker's step is applied."""
+    most, done = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP], Counter[int]()
+    for row in trace.updates:
+        done[row.rank] += 1
+        gap = done[row.rank] - min(done[rank] for rank in job.team[0].workers)
+        if gap > most:
+            yield f"rank {row.rank} was {gap} steps ahead of the slowest at {row.time_s:g} s, promised {most:g} at most"
+
+
+def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
+    vectors = {rank: trace.states[rank].weights.vector for rank in job.team[0].workers}
+    first = _numbers(vectors[job.team[0].rank])
+    for rank, vector in vectors.items():
+        if not np.array_equal(_numbers(vector), first):
+            yield f"at the end rank {rank} holds other weights than rank {job.team[0].rank}"
+
+
+def _replicas_meet(job: Job, trace: Trace) -> Iterator[str]:
+    """Shown by a run that ends with an average: everything that was learned is then in the common weights."""
+    learned = trace.states[job.keeper].step * job.samples_per_step
+    if trace.snapshots and trace.snapshots[-1].samples == learned:
+        yield from _replicas_equal(job, trace)
+
+
+def _round_robin(job: Job, trace: Trace) -> Iterator[str]:
+    ranks = [row.rank for row in trace.updates]
+    turns = [job.team[0].workers.ranks[i % job.workers] for i in range(len(ranks))]
+    if ranks != turns:
+        at = next(i for i, pair in enumerate(zip(ranks, turns, strict=True)) if pair[0] != pair[1])
+        yield f"exchange {at} was rank {ranks[at]}'s, and the turn rank {turns[at]}'s"
+
+
+def _distinct_workers(_: Job, trace: Trace) -> Iterator[str]:
+    for version, rows in _by_version(trace).items():
+        twice = [rank for rank, times in Counter(row.rank for row in rows).items() if times > 1]
+        if twice:
+            yield f"update {version} has several gradients of rank {twice[0]}"
+
+
+def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
+    needed = job.samples_per_step // job.batch
+    for version, rows in _by_version(trace).items():
+        if len(rows) != needed:
+            yield f"update {version} is made of {len(rows)} gradients, promised {needed}"
+
+
+def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
+    """Read off the batches in force that the server's state holds; there are none before the first gradient."""
+    batches, total = trace.states[job.keeper].batches, job.batch * job.workers
+    if batches and sum(batches) != total:
+        yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
+
+
+def _by_version(trace: Trace) -> dict[int, list[Update]]:
+    rows = defaultdict(list)
+    for row in trace.updates:
+        rows[row.version_applied].append(row)
+    return dict(rows)
+
+
+def _conserves_messages(job: Job, trace: Trace) -> Iterator[str]:
+    """All that workers sent was heard at the server by the end, and no gradient was applied that was not computed."""
+    pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.keeper)
+    heard = Counter(source for receiver, source in trace.heard if receiver == job.keeper and source is not None)
+    for rank in job.team[0].workers:
+        if heard[rank] != pushes[rank]:
+            yield f"rank {rank} sent {pushes[rank]} messages, of which {heard[rank]} were heard"
+    computed = {(span.rank, span.step) for span in trace.spans if span.activity == "compute"}
+    applied = Counter((row.rank, row.step) for row in trace.updates)
+    for (rank, step), times in applied.items():
+        if times > 1 or (rank, step) not in computed:
+            yield f"the gradient of rank {rank}'s step {step} was applied {times} times"
+
+
+CHECKS: dict[Guarantee, Check] = {
+    Guarantee.DETERMINISTIC: _deterministic,
+    Guarantee.SYNCHRONOUS: _synchronous,
+    Guarantee.EXACT_DELAY: _exact_delay,
+    Guarantee.BOUNDED_STALENESS: _bounded_staleness,
+    Guarantee.BOUNDED_CLOCK_GAP: _bounded_clock_gap,
+    Guarantee.SAME_AS_SYNC_SGD: _same_as_sync_sgd,
+    Guarantee.REPLICAS_EQUAL: _replicas_equal,
+    Guarantee.REPLICAS_MEET: _replicas_meet,
+    Guarantee.ROUND_ROBIN: _round_robin,
+    Guarantee.DISTINCT_WORKERS: _distinct_workers,
+    Guarantee.FULL_UPDATES: _full_updates,
+    Guarantee.CONSTANT_TOTAL: _constant_total,
+    Guarantee.CONSERVES_MESSAGES: _conserves_messages,
+}
+"""what a record can show"""
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _numbers(vector: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(vector)
+
+
+def _rounding(vector: np.ndarray[Any, Any]) -> float:
+    kind = vector.dtype if np.issubdtype(vector.dtype, np.floating) else np.float64
+    return float(ROUNDINGS * np.finfo(kind).eps * max(1.0, np.abs(vector).max()))

@@ -1,0 +1,137 @@
+"""``paceline convert``: a data set as record files, which contiguous readers are quick with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.algorithms.core.errors import InputError
+from paceline.cli import completing
+from paceline.cli.options import Json, Quiet, Verbose, output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from paceline.reports.comparison.compare import Stage
+    from paceline.workloads.reading.folder import Recorded
+
+
+def convert(
+    ctx: typer.Context,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A data set of [bold]paceline list data[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
+            show_default=False,
+            autocompletion=completing.data,
+        ),
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder with its files; without it, the one of its name in $PACELINE_DATA.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The new folder; nothing is overwritten. Without it, DATA-records in the current one.",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="What pictures in folders are brought to: a number of pixels, HEIGHTxWIDTH, or CHANNELSxHEIGHTxWIDTH; "
+            "without it, 3x224x224.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which the samples to learn from are written.")] = 1,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Write them in the order of the data set; folders come by class.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a data set as record files: train.npy, test.npy and dataset.json in a new folder.
+
+    Samples are shuffled once before they are written. A scenario reads them by [bold]data: records[/], and NumPy by
+    np.load("mnist-records/train.npy", mmap_mode="r").
+
+    \b
+    Examples:
+      paceline convert digits
+      paceline convert mnist --directory ~/data/mnist --out mnist-records
+      paceline convert images --directory flowers --size 64 --out /scratch/flowers-records
+      paceline simulate my.yaml --set workload.data=records --set workload.directory=mnist-records
+    """
+    made = out or Path(f"{data}-records")
+    told = output(ctx, as_json, quiet, verbose)
+    with told.progress() as stage:
+        there = _converted(data, directory, made, size, None if keep_order else seed, stage)
+    told.answer(answer(there, made), [] if as_json else [_table(there)])
+    told.note(f"to use it: workload: {{data: records, directory: {made.resolve()}}}")
+
+
+def _converted(
+    data: str, directory: Path | None, out: Path, size: str | None, seed: int | None, stage: Stage
+) -> Recorded:
+    """Writes a new folder, which appears whole or not at all."""
+    from paceline.records.store import new_folder
+    from paceline.workloads.convert_dataset import convert as write
+    from paceline.workloads.convert_dataset import find_source
+    from paceline.workloads.reading.folder import recorded
+
+    if out.exists():
+        raise InputError(f"--out: found {str(out)!r} there already, expected the name of a new folder")
+    source = find_source(data, None if directory is None else str(directory.expanduser()), size)
+    try:
+        with new_folder(out) as building:
+            write(source, building, seed=seed, progress=_progress(stage))
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        found = f"found {str(out)!r}, which cannot be made ({error.strerror or error})"
+        raise InputError(f"--out: {found}; expected the name of a new folder") from error
+    return recorded(out)
+
+
+def _progress(stage: Stage) -> Callable[[str, float], None]:
+    """A bar for each file."""
+    bars: dict[str, Any] = {}
+
+    def report(file: str, done: float) -> None:
+        if file not in bars:
+            bars[file] = stage(file)
+        if bars[file] is not None:
+            bars[file]("", done)
+
+    return report
+
+
+def answer(there: Recorded, out: Path) -> dict[str, Any]:
+    """What was written, as it stands in a JSON answer."""
+    return {"folder": str(out), "record_bytes": there.train.record_bytes, **asdict(there.about)}
+
+
+def _table(there: Recorded) -> Table:
+    from paceline.reports.plain_table import plain_table
+
+    about, each = there.about, f"{there.train.record_bytes:,}"
+    table = plain_table(f"{about.name}: {' × '.join(map(str, about.shape))}, {about.classes} classes", first="file")
+    for column in ("samples", "bytes", "bytes each", "order"):
+        table.add_column(column, justify="right")
+    order = "as it was" if about.shuffled is None else f"shuffled with seed {about.shuffled}"
+    for name, file, words in (("train.npy", about.train, order), ("test.npy", about.test, "as it was")):
+        table.add_row(name, f"{file.records:,}", f"{file.bytes:,}", each, words)
+    return table

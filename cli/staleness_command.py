@@ -1,0 +1,99 @@
+"""``paceline staleness``: how stale the gradients of stored runs were, by every notion that applies, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.options import Json, Quiet, Verbose, output
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
+        help="Folders that simulate, train or compare have stored, or the run.json in one.",
+        show_default=False,
+    ),
+]
+Layer = Annotated[bool, typer.Option("--layer", help="Each layer too, where the method applies layers one by one.")]
+OverTime = Annotated[
+    bool, typer.Option("--over-time", help="The run in twenty stretches too, a table for each notion.")
+]
+Why = Annotated[
+    bool,
+    typer.Option("--why", help="Staleness against change of loss too; and how far workers drifted, where recorded."),
+]
+FigureFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FIGURE",
+        help="Draw the distribution and its course to this file: .png, .svg or .pdf.",
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+
+
+def staleness(
+    ctx: typer.Context,
+    runs: Runs,
+    layer: Layer = False,
+    over_time: OverTime = False,
+    why: Why = False,
+    figure: FigureFile = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show how stale gradients were in stored runs, simulated or measured: by update, rank, layer and over time.
+
+    Papers call six things staleness; which of them apply is the method's affair:
+
+    \b
+      version lag       server updates between reading weights and applying the gradient
+      exchange lag      the same of a centre, in elastic averaging
+      iteration delay   steps between computing and applying a gradient, in replicas
+      local-step age    local steps since the last average of everyone
+      peer age          steps by which a peer's weights were older than one's own
+      clock gap         steps that a worker was ahead of the slowest: every method's
+
+    Means of all updates say little of an asynchronous server: they are about
+    P - 1 whoever is slow. Look at the ranks. Beside each notion stands the age in
+    seconds, from a gradient's start to its application.
+
+    With --why, staleness stands against what became of the loss. For more than
+    what went together, simulate with --set record.loss_change=10: the loss is
+    then measured just before and after every tenth update, in no virtual time;
+    --set record.drift=1 measures how far workers are apart between averages.
+
+    \b
+    Examples:
+      paceline staleness runs/quickstart-async-sgd-1-simulated-1
+      paceline staleness runs/quickstart-layerwise-agd-1-simulated-1 --layer
+      paceline staleness runs/*-async-sgd-* --over-time --out staleness.png
+      paceline simulate quickstart --set record.loss_change=5 && \\
+          paceline staleness runs/quickstart-async-sgd-1-simulated-2 --why
+      paceline staleness runs/quickstart-ssp-1-measured-1 --json
+    """
+    from paceline.records.store import read_run
+    from paceline.reports.staleness import staleness_tables as report
+
+    found = [report.Staleness.of(read_run(path.parent if path.name == "run.json" else path)) for path in runs]
+    to = output(ctx, as_json, quiet, verbose)
+    if figure is not None:
+        from paceline.reports.staleness.staleness_figure import save_figure
+
+        save_figure(found, figure)
+    parts: list[Any] = []
+    for one in [] if as_json else found:
+        parts += [f"{one.title}\n", report.notions_table(one), report.ranks_table(one)]
+        parts += [report.layers_table(one)] if layer else []
+        parts += report.time_tables(one) if over_time else []
+        parts += report.why_tables(one) if why else []
+        parts.append(report.says(one))
+    to.answer({"runs": [{**one.answer(), "says": report.says(one).strip()} for one in found]} if as_json else {}, parts)
+    if figure is not None:
+        to.note(f"figure: {figure}")

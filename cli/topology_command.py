@@ -1,0 +1,129 @@
+"""``paceline topology``: a cluster graph, by its name or from a file, in figures and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.algorithms.core.errors import InputError
+from paceline.cli import completing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.cli.output import Output
+    from paceline.topologies.graphs.graph import Description, Graph
+
+PICTURES = Path("runs")
+
+
+def topology(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
+            "nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML.",
+            show_default=False,
+            autocompletion=completing.topologies,
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Change a parameter; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the picture goes, .svg or .png; runs/NAME.svg without it, or no picture with --json.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no notes.")] = False,
+) -> None:
+    """Describe and draw a cluster graph: nodes, links, diameter, bisection bandwidth.
+
+    \b
+    Examples:
+      paceline topology dgx1-v100 --out dgx1.png
+      paceline topology fat-tree --set k=8 --set link=ib-edr
+      paceline topology leaf-spine --set leaves=2 --set node=dgx1
+      paceline topology cori-knl --set nodes=384 --json
+      nvidia-smi topo -m > mine.txt; paceline topology mine.txt --set link=nvlink3
+      paceline topology platform.xml --out platform.png
+    """
+    from paceline.cli.output import Output
+
+    show(name, settings or [], out, Output(as_json=as_json, quiet=quiet))
+
+
+def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -> None:
+    """Answers ``{"name", "nodes", "links", "diameter_hops", "bisection_Bps"}`` and keeps the picture."""
+    graph = _graph(name, dict(_pair(setting) for setting in settings))
+    figures = graph.describe()
+    if out is not None or not output.as_json:
+        from paceline.reports.picture import draw
+
+        path = out or PICTURES / f"{graph.name}.svg"
+        try:
+            draw(graph, figures, path)
+            output.note(f"picture: {path}")
+        except InputError as error:
+            if out is not None:
+                raise
+            output.note(f"no picture: {error}")  # nobody asked for one, and the figures stand
+    output.answer(answer(figures), [] if output.as_json else [_table(graph, figures)])
+
+
+def _graph(name: str, settings: Mapping[str, str]) -> Graph:
+    """What has this name, or is in the file of this name."""
+    from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
+    from paceline.topologies.importing import load
+
+    path = Path(name)
+    if name in TOPOLOGIES or not (path.suffix or path.is_file() or "/" in name):
+        return build(name, settings)
+    return load(path, settings)
+
+
+def answer(figures: Description) -> dict[str, Any]:
+    """The figures as they stand in a JSON answer."""
+    return {
+        "name": figures.name,
+        "nodes": figures.nodes,
+        "links": figures.links,
+        "diameter_hops": figures.diameter_hops,
+        "bisection_Bps": figures.bisection.bytes_per_s,
+    }
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    key, equals, value = setting.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set: found {setting!r}, expected parameter=value, such as hosts=16")
+    return key.strip(), value.strip()
+
+
+def _table(graph: Graph, figures: Description) -> Table:
+    from paceline.reports.plain_table import plain_table
+
+    table = plain_table(figures.name, first="")
+    table.add_column("")
+    table.show_header = False
+    across = figures.bisection.bytes_per_s
+    kinds = {kind: len(graph.of_kind(kind)) for kind in ("device", "host", "switch", "nic", "memory")}
+    table.add_row("nodes", f"{figures.nodes}: " + ", ".join(f"{kind} {n}" for kind, n in kinds.items() if n))
+    table.add_row("links", str(figures.links))
+    table.add_row("diameter", f"{figures.diameter_hops} hops")
+    table.add_row("bisection", "none" if across is None else f"{across / 1e9:g} GB/s one way")
+    table.add_row("  how found", figures.bisection.method)
+    table.add_row("shape", graph.provenance)
+    for name, link in {one.link.name: one.link for one in graph.connections}.items():
+        table.add_row(name, f"{link.bytes_per_s / 1e9:g} GB/s, {1e6 * link.latency_s:g} µs; {link.provenance}")
+    return table

@@ -1,0 +1,137 @@
+"""The figure of a comparison: accuracy against time, one colour an algorithm, simulated dashed, measured solid.
+
+The axis of accuracy is stretched towards 100 %, where targets are and where a linear one shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from paceline.records import Run
+from paceline.records.metrics import smoothed
+from paceline.reports.comparison.compare import Comparison
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+"""told apart by colour-blind readers too; source: Okabe and Ito, Color Universal Design, a brown for its yellow"""
+
+TOP = 0.999
+"""what is better is drawn here"""
+
+HEADROOM = 0.1
+"""between the best accuracy and the end of the axis, on the scale of `nines`"""
+
+TICKS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
+
+INK, FAINT = "#333333", "#999999"
+
+MEASURED: dict[str, Any] = {"linewidth": 4.0, "linestyle": "-", "solid_capstyle": "butt", "zorder": 2}
+SIMULATED: dict[str, Any] = {"linewidth": 1.6, "linestyle": (0, (4, 2)), "zorder": 3}
+"""a thin dashed line on a broad pale one: both are seen where they agree"""
+
+
+def accuracy_figure(comparison: Comparison) -> Figure:
+    """Smoothed accuracy against each run's own clock, all seeds."""
+    figure = Figure(figsize=(9.0, 5.2), dpi=160, layout="constrained")
+    axes = figure.add_subplot()
+    colours = {line.name: PALETTE[number % len(PALETTE)] for number, line in enumerate(comparison.lines)}
+    for line in comparison.lines:
+        _curves(axes, line.measured_runs, color=pale(colours[line.name]), **MEASURED)
+        _curves(axes, line.predicted_runs, color=colours[line.name], **SIMULATED)
+    _dress(axes, comparison)
+    _legends(axes, colours, comparison.measured_kind)
+    return figure
+
+
+def save_figure(comparison: Comparison, path: Path) -> None:
+    """Writes the figure; the ending of `path` chooses the format."""
+    accuracy_figure(comparison).savefig(path)
+
+
+def nines(accuracy: Any) -> Any:
+    """Where an accuracy stands on the axis: each tenth part of the error is as far as the last one.
+
+    y = −log10(1 − accuracy)
+
+    >>> [round(float(nines(accuracy)), 3) for accuracy in (0.5, 0.9, 0.99)]
+    [0.301, 1.0, 2.0]
+    """
+    return -np.log10(1.0 - np.minimum(accuracy, TOP))
+
+
+def share(height: Any) -> Any:
+    """The accuracy at a height of the axis: the inverse of `nines`."""
+    return 1.0 - 10.0 ** -np.asarray(height)
+
+
+def pale(colour: str) -> tuple[float, float, float]:
+    """The colour on white at 40 %; opaque, so that curves of several seeds do not darken each other."""
+    red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _curves(axes: Axes, runs: Sequence[Run], **style: Any) -> None:
+    for run in runs:
+        table = run.tables.evaluations
+        if table["accuracy"].notna().any():
+            axes.plot(table["time_s"], smoothed(table["accuracy"].tolist(), run.summary["smoothing"]), **style)
+
+
+def _dress(axes: Axes, comparison: Comparison) -> None:
+    window = comparison.lines[0].measured["smoothing"]
+    axes.set_title(
+        f"{comparison.scenario}: accuracy against time", loc="left", fontsize=13, fontweight="bold", color=INK, pad=12
+    )
+    axes.set_xlabel("time, s (simulated runs: virtual time)", color=INK)
+    axes.set_ylabel(f"accuracy, mean of {window} evaluations", color=INK)
+    axes.set_yscale("function", functions=(nines, share))
+    best = max([comparison.target or 0.0, *(np.nanmax(line.get_ydata()) for line in axes.lines)])
+    top = share(nines(best) + HEADROOM)
+    ticks = [tick for tick in TICKS if tick <= top]
+    axes.set_ylim(0.0, top)
+    axes.set_yticks(ticks, [f"{100 * tick:g}%" for tick in ticks])
+    axes.set_xlim(left=0.0)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=9)
+    target = comparison.target
+    if target is not None:
+        axes.axhline(target, color=INK, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1)
+        axes.annotate(
+            f"target {100 * target:g} %",
+            xy=(1.0, target),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+            annotation_clip=False,
+        )
+
+
+def _legends(axes: Axes, colours: dict[str, str], measured: str) -> None:
+    methods = [Line2D([], [], color=colour, linewidth=3.0, label=name) for name, colour in colours.items()]
+    kinds = [
+        Line2D([], [], color=pale(INK), label=measured, **MEASURED),
+        Line2D([], [], color=INK, label="simulated", **SIMULATED),
+    ]
+    axes.legend(
+        handles=[*methods, Line2D([], [], linestyle="none", label=""), *kinds],
+        loc="lower right",
+        frameon=True,
+        framealpha=0.92,
+        edgecolor="none",
+        fontsize=9,
+        labelcolor=INK,
+        handlelength=2.6,
+    )

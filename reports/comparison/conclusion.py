@@ -1,0 +1,106 @@
+"""What a comparison says, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.reports.comparison.compare import WRONG_MODELS, Comparison
+from paceline.reports.comparison.periods import is_unfinished, say_unfinished
+from paceline.reports.comparison.prediction_errors import Tree, number
+from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.words import listed, seconds, worst
+
+CLEAN_LOAD = 0.05
+"""other load above which measured times are not to be trusted: one busy core of two made steps 5–14 % longer"""
+
+
+def conclusion(comparison: Comparison) -> str:
+    """What the comparison says, in sentences."""
+    sentences = (
+        _soonest(comparison),
+        _unfinished(comparison),
+        _accuracy_of_prediction(comparison),
+        say_load(comparison.other_load),
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _soonest(comparison: Comparison) -> str:
+    aim = comparison.aim
+    early = {line.name for line in comparison.lines if is_unfinished(line.simulated) or is_unfinished(line.measured)}
+    compared = [line for line in comparison.lines if line.name not in early]
+    if aim is None or not compared:
+        return ""
+    goal = aim.words
+    predicted = _times({line.name: line.simulated for line in compared}, aim.path)
+    measured = _times({line.name: line.measured for line in compared}, aim.path)
+    if not predicted or not measured:
+        sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
+        return f"{goal} was reached {sides}."
+    expected, found = (leaders(side, seconds, least=True) for side in (predicted, measured))
+    first, best = expected[0], found[0]
+    if set(expected) == set(found):
+        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
+        if len(found) == 1:
+            return f"{best} reaches {goal} soonest, as predicted: {times}."
+        return f"{listed(found)} reach {goal} soonest, equally ({why(measured[best])}), as predicted: {times}."
+    equally = f", equally ({why(measured[best])})" if len(found) > 1 else ""
+    return (
+        f"{listed(found)} reached {goal} soonest{equally}, in {_time(measured, best)}; "
+        f"predicted soonest {'was' if len(expected) == 1 else 'were'} {listed(expected)} "
+        f"with {_time(predicted, first)} "
+        f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured)."
+    )
+
+
+def _unfinished(comparison: Comparison) -> str:
+    return say_unfinished(
+        {
+            line.name: int(line.simulated["longest_period"])
+            for line in comparison.lines
+            if is_unfinished(line.simulated) or is_unfinished(line.measured)
+        }
+    )
+
+
+def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, Any]:
+    """Seconds to the target of those that reached it: numbers, or with several seeds their intervals."""
+    return {name: summary[path] for name, summary in summaries.items() if summary[path] is not None}
+
+
+def _time(times_s: Mapping[str, Any], name: str) -> str:
+    return f"{seconds(number(times_s[name]) or 0.0)} s" if name in times_s else "not reached"
+
+
+def _accuracy_of_prediction(comparison: Comparison) -> str:
+    errors = {
+        line.name: abs(value)
+        for line in comparison.lines
+        if (value := number(line.error["step_s"]["mean"])) is not None
+    }
+    if not errors:
+        return ""
+    name = max(errors, key=lambda name: errors[name])
+    words = f"Step times were predicted within {100 * errors[name]:.1f} % (worst: {name})"
+    wrong = [
+        worst([number(line.wrong_models[model]["step_s"]["mean"]) for line in comparison.lines])
+        for model in WRONG_MODELS
+    ]
+    if None in wrong:
+        return f"{words}."
+    return f"{words}; without message cost it would have been {_size(wrong[0])} %, without spread {_size(wrong[1])} %."
+
+
+def say_load(share: float) -> str:
+    """What other programs took of the machine while runs were measured, and what that means.
+
+    >>> say_load(0.012)
+    'Other programs took 1.2 % of this machine meanwhile.'
+    """
+    words = f"Other programs took {100 * share:.1f} % of this machine meanwhile"
+    return f"{words}, so take the measured times with care." if share > CLEAN_LOAD else f"{words}."
+
+
+def _size(value: float | None) -> str:
+    return f"{100 * abs(value or 0.0):.1f}"

@@ -1,0 +1,234 @@
+"""Comparisons and runs as tables that a person can read.
+
+Rules of this file:
+
+* Nothing is computed here but minima and maxima of figures that `errors` has made.
+* Each table has one row per algorithm and fits in 80 columns; units stand in the headers, errors are in per cent.
+* "Without messages" and "without spread" are the errors of predictions that leave these out.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from paceline.records import Run
+from paceline.reports.comparison.compare import WRONG_MODELS, Comparison
+from paceline.reports.comparison.periods import marked
+from paceline.reports.comparison.prediction_errors import figure_at, number
+from paceline.reports.comparison.seeds import by_algorithm, figures
+from paceline.reports.comparison.targets import aim_of
+from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
+from paceline.reports.plain_table import plain_table
+
+WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
+"""headers over the errors of the wrong models"""
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Step time, staleness, learning: each predicted, measured, and as the wrong models would have said.
+
+    Times to a target and accuracies have a table only where the scenario has a target and its problem an accuracy.
+    """
+    tables = [step_table(comparison), staleness_table(comparison)]
+    if (aim := comparison.aim) is not None:
+        tables.append(_both_sides(comparison, f"Time to {aim.words}", "s", seconds, aim.path))
+    if comparison.has_accuracy:
+        tables.append(accuracy_table(comparison))
+    return tables
+
+
+def step_table(comparison: Comparison) -> Table:
+    """Mean time between a worker's successive gradients."""
+    return _both_sides(comparison, f"Step time ({comparison.measured_kind})", "ms", milli, "step_s.mean")
+
+
+def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[[float], str], path: str) -> Table:
+    """A figure simulated and measured, our error in it, and the wrong models'."""
+    table = plain_table(title)
+    for header in (f"simulated\n{symbol}", f"measured\n{symbol}", "error\n%", *WITHOUT):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        table.add_row(
+            line.name,
+            shown(figure_at(line.simulated, path), unit),
+            shown(figure_at(line.measured, path), unit),
+            error_text(figure_at(line.error, path)),
+            *(wrong_text(figure_at(line.wrong_models[model], path)) for model in WRONG_MODELS),
+        )
+    return table
+
+
+def accuracy_table(comparison: Comparison) -> Table:
+    """Accuracy at the end; its error is a plain difference, in percentage points."""
+    table = plain_table("Accuracy at the end")
+    for header in ("simulated\n%", "measured\n%", "difference\npoints"):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        table.add_row(
+            line.name,
+            shown(line.simulated["final_accuracy"], per_cent),
+            shown(line.measured["final_accuracy"], per_cent),
+            error_text(line.error["final_accuracy"]),
+        )
+    return table
+
+
+def staleness_table(comparison: Comparison) -> Table:
+    """Mean of the ranks' mean staleness, and the total-variation distance of the whole distributions."""
+    table = plain_table("Staleness (mean of ranks; distance: total variation, 0 … 1)")
+    for header in ("simulated", "measured", "worst\nrank\n%", "distance", "without\nmessages", "without\nspread"):
+        table.add_column(header, justify="right")
+    for line in comparison.lines:
+        farthest = worst([number(mean) for _, mean in line.error["staleness"]["by_rank"]])
+        table.add_row(
+            line.name,
+            shown(line.simulated["staleness"]["mean_of_ranks"], plain),
+            shown(line.measured["staleness"]["mean_of_ranks"], plain),
+            error_text(farthest),
+            shown(line.error["staleness_tv"], plain),
+            *(
+                Text(shown(number(line.wrong_models[model]["staleness_tv"]), plain), style="dim")
+                for model in WRONG_MODELS
+            ),
+        )
+    return table
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """One row per run, for commands that only simulate or only train: what was learned, or where time went."""
+    table = _headed(runs, "Runs", ["seed"])
+    for run in runs:
+        table.add_row(*_run_row(run))
+    return table
+
+
+def seeds_table(runs: Sequence[Run]) -> Table:
+    """One row per algorithm: each figure's mean over seeds and, below it, half its 95 % interval."""
+    named = by_algorithm(runs)
+    table = _headed(runs, _means(max(map(len, named.values()))), [])
+    for mine in named.values():
+        table.add_row(*_seeds_row(mine))
+    return table
+
+
+class Rows:
+    """The table of runs, or of means over seeds, a row at a time: for commands that take minutes.
+
+    Columns are as wide as figures of the usual sizes and as the longest name; a longer figure shifts its own row alone.
+
+    Args:
+        names: of the algorithms, to know how wide the first column is.
+        seeds: runs of each algorithm, one after the other.
+        each: whether each run has a row; else there is one for all runs of an algorithm.
+    """
+
+    def __init__(self, names: Sequence[str], seeds: int, *, each: bool) -> None:
+        self._seeds, self._each = seeds, each
+        self._width = max(map(len, (*names, "algorithm"))) if each else NAME
+        self._waiting: list[Run] = []
+        self._begun = False
+
+    def add(self, run: Run) -> Table | None:
+        """What there is to print now that a run has ended: its row, below the header if it is the first one."""
+        self._waiting.append(run)
+        if not self._each and len(self._waiting) < self._seeds:
+            return None
+        title, first = ("Runs", ["seed"]) if self._each else (_means(self._seeds), [])
+        table = _headed(self._waiting, title, first)
+        for column, width in zip(table.columns, [self._width, *WIDTHS[-len(table.columns) + 1 :]], strict=True):
+            column.min_width = width
+        table.show_edge = False
+        if self._begun:
+            table.title, table.show_header = None, False
+        table.add_row(*(_run_row(run) if self._each else _seeds_row(self._waiting)))
+        self._waiting, self._begun = [], True
+        return table
+
+
+def _means(seeds: int) -> str:
+    return f"Means over {seeds} seeds"
+
+
+def _headed(runs: Sequence[Run], title: str, first: Sequence[str]) -> Table:
+    """The table without its rows."""
+    table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
+    last = ("target\ns", "accu-\nracy %", "loss") if _learns(runs) else ("samples\n/s", "comm.\n%", "wait\n%")
+    for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *last):
+        table.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
+    return table
+
+
+def _learns(runs: Sequence[Run]) -> bool:
+    return any(run.summary["final_loss"] is not None or run.summary["diverged"] for run in runs)
+
+
+def _run_row(run: Run) -> list[str]:
+    outcome = _learned if _learns([run]) else _spent
+    return [marked(run.algorithm, run.summary), str(run.seed), *_ran(run.summary), *outcome(run.summary)]
+
+
+def _seeds_row(runs: Sequence[Run]) -> list[str]:
+    """The row of one algorithm."""
+    found = figures([dict(run.summary) for run in runs])
+    outcome = _learned if _learns(runs) else _spent
+    cells = [*_ran(found["summary"]), *outcome(found["summary"])]
+    aim = aim_of(found["summary"])
+    if outcome is _learned and aim is not None and found["reached"][aim.kind] < len(runs):
+        cells[TARGET] = f"{found['reached'][aim.kind]} of {len(runs)}"
+    return [textwrap.fill(marked(runs[0].algorithm, found["summary"]), NAME), *cells]
+
+
+WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
+"""of the columns after the name, in letters"""
+NAME = 20
+"""letters of a name on a line, where figures have two"""
+TARGET = 4
+"""where the time to the target stands in a row, after its names"""
+
+
+def _ran(summary: Mapping[str, Any]) -> list[str]:
+    return [
+        _cell(summary["wall_s"], seconds),
+        _cell(summary["updates"], lambda count: f"{count:.0f}"),
+        _cell(summary["step_s"]["mean"], milli),
+        _cell(summary["staleness"]["mean"], plain),
+    ]
+
+
+def _learned(summary: Mapping[str, Any]) -> list[str]:
+    aim = aim_of(summary)
+    return [
+        _cell(None if aim is None else summary[aim.path], seconds),
+        _cell(summary["final_accuracy"], per_cent),
+        "diverged" if summary["diverged"] else _cell(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+    ]
+
+
+def _spent(summary: Mapping[str, Any]) -> list[str]:
+    shares = (_cell(summary["share"][activity], per_cent) for activity in ("communication", "wait"))
+    return [_cell(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
+
+
+def _cell(figure: Any, unit: Callable[[float], str]) -> str:
+    """A figure with half its interval below it, so that many fit beside each other."""
+    return shown(figure, unit, between="\n")
+
+
+def error_text(figure: Any) -> Text:
+    """Our own error, coloured by size: within 5 %, within 15 %, beyond."""
+    value = number(figure)
+    if value is None:
+        return Text(MISSING)
+    style = "green" if abs(value) <= 0.05 else "yellow" if abs(value) <= 0.15 else "red"
+    return Text(signed(value), style=style)
+
+
+def wrong_text(figure: Any) -> Text:
+    """The error that a wrong model would have made."""
+    value = number(figure)
+    return Text(MISSING if value is None else signed(value), style="dim")

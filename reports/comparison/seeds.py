@@ -1,0 +1,117 @@
+"""Runs of several seeds: the figures of each algorithm with their intervals, and which is soonest at the target.
+
+Rules of this file:
+
+* A figure that one of the seeds lacks is missing; beside it stands how many seeds reached the target.
+* Algorithms that ended before their longest period had passed once are not compared; those that are shown alike are
+  equal.
+* Algorithms are compared seed by seed, since runs of the same seed share initial weights, samples and spread: two are
+  told apart where the interval of the mean difference excludes 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paceline.records import Run
+from paceline.records.metrics import interval
+from paceline.reports.comparison.periods import finished
+from paceline.reports.comparison.prediction_errors import AIMS, figure, together
+from paceline.reports.comparison.targets import Aim, aim_of
+from paceline.reports.comparison.ties import leaders
+from paceline.reports.comparison.words import listed, seconds, shown
+
+Summaries = Sequence[Mapping[str, Any]]
+
+
+def by_algorithm(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of each algorithm, by seed."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.algorithm, []).append(run)
+    return {name: sorted(mine, key=lambda run: run.seed) for name, mine in found.items()}
+
+
+def figures(summaries: Summaries) -> dict[str, Any]:
+    """All figures of one algorithm's seeds, as they stand in a JSON answer."""
+    return {
+        "seeds": len(summaries),
+        "reached": {aim: _reached(summaries, aim) for aim in AIMS},
+        "ended": dict(Counter(summary["ended"] for summary in summaries if summary["ended"] is not None)),
+        "summary": together(summaries),
+    }
+
+
+def _reached(summaries: Summaries, aim: str) -> int | None:
+    """How many seeds reached a target; None where there is none."""
+    if summaries[0][f"target_{aim}"] is None:
+        return None
+    return sum(summary[f"time_to_{aim}_s"] is not None for summary in summaries)
+
+
+def soonest(runs: Sequence[Run]) -> str:
+    """Which algorithm reaches the target soonest, and whether the seeds tell it apart from the others."""
+    aim, runs = aim_of(runs[0].summary), finished(runs)
+    if aim is None or not runs:
+        return ""
+    times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
+    whole = {name: mine for name, mine in times.items() if None not in mine}
+    sentences = [_first(aim, whole, len(times))] if whole else []
+    sentences += list(_missed(aim, {name: mine for name, mine in times.items() if None in mine}, alone=not whole))
+    if whole:
+        sentences.append(_how(aim, runs))
+    return " ".join(sentences)
+
+
+def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
+    """Which algorithm is first on average, which are equal to it, and which the seeds tell apart from it."""
+    means = {name: sum(mine) / len(mine) for name, mine in times.items()}
+    first = leaders(means, seconds, least=True)
+    best = first[0]
+    seeds = len(times[best])
+    taken = f"{shown(figure(times[best]), seconds)} s"
+    if len(first) > 1:
+        said = f"{listed(first)} reach {aim.words} soonest, equally (to the precision shown), in {taken}"
+    else:
+        said = f"{best} reaches {aim.words}{' soonest' if algorithms > 1 else ''}, in {taken}"
+    them, they = ("them", "they are") if len(first) > 1 else ("it", "it is")
+    others = [name for name in times if name not in first]
+    if not others:
+        return f"{said}."
+    if seeds == 1:
+        return f"{said}; one seed does not say how much of that is chance."
+    apart = [name for name in others if all(told_apart(times[one], times[name]) for one in first)]
+    close = [name for name in others if name not in apart]
+    if not close:
+        return f"{said}; {seeds} seeds tell {them} apart from the others (paired differences, 95 %)."
+    return f"{said}; {they} not told apart from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
+
+
+def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether the 95 % interval of the mean of paired differences excludes 0.
+
+    >>> told_apart([1.0, 2.0, 3.0], [2.0, 3.1, 4.0]), told_apart([1.0, 2.0, 3.0], [0.5, 3.0, 4.0])
+    (True, False)
+    """
+    found = interval([other - one for one, other in zip(times, others, strict=True)])
+    return not found["low"] <= 0 <= found["high"]
+
+
+def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: bool) -> Iterable[str]:
+    """Who did not get there with every seed; `alone` says that nobody did."""
+    some = {name: mine for name, mine in times.items() if any(time is not None for time in mine)}
+    if alone:
+        by = "with every seed by" if some else "by"
+        yield f"{aim.words[0].upper()}{aim.words[1:]} was reached {by} no algorithm."
+    for name, mine in some.items():
+        yield f"{name} reached it with {sum(time is not None for time in mine)} of {len(mine)} seeds."
+    if (never := [name for name in times if name not in some]) and not alone:
+        yield f"{listed(never)} did not reach it."
+
+
+def _how(aim: Aim, runs: Sequence[Run]) -> str:
+    """How the times were read, and how finely."""
+    gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
+    return f"Times are {runs[0].summary['reading']}; around the target these lie up to {max(gaps):.3g} s apart."

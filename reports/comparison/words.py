@@ -1,0 +1,82 @@
+"""Figures as words: units, signs, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paceline.reports.comparison.prediction_errors import number
+
+MISSING = "–"
+
+
+def kind_of(summary: Mapping[str, Any]) -> str:
+    """The kind of a run with what was held or emulated in it.
+
+    >>> kind_of({"kind": "measured", "paced": True, "emulated_network": False})
+    'measured, paced'
+    """
+    words = [summary["kind"]]
+    if summary["paced"]:
+        words.append("paced")
+    if summary["emulated_network"]:
+        words.append("emulated network")
+    return ", ".join(words)
+
+
+def shown(figure: Any, unit: Callable[[float], str], between: str = " ") -> str:
+    """A figure in a unit, with half its interval where it has one, and what stands between the two.
+
+    >>> shown({"mean": 0.02, "low": 0.019, "high": 0.021}, milli), shown(None, milli)
+    ('20.0 ±1.0', '–')
+    """
+    value = number(figure)
+    if value is None:
+        return MISSING
+    half = f"{between}±{unit((figure['high'] - figure['low']) / 2)}" if isinstance(figure, Mapping) else ""
+    return unit(value) + half
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> listed(["agd"]), listed(["agd", "easgd", "ssp"])
+    ('agd', 'agd, easgd and ssp')
+    """
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def milli(value_s: float) -> str:
+    """Seconds in milliseconds."""
+    return f"{1000 * value_s:.1f}"
+
+
+def seconds(value_s: float) -> str:
+    """Seconds."""
+    return f"{value_s:.2f}"
+
+
+def per_cent(share: float) -> str:
+    """A share in per cent."""
+    return f"{100 * share:.1f}"
+
+
+def plain(value: float) -> str:
+    """A number without unit."""
+    return f"{value:.2f}"
+
+
+def signed(error: float) -> str:
+    """An error in per cent, with its sign; what rounds to nothing has none.
+
+    >>> signed(0.0123), signed(-0.05), signed(-0.0001)
+    ('+1.2', '-5.0', '0.0')
+    """
+    rounded = round(100 * error, 1)
+    return f"{rounded:+.1f}" if rounded else "0.0"
+
+
+def worst(values: Sequence[float | None]) -> float | None:
+    """The value farthest from 0; None where one is missing."""
+    present = [value for value in values if value is not None]
+    return max(present, key=abs) if present and len(present) == len(values) else None

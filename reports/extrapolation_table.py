@@ -1,0 +1,103 @@
+"""What was extrapolated from simulated runs, for people: a table that says so in its header, then every assumption.
+
+Rules of this file:
+
+* Hardware and statistics stand side by side, so that a reader sees where a time comes from.
+* A target that one seed's evidence did not reach is "not reached": a mean over the others would flatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from paceline.records import Run
+from paceline.records.extrapolated import Extrapolated
+from paceline.reports.comparison.periods import is_unfinished
+from paceline.reports.comparison.prediction_errors import figure, number
+from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.words import listed, plain, shown
+from paceline.reports.plain_table import plain_table
+
+HOUR_S = 3600.0
+FIGURES = ("time_to_target_s", "samples_to_target", "statistical_penalty", "samples_per_s")
+NOT_REACHED = "not reached"
+
+
+def lines_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One line per algorithm, with the figures of its seeds together: as they stand in a JSON answer."""
+    by_name: dict[str, list[Extrapolated]] = {}
+    periods: dict[str, list[float]] = {}
+    for run in runs:
+        if "extrapolated" in run.summary:
+            by_name.setdefault(run.algorithm, []).append(run.summary["extrapolated"])
+            periods.setdefault(run.algorithm, []).append(run.summary["periods"])
+    return [{**_line(name, blocks), "periods": figure(periods[name])} for name, blocks in by_name.items()]
+
+
+def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
+    first = blocks[0]
+    figures = {path: figure([block[path] for block in blocks]) for path in FIGURES}  # type: ignore[literal-required]
+    assumptions = list(dict.fromkeys(sentence for block in blocks for sentence in block["assumptions"]))
+    named = {"label": first["label"], "method": first["method"], "reference": first["reference"]}
+    evidence = {key: _together([block["evidence"][key] for block in blocks]) for key in first["evidence"]}
+    return {"algorithm": name, **named, **figures, "evidence": evidence, "assumptions": assumptions}
+
+
+def _together(values: Sequence[Any]) -> Any:
+    """What all seeds have alike as it is, figures that differ with their interval."""
+    return values[0] if all(value == values[0] for value in values) else figure(values)
+
+
+def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
+    """Time to the target, and the two that it is made of."""
+    first = lines[0]
+    table = plain_table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}")
+    for header in ("samples\n/s", "samples against\nthe reference", "samples\nmillions", "time\nhours"):
+        table.add_column(header, justify="right")
+    for line in lines:
+        table.add_row(
+            line["algorithm"],
+            shown(line["samples_per_s"], lambda rate: f"{rate:,.0f}"),
+            *(
+                _or_not(line[path], unit)
+                for path, unit in (
+                    ("statistical_penalty", plain),
+                    ("samples_to_target", lambda count: f"{count / 1e6:,.0f}"),
+                    ("time_to_target_s", hours),
+                )
+            ),
+        )
+    return table
+
+
+def hours(time_s: float) -> str:
+    """Seconds in hours."""
+    return f"{time_s / HOUR_S:.2f}"
+
+
+def _or_not(value: Any, unit: Callable[[float], str]) -> str:
+    return NOT_REACHED if value is None else shown(value, unit)
+
+
+def words(lines: Sequence[dict[str, Any]]) -> str:
+    """The soonest, and all that this rests on: what all lines share once, the rest with each."""
+    times = {
+        line["algorithm"]: line["time_to_target_s"]
+        for line in lines
+        if line["time_to_target_s"] is not None and not is_unfinished(line)
+    }
+    said = ["Extrapolated: no run here trained this model."]
+    if times:
+        first = leaders(times, hours, least=True)
+        equally = f", equally ({why(times[first[0]])})," if len(first) > 1 else ""
+        said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
+        said[0] += f"{hours(number(times[first[0]]) or 0.0)} h, if all of this holds:"
+    else:
+        said[0] += " Nothing reached its target; what this would rest on:"
+    everything = list(dict.fromkeys(sentence for line in lines for sentence in line["assumptions"]))
+    shared = [one for one in everything if all(one in line["assumptions"] for line in lines)]
+    said += [f"- {sentence}" for sentence in (*shared, *(one for one in everything if one not in shared))]
+    return "\n".join(said)

@@ -1,0 +1,4 @@
+"""Tables and figures of staleness.
+
+Read `staleness_tables` first.
+"""

@@ -1,0 +1,100 @@
+"""The figure of staleness: for each run its distribution, and how it went over time, in the method's own notion.
+
+Left, the share of updates at each value; right, a histogram for each stretch of the run, upright, the darker the more
+of the stretch's updates, with their mean as a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from paceline.algorithms.core.errors import InputError
+from paceline.records.staleness import Series, over_time
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
+from paceline.reports.staleness.staleness_tables import Staleness
+
+MOST_RUNS = 12
+"""in one figure"""
+MOST_BARS = 60
+"""of a histogram"""
+
+
+def save_figure(found: Sequence[Staleness], path: Path) -> None:
+    """Writes the figure; the ending of `path` chooses the format.
+
+    Raises:
+        InputError: for an ending that is no picture's, or for more runs than one figure can show.
+    """
+    if path.suffix not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"--out: found {path.name!r}, expected a name that ends in .png, .svg or .pdf")
+    if len(found) > MOST_RUNS:
+        raise InputError(f"--out: found {len(found)} runs, expected at most {MOST_RUNS} in one figure")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staleness_figure(found).savefig(path)
+
+
+def staleness_figure(found: Sequence[Staleness]) -> Figure:
+    """A row of two panels for each run."""
+    figure = Figure(figsize=(10.0, 0.6 + 2.6 * len(found)), dpi=140, layout="constrained")
+    grid = figure.subplots(len(found), 2, squeeze=False, width_ratios=(1, 1.5))
+    for number, (one, (left, right)) in enumerate(zip(found, grid, strict=True)):
+        colour = PALETTE[number % len(PALETTE)]
+        _distribution(left, one, colour)
+        _course(right, one, colour)
+    return figure
+
+
+def _distribution(axes: Axes, found: Staleness, colour: str) -> None:
+    own = found.series[found.own]
+    edges = _steps(own)
+    counts, _ = np.histogram(own["value"], bins=edges)
+    width = edges[1] - edges[0]
+    middles = [edge + width / 2 for edge in edges[:-1]]
+    axes.bar(middles, counts / max(1, counts.sum()), width=0.9 * width, color=colour)
+    axes.set_xlim(edges[0] - 0.4 * width, edges[-1] + 0.4 * width)
+    axes.set_title(f"{found.run.algorithm}, seed {found.run.seed}", loc="left", fontsize=11, color=INK)
+    axes.set_xlabel(found.own, color=INK, fontsize=9)
+    axes.set_ylabel("share of updates", color=INK, fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    _dress(axes)
+
+
+def _course(axes: Axes, found: Staleness, colour: str) -> None:
+    own, wall_s = found.series[found.own], found.run.summary["wall_s"] or 1.0
+    windows = over_time(own, wall_s)
+    edges_s = [windows[0]["from_s"], *(one["to_s"] for one in windows)]
+    values = _steps(own)
+    counts, _, _ = np.histogram2d(own["time_s"], own["value"], bins=[edges_s, values])
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    axes.pcolormesh(edges_s, values, shares.T, cmap=LinearSegmentedColormap.from_list("own", ["white", colour]))
+    filled = [one for one in windows if one["count"]]
+    middles_s = [(one["from_s"] + one["to_s"]) / 2 for one in filled]
+    axes.plot(middles_s, [one["mean"] for one in filled], color=INK, linewidth=1.6, label="mean")  # type: ignore[arg-type]
+    axes.set_xlabel("time, s (simulated runs: virtual time)", color=INK, fontsize=9)
+    axes.set_ylabel(found.own, color=INK, fontsize=9)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(fontsize=8, frameon=False, labelcolor=INK, loc="upper left")
+    _dress(axes)
+
+
+def _steps(own: Series) -> list[float]:
+    """The borders of the histograms' bars: one bar a value, or equally many values in each where there are many."""
+    low, high = (int(own["value"].min()), int(own["value"].max())) if len(own) else (0, 0)
+    width = -(-(high - low + 1) // MOST_BARS)
+    return [low - 0.5 + width * number for number in range(-(-(high - low + 1) // width) + 1)]
+
+
+def _dress(axes: Axes) -> None:
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=8.5)

@@ -1,0 +1,289 @@
+"""A run's staleness as figures and tables: every notion that applies, per rank, per layer, over time, and why.
+
+Rules of this file:
+
+* All of it is worked out from the stored tables, so that simulated and measured runs are shown alike, whenever asked.
+* A JSON answer has everything; what is printed is what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from paceline.algorithms.core.method import Notion
+from paceline.records import Run
+from paceline.records.loss_change import between_evaluations, by_staleness, slope
+from paceline.records.metrics import finite, histogram
+from paceline.records.staleness import (
+    COUNTS,
+    NAMES,
+    WINDOWS,
+    Series,
+    ages,
+    by_age,
+    by_layer,
+    by_rank,
+    figures,
+    measured,
+    over_time,
+    workers_of,
+)
+from paceline.records.summary import step_starts
+from paceline.reports.comparison.words import kind_of, milli, plain, shown
+from paceline.reports.plain_table import plain_table
+
+MOST_RANKS = 16
+"""up to so many ranks are all shown; of more, the stalest and the freshest"""
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """What one run's tables say of staleness."""
+
+    run: Run
+    own: str
+    """the name of the method's own notion"""
+    series: Mapping[str, Series]
+    """what was measured of each notion, the method's own first"""
+    step_s: Mapping[int, float]
+    """mean time between the starts of a worker's gradients"""
+
+    @staticmethod
+    def of(run: Run) -> Staleness:
+        """Works it out; the tables of a stored run are enough."""
+        notion = Notion(run.summary["staleness"]["notion"])
+        starts = step_starts(run.tables.spans, workers_of(run.tables.spans)).sort_values(["rank", "start_s"])
+        apart_s = starts.groupby("rank")["start_s"].agg(lambda one: float(one.diff().mean()))
+        return Staleness(
+            run=run,
+            own=NAMES[notion],
+            series=measured(run.tables, notion),
+            step_s={int(str(rank)): seconds for rank, seconds in apart_s.items() if np.isfinite(seconds)},
+        )
+
+    @property
+    def title(self) -> str:
+        """Which run this is."""
+        where = "" if self.run.path is None else f"{self.run.path}: "
+        return f"{where}{self.run.algorithm}, seed {self.run.seed}, {kind_of(self.run.summary)}"
+
+    def answer(self) -> dict[str, Any]:
+        """As it stands in a JSON answer."""
+        tables, wall_s = self.run.tables, self.run.summary["wall_s"]
+        return {
+            "path": None if self.run.path is None else str(self.run.path),
+            "name": self.run.name,
+            "algorithm": self.run.algorithm,
+            "seed": self.run.seed,
+            "kind": self.run.kind,
+            "own": self.own,
+            "notions": {
+                name: {
+                    "counts": COUNTS[name],
+                    **figures(series),
+                    "histogram": histogram(series["value"].tolist()),
+                    "by_rank": by_rank(series),
+                    "over_time": over_time(series, wall_s),
+                }
+                for name, series in self.series.items()
+            },
+            "age": ages(tables.updates),
+            "step_s": [[rank, finite(seconds)] for rank, seconds in self.step_s.items()],
+            "layers": by_layer(tables.layers),
+            "drift": by_age(tables.drift),
+            "loss": {
+                "between_evaluations": between_evaluations(tables.updates, tables.evaluations),
+                "by_staleness": by_staleness(tables.probes),
+                "slope": slope(tables.probes),
+            },
+        }
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def notions_table(found: Staleness) -> Table:
+    """Each notion in a line."""
+    table = _table("all updates", "notion", ("mean", "half are at least", "mean of ranks", "largest"))
+    for name, series in found.series.items():
+        of_all = figures(series)
+        half = None if not len(series) else at_least(series, 0.5)
+        cells = (shown(of_all["mean"], plain), shown(half, _whole), shown(of_all["mean_of_ranks"], plain))
+        table.add_row(name, *cells, shown(of_all["max"], _whole))
+    return table
+
+
+def ranks_table(found: Staleness) -> Table:
+    """Each worker in a line: its mean and largest of every notion, its gradients' age and its time for a step."""
+    columns = [f"{name}, {what}" for name in found.series for what in ("mean", "largest")]
+    ranks = {name: {one["rank"]: one for one in by_rank(series)} for name, series in found.series.items()}
+    ages_s = {int(rank): age_s for rank, age_s in ages(found.run.tables.updates)["by_rank"]}
+    everybody = sorted({rank for of_notion in ranks.values() for rank in of_notion})
+    means = {rank: one["mean"] for rank, one in ranks[found.own].items()}
+    chosen = _chosen(everybody, lambda rank: means.get(rank, 0.0))
+    title = "by rank" if len(chosen) == len(everybody) else f"by rank: the stalest and the freshest of {len(everybody)}"
+    table = _table(title, "rank", [*columns, "gradient's age, ms", "step, ms"])
+    for rank in chosen:
+        cells = []
+        for of_notion in ranks.values():
+            one = of_notion.get(rank)
+            cells += [shown(one and one["mean"], plain), shown(one and one["max"], _whole)]
+        table.add_row(str(rank), *cells, shown(ages_s.get(rank), milli), shown(found.step_s.get(rank), milli))
+    return table
+
+
+def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int]:
+    if len(ranks) <= MOST_RANKS:
+        return list(ranks)
+    ordered = sorted(ranks, key=staleness)
+    return sorted([*ordered[: MOST_RANKS // 2], *ordered[-MOST_RANKS // 2 :]])
+
+
+def layers_table(found: Staleness) -> Table | str:
+    """Each layer in a line, or why there is none."""
+    layers = by_layer(found.run.tables.layers)
+    if not layers:
+        return f"{found.run.algorithm} applies whole gradients: every layer is as stale as the update it is in.\n"
+    table = _table("by layer", "layer", ("landed", found.own, "largest", "gradient's age, ms"))
+    for one in layers:
+        cells = (str(one["count"]), plain(one["mean"]), _whole(one["max"]), shown(one["age_s"], milli))
+        table.add_row(one["layer"], *cells)
+    return table
+
+
+def time_tables(found: Staleness) -> Iterator[Table]:
+    """Each stretch of the run in a line, a table for each notion."""
+    for name, series in found.series.items():
+        table = _table(f"{name} over time", "up to, s", ("counted", "mean", "half at most", "95 % at most", "largest"))
+        for one in over_time(series, found.run.summary["wall_s"]):
+            cells = [shown(one[figure], plain) for figure in ("mean", "p50", "p95")]
+            table.add_row(f"{one['to_s']:.4g}", str(one["count"]), *cells, shown(one["max"], _whole))
+        yield table
+
+
+def why_tables(found: Staleness) -> Iterator[Table]:
+    """Staleness against change of loss: between evaluations, and by update where the run was asked for that.
+
+    Of many evaluations, some are shown: `WINDOWS` or fewer.
+    """
+    tables = found.run.tables
+    table = _table("between evaluations", "up to, s", ("gradients", found.own, "age, ms", "loss", "loss by gradient"))
+    last = len(tables.evaluations) - 1
+    chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
+    for one in between_evaluations(tables.updates, tables.evaluations.iloc[chosen]):
+        cells = (shown(one["staleness"], plain), shown(one["age_s"], milli), shown(one["loss_change"], _change))
+        each = shown(one["loss_change_per_gradient"], _change)
+        table.add_row(f"{one['to_s']:.4g}", str(one["gradients"]), *cells, each)
+    yield table
+    if len(tables.probes):
+        table = _table("by update: change of the loss held out", found.own, ("updates", "mean", "low", "high"))
+        width = -(-(int(tables.probes["staleness"].max()) + 1) // WINDOWS)
+        for probed in by_staleness(tables.probes, width):
+            change, lag = probed["loss_change"], probed["staleness"]
+            bounds = (shown(bound, _change) for bound in (change["mean"], change["low"], change["high"]))
+            table.add_row(str(lag) if width == 1 else f"{lag}–{lag + width - 1}", str(probed["count"]), *bounds)
+        yield table
+    if len(tables.drift):
+        table = _table("drift: distance from the mean of all workers", found.own, ("counted", "mean", "largest"))
+        for apart in by_age(tables.drift):
+            distances = (shown(apart["mean"], _four), shown(apart["max"], _four))
+            table.add_row(str(apart["staleness"]), str(apart["count"]), *distances)
+        yield table
+
+
+def _table(title: str, first: str, columns: Sequence[str]) -> Table:
+    table = plain_table(title, first=first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _four(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _change(value: float) -> str:
+    return f"{value:+.3g}"
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def at_least(series: Series, share: float) -> int:
+    """The largest value that this share of the rows reach or exceed.
+
+    >>> import pandas as pd
+    >>> at_least(pd.DataFrame({"value": [0, 1, 2, 9]}), 0.5)
+    2
+    """
+    falling = np.sort(series["value"].to_numpy())[::-1]
+    return int(falling[int(np.ceil(share * len(falling))) - 1])
+
+
+def says(found: Staleness) -> str:
+    """The answer in words."""
+    return (
+        " ".join([*_of_all(found), *_of_ranks(found), *_of_clocks(found), *_of_ages(found), *_of_probes(found)]) + "\n"
+    )
+
+
+def _of_all(found: Staleness) -> Iterator[str]:
+    own = found.series[found.own]
+    if not len(own):
+        yield "Nothing was applied."
+        return
+    low, high = int(own["value"].min()), int(own["value"].max())
+    if low == high:
+        yield f"Every update has the same {found.own}, {high}."
+    else:
+        half, twentieth = at_least(own, 0.5), at_least(own, 0.05)
+        more = f", one in twenty of {twentieth} or more" if twentieth > half else ""
+        yield f"Half of the updates have a {found.own} of {half} or more{more}; the largest is {high}."
+
+
+def _of_ranks(found: Staleness) -> Iterator[str]:
+    """Who sees the stalest, where ranks differ by more than a tenth and it matters."""
+    means = {one["rank"]: one["mean"] for one in by_rank(found.series[found.own])}
+    if len(means) < 2 or not means.keys() <= found.step_s.keys():
+        return
+    most, least = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    if means[most] < 1 or means[most] < 1.1 * means[least]:
+        return
+    times = found.step_s[most] / found.step_s[least]
+    pace = f", {times:.2g} times as slow as rank {least}," if times > 1.1 else ""
+    yield f"Rank {most}{pace} sees {means[most]:.3g} on average; rank {least} sees {means[least]:.3g}."
+
+
+def _of_clocks(found: Staleness) -> Iterator[str]:
+    for name, series in found.series.items():
+        if name != found.own:
+            yield f"A worker that finishes a step is {figures(series)['mean']:.3g} ahead of the slowest on average,"
+            yield f"{figures(series)['max']} at most."
+
+
+def _of_ages(found: Staleness) -> Iterator[str]:
+    age = ages(found.run.tables.updates)
+    if age["mean_s"] is not None and age["p95_s"] is not None:
+        yield f"When it was applied, a gradient had been begun {milli(age['mean_s'])} ms before on average, 95 %"
+        yield f"at most {milli(age['p95_s'])} ms."
+
+
+def _of_probes(found: Staleness) -> Iterator[str]:
+    line = slope(found.run.tables.probes)
+    if line is None or line["low"] is None or line["high"] is None:
+        return
+    probed = by_staleness(found.run.tables.probes)
+    count = sum(one["count"] for one in probed)
+    change = sum(one["count"] * one["loss_change"]["mean"] for one in probed) / count
+    interval = f"{_change(line['mean'])} ({_change(line['low'])} to {_change(line['high'])})"
+    yield f"By {count} probes, an update changes the loss by {_change(change)} on average, and each unit of"
+    yield f"staleness adds {interval}" + (", which may be nothing." if line["low"] <= 0 <= line["high"] else ".")

@@ -1,0 +1,4 @@
+"""Grids of simulated scenarios: rows, tables, figures and the conclusion in words.
+
+Read `sweep` first.
+"""

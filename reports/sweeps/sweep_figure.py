@@ -1,0 +1,246 @@
+"""Figures of a sweep: a panel for each question, a colour and mark for each algorithm, a line style for other values.
+
+Rules of this file:
+
+* Figures are drawn against the number of workers where it varies, with the ideal beside speed-up and efficiency;
+  otherwise against the first varied path. Lines are means over seeds, the band around them reaches from the least to
+  the most.
+* Points that ended before their method's longest period had passed once are hollow.
+* Up to `STYLES` combinations of other values share a figure; more have figures of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
+from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
+
+STYLES = ((0, ()), (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
+MARKS = "osD^vPX*"
+MOST_FIGURES = 12
+"""of one sweep; who varies more looks into the table"""
+MOST_TICKS = 12
+WIDE_RATIO = 4
+"""numbers that are farther apart than this stand on a logarithmic axis"""
+MANY = 8
+"""staleness beyond this is drawn on an axis that shows 1 and 1,000 alike"""
+
+
+PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
+PER_CENT = FuncFormatter(lambda value, _: f"{100 * value:g} %")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A question, the column that answers it, and how it is drawn."""
+
+    title: str
+    column: str
+    unit: str
+    scale: str = "linear"
+    ideal: Callable[[float], float] | None = None
+    """where a method would be that loses nothing, by workers over the fewest workers"""
+    factor: float = 1.0
+    """of the unit shown in the column's"""
+
+
+PANELS = (
+    Panel("Speed-up", "speed_up", "samples/s over the smallest cluster's", "log", lambda ratio: ratio),
+    Panel("Efficiency", "efficiency", "speed-up per worker", "share", lambda _: 1.0),
+    Panel("Throughput", "samples_per_s", "samples/s", "log"),
+    Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", factor=1e3),
+    Panel("Staleness", "staleness_mean", "mean, as each method counts it", "steps"),
+    Panel("Communication", "share_communication", "share of the workers' time", "share"),
+    Panel("Waiting", "share_wait", "share of the workers' time", "share"),
+    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log"),
+    Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
+)
+WITHOUT_SIZES = {"step_s_mean"}
+"""columns that are drawn only where there is no speed-up"""
+
+
+def save_figures(table: Table, folder: Path) -> tuple[list[Path], int]:
+    """Writes ``sweep.png``, or ``sweep-1.png`` and so on; answers what was written, and how many there would be."""
+    parts = list(_parts(table))
+    paths = []
+    for number, (rows, fixed) in enumerate(parts[:MOST_FIGURES], start=1):
+        path = folder / ("sweep.png" if len(parts) == 1 else f"sweep-{number}.png")
+        sweep_figure(table, rows, fixed).savefig(path)
+        paths.append(path)
+    return paths, len(parts)
+
+
+def _parts(table: Table) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
+    """The rows of each figure, and the paths whose values are the same in all of them."""
+    frame, others = table.frame, table.others
+    if table.combinations(frame) <= len(STYLES):
+        yield frame, ()
+        return
+    fixed = others[:-1] if frame[others[-1]].nunique(dropna=False) <= len(STYLES) else others
+    for _, rows in frame.groupby(list(fixed), sort=False, dropna=False):
+        yield rows, fixed
+
+
+def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) -> Figure:
+    """The panels of some rows of the table, in which the paths of `fixed` have one value each."""
+    panels = [
+        panel
+        for panel in PANELS
+        if rows[panel.column].notna().any() and not (table.sizes and panel.column in WITHOUT_SIZES)
+    ]
+    height = -(-len(panels) // 2)
+    figure = Figure(figsize=(10.0, 3.5 * height + 1.1), dpi=140, layout="constrained")
+    grid = list(figure.subplots(height, 2, squeeze=False).flat)
+    styles = [path for path in table.others if path not in fixed]
+    lines = _lines(table, rows, styles)
+    places = _places(rows[table.x])
+    for axes, panel in zip(grid, panels, strict=False):
+        for line in lines:
+            _draw(axes, panel, line, table.x, places)
+        _dress(axes, panel, table, places)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    where = f" with {label(dict(rows.iloc[0]), fixed)}" if fixed else ""
+    figure.suptitle(f"{table.scenario}{where}", x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    _legend(figure, lines, any(panel.ideal for panel in panels), early=bool((rows["periods"] < 1).any()))
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One algorithm at one combination of other values."""
+
+    algorithm: str
+    values: str
+    rows: pd.DataFrame
+    style: Mapping[str, Any]
+
+
+def _lines(table: Table, rows: pd.DataFrame, styles: Sequence[str]) -> list[_Line]:
+    names = list(dict.fromkeys(table.frame["algorithm"]))
+    combinations: list[str] = []
+    lines = []
+    for _, part in rows.groupby([*styles, "algorithm"], sort=False, dropna=False):
+        values, name = label(dict(part.iloc[0]), styles), str(part["algorithm"].iloc[0])
+        if values not in combinations:
+            combinations.append(values)
+        number = names.index(name)
+        style = {
+            "color": PALETTE[number % len(PALETTE)],
+            "marker": MARKS[(number + number // len(PALETTE)) % len(MARKS)],
+            "linestyle": STYLES[combinations.index(values)],
+        }
+        lines.append(_Line(name, values, part, style))
+    return lines
+
+
+def _places(column: pd.Series[Any]) -> Mapping[Any, float]:
+    """Where each value stands on the axis: a number at itself, anything else in the order in which it came."""
+    values = list(dict.fromkeys(column))
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return {value: float(value) for value in sorted(values)}
+    return {value: float(number) for number, value in enumerate(values)}
+
+
+def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, float]) -> None:
+    groups = line.rows.groupby(x, sort=False, dropna=False)[panel.column]
+    spread = groups.agg(["min", "max"]).astype(float)
+    spread["early"] = line.rows.groupby(x, sort=False, dropna=False)["periods"].min() < 1
+    spread["mean"] = groups.mean().where(groups.count() == groups.size()).astype(float)
+    spread[["min", "max", "mean"]] *= panel.factor
+    spread.index = pd.Index([places[value] for value in spread.index])
+    spread = spread.sort_index().dropna()
+    if len(spread):
+        axes.plot(spread.index, spread["mean"], **line.style, linewidth=1.7, markersize=5, clip_on=False, zorder=3)
+        early = spread[spread["early"].astype(bool)]
+        if len(early):  # a line without points upsets the layout
+            hollow = {**line.style, "linestyle": "none", "markerfacecolor": "white"}
+            axes.plot(early.index, early["mean"], **hollow, markersize=5, clip_on=False, zorder=4)
+        if (spread["max"] > spread["min"]).any():
+            axes.fill_between(
+                spread.index, spread["min"], spread["max"], color=line.style["color"], alpha=0.15, linewidth=0
+            )
+
+
+def _dress(axes: Axes, panel: Panel, table: Table, places: Mapping[Any, float]) -> None:
+    title = panel.title
+    if panel.column.endswith(("accuracy", "accuracy_s")) and table.target is not None:
+        title = title.replace("accuracy", f"{100 * table.target:g} % accuracy")
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.set_ylabel(panel.unit, color=INK, fontsize=9)
+    names = short_names(table.paths)
+    axes.set_xlabel(table.x if table.x == "workers" else names[table.x], color=INK, fontsize=9)
+    _x_axis(axes, places)
+    if panel.ideal is not None:
+        ends = [value for value in places.values() if value >= min(places.values())]
+        axes.plot(ends, [panel.ideal(end / ends[0]) for end in ends], color=FAINT, linewidth=1.2, zorder=1)
+    _y_axis(axes, panel)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=8.5)
+
+
+def _x_axis(axes: Axes, places: Mapping[Any, float]) -> None:
+    texts = {at: f"{value:,g}" if value == at else brief(value) for value, at in places.items()}
+    ticks = sorted(texts)
+    if ticks[0] > 0 and ticks[-1] >= WIDE_RATIO * ticks[0] and all(value == at for value, at in places.items()):
+        axes.set_xscale("log", base=2)
+    if len(ticks) > MOST_TICKS:
+        ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: texts.get(at, "")))
+    if max(map(len, texts.values())) * len(ticks) > 70:
+        axes.tick_params(axis="x", rotation=20)
+
+
+def _y_axis(axes: Axes, panel: Panel) -> None:
+    drawn = axes.dataLim  # bands count as well as lines
+    low, high = (drawn.y0, drawn.y1) if axes.lines else (0.0, 1.0)
+    if panel.scale == "log" and low > 0 and high >= WIDE_RATIO * low:
+        if panel.ideal:
+            axes.set_yscale("log", base=2)
+        else:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(PLAIN)
+        axes.yaxis.set_minor_locator(NullLocator())
+        return
+    if panel.scale == "steps" and high > MANY:
+        axes.set_yscale("symlog", base=2, linthresh=1)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PLAIN)
+    if panel.scale == "share":
+        axes.yaxis.set_major_formatter(PER_CENT)
+        high = max(high, 1.0 if panel.ideal else 0.05)
+    axes.set_ylim(0.0, 1.08 * high if high else 1.0)
+
+
+def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool) -> None:
+    algorithms = {line.algorithm: {**line.style, "linestyle": STYLES[0]} for line in lines}
+    combinations = {line.values: {"color": INK, "linestyle": line.style["linestyle"]} for line in lines if line.values}
+    handles = [
+        Line2D([], [], linewidth=1.7, markersize=5, label=name, **style)
+        for name, style in [*algorithms.items(), *(combinations if len(combinations) > 1 else {}).items()]
+    ]
+    if ideal:
+        handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="ideal"))
+    if early:
+        hollow = {"color": INK, "marker": "o", "markerfacecolor": "white", "markersize": 5, "linestyle": "none"}
+        handles.append(Line2D([], [], **hollow, label="ended before a whole period"))  # type: ignore[arg-type]
+    figure.legend(
+        handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK, handlelength=3.2
+    )

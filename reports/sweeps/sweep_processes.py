@@ -1,0 +1,180 @@
+"""Work shared out to processes of this machine, each piece on its own: what fails or dies takes nothing else with it.
+
+Rules of this file:
+
+* A worker process does one piece after another and keeps nothing of any. One that dies fails the piece it had; another
+  takes its place.
+* No worker outlives its parent, however that ends: on the way out they are ended, and each watches for the parent's
+  death itself, since a parent that is killed has no way out. Ctrl-C is for the parent alone.
+* Workers come from a fork server, a process without threads that has imported the simulator once for all of them; a
+  fork of the parent would copy locks that its threads may hold.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
+
+from paceline.algorithms.core.errors import PacelineError
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+GRACE_S = 2.0
+"""a worker that has not ended so long after it was asked to is killed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Result]):
+    """What came of a piece."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong with a piece."""
+
+    message: str
+    trace: str = ""
+    """the traceback, where it failed in Python"""
+
+
+Worker = tuple[Connection, BaseProcess]
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, preload: Sequence[str] = ()
+) -> Iterator[tuple[int, Done[Result] | Failure]]:
+    """Does every piece; answers the position of each with what came of it, as they end.
+
+    Args:
+        work: what to do; a function that can be imported, as it, its pieces and its results go through pipes.
+        pieces: begun in this order.
+        jobs: processes at a time.
+        preload: modules that every worker needs, imported only once.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *preload])
+    todo = deque(enumerate(pieces))
+    workers: list[BaseProcess] = []
+    idle: list[Worker] = []
+    busy: dict[Connection, tuple[int, BaseProcess]] = {}
+    try:
+        while todo or busy:
+            while todo and len(busy) < jobs:
+                pipe, process = idle.pop() if idle else _start(context, work, workers)
+                number, piece = todo.popleft()
+                if _hand_over(pipe, piece):
+                    busy[pipe] = number, process
+                else:
+                    yield number, _death(process)
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                number, process = busy.pop(ready)
+                answer = _answer(ready)
+                if answer is not None:
+                    idle.append((ready, process))
+                yield number, answer or _death(process)
+    finally:
+        _end(workers)
+
+
+def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess]) -> Worker:
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    with _without_interrupts():
+        process.start()
+        workers.append(process)
+    theirs.close()  # or the end of the worker would not be the end of its pipe
+    return ours, process
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Holds Ctrl-C back; a process that begins meanwhile never hears it, nor do the ones that it forks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hand_over(pipe: Connection, piece: Any) -> bool:
+    """Whether there was anybody to take it."""
+    try:
+        pipe.send(piece)
+    except OSError:
+        return False
+    return True
+
+
+def _answer(pipe: Connection) -> Done[Any] | Failure | None:
+    """What a worker says; None where it has died."""
+    try:
+        answer: Done[Any] | Failure = pipe.recv()
+    except (EOFError, OSError):
+        return None
+    return answer
+
+
+def _death(process: BaseProcess) -> Failure:
+    process.join(GRACE_S)
+    code = process.exitcode
+    if code is not None and code < 0:
+        return Failure(f"its process was killed by {signal.Signals(-code).name}; was there enough memory?")
+    return Failure(f"its process ended with exit status {code}")
+
+
+def _end(workers: Sequence[BaseProcess]) -> None:
+    for process in workers:
+        process.terminate()
+    for process in workers:
+        process.join(GRACE_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        process.close()
+
+
+def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
+    """The life of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            piece = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_attempt(work, piece))
+
+
+def _attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | Failure:
+    try:
+        return Done(work(piece))
+    except PacelineError as error:
+        return Failure(str(error), traceback.format_exc())
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,260 @@
+"""The table of a sweep: one row per point, algorithm and seed, its figures flat, and what follows from other rows.
+
+Rules of this file:
+
+* Columns: the varied paths, `KEYS`, `FIGURES`, `DERIVED`, and ``record`` where records are kept. A figure that a run
+  does not have is missing.
+* A row is compared with the row of the smallest cluster among those that differ from it in nothing but the size: same
+  algorithm, seed and other values. Of several as small the first counts. Where the size does not vary there is
+  nothing to compare with.
+* The size of a cluster is its number of workers, whichever path changes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paceline.records.metrics import student
+from paceline.records.tables import ACTIVITIES
+from paceline.reports.comparison.prediction_errors import AT_TARGETS, figure_at
+from paceline.reports.sweeps.sweep import Sweep
+
+KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64"}
+
+FIGURES = {
+    "wall_s": ("wall_s", "Float64"),
+    "steps": ("steps", "Int64"),
+    "longest_period": ("longest_period", "Int64"),
+    "periods": ("periods", "Float64"),
+    "updates": ("updates", "Int64"),
+    "samples": ("samples", "Int64"),
+    "samples_per_s": ("samples_per_s", "Float64"),
+    "step_s_mean": ("step_s.mean", "Float64"),
+    "step_s_p50": ("step_s.p50", "Float64"),
+    "step_s_p95": ("step_s.p95", "Float64"),
+    **{f"share_{activity}": (f"share.{activity}", "Float64") for activity in ACTIVITIES},
+    "bytes_sent": ("bytes_sent", "Int64"),
+    "staleness_mean": ("staleness.mean", "Float64"),
+    "staleness_max": ("staleness.max", "Int64"),
+    **{name: (name, "Float64") for name in AT_TARGETS},
+    "final_loss": ("final_loss", "Float64"),
+    "final_accuracy": ("final_accuracy", "Float64"),
+    "diverged": ("diverged", "boolean"),
+    "ended": ("ended", "string"),
+}
+"""columns: where each stands in a summary, and its type"""
+
+DERIVED = {
+    "base_workers": "Int64",
+    "base_periods": "Float64",
+    "speed_up": "Float64",
+    "efficiency": "Float64",
+    "speed_up_to_accuracy": "Float64",
+}
+"""columns that follow from two rows: workers and periods of the row compared with; samples per second over its;
+speed-up over workers / base_workers; its time to accuracy over this row's"""
+
+NUMBERS = ("Int64", "Float64")
+HALF_WIDTH = "_half"
+
+ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "boolean": pa.bool_()}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a sweep, and which of its paths do what."""
+
+    scenario: str
+    frame: pd.DataFrame
+    paths: tuple[str, ...]
+    sizes: tuple[str, ...]
+    """paths that change the number of workers"""
+    target: float | None = None
+
+    @property
+    def x(self) -> str:
+        """What figures are drawn against: the number of workers where it varies, else the first path that does."""
+        return "workers" if self.sizes else self._along
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Paths that vary, but not along a line of a figure: all but the one that `x` is, or is changed by."""
+        return tuple(path for path in self._varied if path != self._along)
+
+    @property
+    def _along(self) -> str:
+        return (*self.sizes, *self._varied, *self.paths)[0]
+
+    @property
+    def _varied(self) -> list[str]:
+        """The paths of several values; an axis of one is there to be told, not to be compared."""
+        return [path for path in self.paths if self.frame[path].nunique(dropna=False) > 1]
+
+    def combinations(self, rows: pd.DataFrame) -> int:
+        """How many combinations of the values of `others` there are in these rows."""
+        return len(rows[list(self.others)].drop_duplicates()) if self.others else 1
+
+    def means(self) -> pd.DataFrame:
+        """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing.
+
+        Beside each figure stands, as ``<figure>_half``, half of its 95 % interval: that of `errors.interval`. A point
+        is `unfinished` if one of its runs ended before the method's longest period had passed once, and `comparable` if
+        neither it nor the point that it is compared with is unfinished.
+        """
+        names = [name for name, (_, dtype) in FIGURES.items() if dtype in NUMBERS] + list(DERIVED)
+        groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
+        figures, count = groups[names], groups.size()
+        halves = figures.std().mul(half_widths(count) / np.sqrt(count), axis=0)
+        means = pd.concat([figures.mean(), halves.add_suffix(HALF_WIDTH)], axis=1)
+        whole = figures.count().eq(count, axis=0)
+        means = means.where(pd.concat([whole, whole.add_suffix(HALF_WIDTH)], axis=1))
+        means.insert(0, "workers", groups["workers"].first())
+        means["diverged"] = groups["diverged"].any()
+        means["unfinished"] = groups["periods"].min() < 1
+        means["comparable"] = ~means["unfinished"] & ~(groups["base_periods"].min() < 1).fillna(False)
+        return means.reset_index()
+
+    def save(self, folder: Path) -> None:
+        """Writes ``sweep.csv`` and ``sweep.parquet``, which hold the same."""
+        self.frame.to_csv(folder / "sweep.csv", index=False)
+        schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.frame.dtypes.items()])
+        table = pa.Table.from_pandas(self.frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
+        with (folder / "sweep.parquet").open("wb") as file:
+            pq.write_table(table, file)
+
+
+def half_widths(count: pd.Series[Any]) -> Any:
+    """Half of the 95 % interval of means of so many values, in standard errors; missing for a single one."""
+    return pd.Series(student(count - 1), index=count.index)
+
+
+def tabulate(sweep: Sweep) -> Table:
+    """The table of a sweep of one run at least."""
+    columns: dict[str, pd.Series[Any]] = {
+        path: _column([entry.vary[path] for entry in sweep.entries]) for path in sweep.paths
+    }
+    for name, dtype in KEYS.items():
+        columns[name] = pd.Series([getattr(entry, name) for entry in sweep.entries], dtype=dtype)
+    for name, (place, dtype) in FIGURES.items():
+        columns[name] = pd.Series([figure_at(entry.summary, place) for entry in sweep.entries], dtype=dtype)
+    frame = pd.DataFrame(columns)
+    sizes = _sizes(frame, sweep.paths)
+    frame = pd.concat([frame, _derived(frame, [path for path in sweep.paths if path not in sizes])], axis=1)
+    if any(entry.path for entry in sweep.entries):
+        frame["record"] = pd.Series([entry.path for entry in sweep.entries], dtype="string")
+    return Table(sweep.scenario, frame, sweep.paths, sizes, sweep.target)
+
+
+def _column(values: Sequence[Any]) -> pd.Series[Any]:
+    """The values of a path: numbers if all are, else text as YAML (JSON, where it is not plain) writes it."""
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return pd.Series(values, dtype="boolean")
+    if kinds == {int}:
+        return pd.Series(values, dtype="Int64")
+    if kinds <= {int, float}:
+        return pd.Series(values, dtype="Float64")
+    return pd.Series([value if isinstance(value, str) else json.dumps(value) for value in values], dtype="string")
+
+
+def _sizes(frame: pd.DataFrame, paths: Sequence[str]) -> tuple[str, ...]:
+    """The paths that change the number of workers while all else stays."""
+    found = []
+    for path in paths:
+        rest = ["algorithm", "seed", *(other for other in paths if other != path)]
+        if (frame.groupby(rest, sort=False, dropna=False)["workers"].nunique() > 1).any():
+            found.append(path)
+    return tuple(found)
+
+
+def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:
+    """`DERIVED` for every row; `fixed` are the paths in which rows that are compared agree."""
+    parts = [
+        _against(group)
+        for _, group in frame.groupby(["algorithm", "seed", *fixed], sort=False, dropna=False)
+        if group["workers"].nunique() > 1
+    ]
+    empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in DERIVED.items()})
+    made = pd.concat([empty, *parts]).reindex(frame.index)
+    return made.astype(DERIVED)
+
+
+def _against(group: pd.DataFrame) -> pd.DataFrame:
+    """Rows of one kind against the smallest cluster among them."""
+    base = lowest(group, "workers")
+    speed_up = _over(group["samples_per_s"], base["samples_per_s"])
+    return pd.DataFrame(
+        {
+            "base_workers": pd.Series(base["workers"], index=group.index, dtype="Int64"),
+            "base_periods": pd.Series(base["periods"], index=group.index, dtype="Float64"),
+            "speed_up": speed_up,
+            "efficiency": speed_up / (group["workers"] / base["workers"]),
+            "speed_up_to_accuracy": _over(base["time_to_accuracy_s"], group["time_to_accuracy_s"]),
+        }
+    )
+
+
+def _over(part: Any, whole: Any) -> Any:
+    """part / whole; missing where the whole is nothing, or missing itself."""
+    if isinstance(whole, pd.Series):
+        return part / whole.where(whole > 0)
+    return part / (whole if not pd.isna(whole) and whole > 0 else pd.NA)
+
+
+def figures_of(rows: pd.DataFrame, column: str) -> dict[Any, Any]:
+    """A figure of each row, by the row's label: a number, or with several seeds its interval."""
+    found = {}
+    for place, row in rows.iterrows():
+        mean, half = row[column], row[f"{column}{HALF_WIDTH}"]
+        found[place] = (
+            float(mean)
+            if pd.isna(half)
+            else {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
+        )
+    return found
+
+
+def lowest(rows: pd.DataFrame, column: str) -> Any:
+    """The first of the rows with the least of a figure."""
+    return rows.sort_values(column, kind="stable").iloc[0]
+
+
+def short_names(paths: Sequence[str]) -> Mapping[str, str]:
+    """Each path by as few of its last keys as tell it apart from the others.
+
+    >>> list(short_names(["cluster.nodes[0].count", "cluster.nodes[1].count", "cluster.network.link"]).values())
+    ['nodes[0].count', 'nodes[1].count', 'link']
+    """
+    names = {}
+    for path in paths:
+        keys = path.split(".")
+        endings = [".".join(keys[-length:]) for length in range(1, len(keys) + 1)]
+        names[path] = next(
+            ending for ending in endings if sum(f".{other}".endswith(f".{ending}") for other in paths) == 1
+        )
+    return names
+
+
+def brief(value: Any) -> str:
+    """A value of a path in a label, without the brackets and quotes of a mapping.
+
+    >>> brief(8), brief('{"latency": "2 us", "bandwidth": "40 Gbit/s"}')
+    ('8', 'latency 2 us, bandwidth 40 Gbit/s')
+    """
+    text = str(value)
+    return text.replace('": ', " ").translate(dict.fromkeys(map(ord, '"{}'))) if text.startswith("{") else text
+
+
+def label(entry: Mapping[Any, Any], paths: Sequence[str]) -> str:
+    """Values of some paths in words: ``link=eth-10g, batch_per_worker=32``."""
+    names = short_names(paths)
+    return ", ".join(f"{names[path]}={brief(entry[path])}" for path in paths)

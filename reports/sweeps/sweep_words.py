@@ -1,0 +1,266 @@
+"""What a sweep says to a person: a table of means over seeds, and an answer in sentences. Both from its table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+from rich.table import Table as Shown
+
+from paceline.reports.comparison.periods import MARK, say_unfinished
+from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.words import MISSING, listed, milli, per_cent, plain, seconds
+from paceline.reports.plain_table import plain_table
+from paceline.reports.sweeps.sweep_table import HALF_WIDTH, Table, brief, figures_of, label, short_names
+
+HALF = 0.5
+"""efficiency under which every second worker is for nothing"""
+SPELLED_OUT = 4
+"""combinations of other values that are spoken of one by one"""
+SHORT = 10
+"""steps a worker; in fewer, the start of a run and its end weigh too much; provenance: ours"""
+LONGEST = 24
+"""letters of a varied value on a line of the table"""
+
+Rows = pd.DataFrame
+Row = Any
+"""a row of the means"""
+
+
+def rate(samples_per_s: float) -> str:
+    """Samples per second.
+
+    >>> rate(58291.4), rate(1.2345)
+    ('58,291', '1.234')
+    """
+    return f"{samples_per_s:,.0f}" if samples_per_s >= 1000 else f"{samples_per_s:.4g}"
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("workers", "work-\ners", lambda value: f"{value:.0f}"),
+    ("samples_per_s", "samples\n/s", rate),
+    ("speed_up", "speed\nup", plain),
+    ("efficiency", "effic.\n%", per_cent),
+    ("step_s_mean", "step\nms", milli),
+    ("share_communication", "comm.\n%", per_cent),
+    ("share_wait", "wait\n%", per_cent),
+    ("staleness_mean", "stale-\nness", plain),
+    ("time_to_accuracy_s", "target\ns", seconds),
+    ("time_to_loss_s", "to loss\ns", seconds),
+)
+"""columns of the table, their headers and units"""
+
+
+def sweep_table(table: Table) -> Shown:
+    """One row per algorithm and point, along the lines of the figure; without columns in which nothing is known."""
+    means, names = table.means(), short_names(table.paths)
+    several = table.frame["seed"].nunique() > 1
+    shown = plain_table(f"Sweep of {table.scenario}" + (": means over seeds" if several else ""))
+    columns = [column for column in COLUMNS if means[column[0]].notna().any()]
+    if any(means[path].tolist() == means["workers"].tolist() for path in table.sizes):
+        columns = [column for column in columns if column[0] != "workers"]  # the path's own column says it
+    if table.sizes:
+        columns = [column for column in columns if column[0] != "step_s_mean"]  # for 80 columns; the table file has it
+    for path in table.paths:
+        shown.add_column(names[path], justify="right", overflow="fold", max_width=LONGEST)
+    for _, header, _ in columns:
+        shown.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
+    for _, line in means.groupby([*table.others, "algorithm"], sort=False, dropna=False):
+        for row in line.to_dict("records"):
+            figures = [_figure(row, name, unit) for name, _, unit in columns]
+            name = str(row["algorithm"]) + (MARK if row["unfinished"] else "")
+            shown.add_row(name, *(brief(row[path]) for path in table.paths), *figures)
+    return shown
+
+
+def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
+    """A mean and, where there are several seeds, half of its interval below it."""
+    if pd.isna(row[name]):
+        return MISSING
+    half = row.get(f"{name}{HALF_WIDTH}")
+    return unit(float(row[name])) + ("" if pd.isna(half) else f"\n±{unit(float(half))}")
+
+
+def sweep_words(table: Table) -> str:
+    """The answer in sentences, a paragraph for each combination of other values.
+
+    Points that ended before their method's longest period had passed once are in the table and in no comparison.
+    """
+    every = table.means()
+    means = every[~every["unfinished"]]
+    paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
+    paragraphs.append(_unfinished(table))
+    paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))
+    return "\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:
+    """The rows with the most (or the least) of a figure, and, where they are several, by which rule they are equal."""
+    figures = figures_of(rows, column)
+    first, *others = leaders(figures, unit, least=least)
+    return rows.loc[[first, *others]], f"equally ({why(figures[first])})" if others else ""
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(map(str, rows["algorithm"])))
+
+
+def _scaling(table: Table, means: Rows) -> Iterator[str]:
+    """Which algorithm scales how well, for each combination of other values, or from the best of many to the worst."""
+    known = means[means["efficiency"].notna() & means["comparable"]]
+    if table.combinations(known) > SPELLED_OUT:
+        yield " ".join(_extremes(table, known))
+        return
+    groups = known.groupby(list(table.others), sort=False, dropna=False) if table.others else [((), known)]
+    for _, rows in groups:
+        if len(rows):
+            said = " ".join([*_best(rows), *_halves(rows), *_peaks(rows), *_fastest(rows)])
+            where = label(dict(rows.iloc[0]), table.others)
+            yield f"With {where}: {said}" if where else said
+
+
+def _best(rows: Rows) -> Iterator[str]:
+    """Efficiency on the largest cluster."""
+    largest = rows[rows["workers"] == rows["workers"].max()]
+    first, equally = _tied(largest, "efficiency", _share)
+    best, names = first.iloc[0], _names(first)
+    where, gain = f"on {best['workers']} workers", _gain(best)
+    if len(largest) == 1:
+        yield f"On {best['workers']} workers {best['algorithm']} is {gain}."
+        return
+    if len(names) == 1:
+        yield f"{names[0]} scales best: {where} it is {gain}."
+    elif len(first) == len(largest):
+        yield f"{listed(names)} scale {equally}: {where} they are {gain}."
+        return
+    else:
+        yield f"{listed(names)} scale best, {equally}: {where} they are {gain}."
+    rest = largest.drop(first.index)
+    if len(rest):
+        last, equally = _tied(rest, "efficiency", _share, least=True)
+        names = _names(last)
+        worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {equally}"
+        yield f"{worst}: {_gain(last.iloc[0])}."
+
+
+def _share(efficiency: float) -> str:
+    """Efficiency as the sentences have it."""
+    return f"{100 * efficiency:.0f} %"
+
+
+def _gain(row: Row) -> str:
+    share = f"efficiency {_share(row['efficiency'])}"
+    return f"{row['speed_up']:.1f} times as fast as on {row['base_workers']:.0f} ({share})"
+
+
+def _halves(rows: Rows) -> Iterator[str]:
+    """Where efficiency falls under a half."""
+    fallen: dict[int, list[str]] = {}
+    never = []
+    for name, line in _by_algorithm(rows):
+        below = line[line["efficiency"] < HALF]
+        if len(below):
+            fallen.setdefault(int(below["workers"].min()), []).append(name)
+        else:
+            never.append(name)
+    if not fallen:
+        yield "Efficiency stays above 50 %."
+        return
+    words = ", ".join(f"at {workers} workers for {listed(names)}" for workers, names in sorted(fallen.items()))
+    yield f"Efficiency falls under 50 % {words}" + (f"; never for {listed(never)}." if never else ".")
+
+
+def _peaks(rows: Rows) -> Iterator[str]:
+    """Which algorithm gets slower with more workers."""
+    for name, line in _by_algorithm(rows):
+        peak = _tied(line, "samples_per_s", rate)[0]["workers"].max()
+        if peak < line["workers"].max():
+            yield f"More than {peak} workers make {name} slower."
+
+
+def _fastest(rows: Rows) -> Iterator[str]:
+    if rows["algorithm"].nunique() > 1:
+        first, equally = _tied(rows, "samples_per_s", rate)
+        where = listed([f"{row['algorithm']} on {row['workers']}" for row in first.to_dict("records")])
+        many = f"{rate(first.iloc[0]['samples_per_s'])} samples/s"
+        yield f"Fastest are {where}, {equally}: {many}." if equally else f"Fastest is {where}: {many}."
+
+
+def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
+    for name, line in rows.groupby("algorithm", sort=False):
+        yield str(name), line
+
+
+def _extremes(table: Table, known: Rows) -> Iterator[str]:
+    """The best and the worst efficiency on the largest cluster, where there are too many combinations to tell all."""
+    largest = known[known["workers"] == known["workers"].max()]
+    (best, equally), (worst, _) = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
+    first, last = best.iloc[0], worst.iloc[0]
+    named = f"{first['algorithm']} with {label(dict(first), table.others)}"
+    if len(best) == len(largest):
+        yield f"On {first['workers']} workers all {len(largest)} cases scale {equally}: {_gain(first)}."
+    else:
+        more = f"{named} and {len(best) - 1} more scale best, {equally}" if equally else f"{named} scales best"
+        yield f"On {first['workers']} workers {more}:"
+        yield f"{_gain(first)}; {last['algorithm']} with {label(dict(last), table.others)} worst: {_gain(last)}."
+    yield f"Efficiency is under 50 % in {int((known['efficiency'] < HALF).sum())} of {len(known)} cases."
+
+
+def _effects(table: Table, means: Rows) -> Iterator[str]:
+    """What the values do to throughput, where the size of the cluster does not vary."""
+    for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
+        first, _ = _tied(line, "samples_per_s", rate)
+        most = first.iloc[0]["samples_per_s"]
+        if len(first) == len(line):
+            yield f"{name} is equally fast at all points: {rate(most)} samples/s."
+            continue
+        worst = _tied(line, "samples_per_s", rate, least=True)[0].iloc[0]
+        where = listed([label(dict(row), table.paths) for _, row in first.iterrows()])
+        yield f"{name} is fastest with {where}: {rate(most)} samples/s,"
+        yield f"{most / worst['samples_per_s']:.3g} times as many as with {label(dict(worst), table.paths)}."
+
+
+def _goal(table: Table, means: Rows) -> Iterator[str]:
+    """Which algorithm reaches the target soonest."""
+    if table.target is None:
+        return
+    goal = f"{100 * table.target:g} % accuracy"
+    reached = means[means["time_to_accuracy_s"].notna()]
+    if reached.empty:
+        yield f"{goal} is reached nowhere."
+        return
+    first, equally = _tied(reached, "time_to_accuracy_s", seconds, least=True)
+    places = [
+        f"{row['algorithm']} with {label(dict(row), table.paths)}"
+        + (f" ({row['workers']} workers)" if table.sizes else "")
+        for _, row in first.iterrows()
+    ]
+    verb = f"are {listed(places)}, {equally}" if equally else f"is {places[0]}"
+    yield f"Soonest at {goal} {verb}: {seconds(first.iloc[0]['time_to_accuracy_s'])} s."
+    if missed := len(means) - len(reached):
+        yield f"It is not reached in {missed} of {len(means)} cases."
+
+
+def _unfinished(table: Table) -> str:
+    """Which runs ended before their method's longest period had passed once."""
+    frame = table.frame
+    early = frame[frame["periods"] < 1]
+    longest = {name: int(line["longest_period"].max()) for name, line in _by_algorithm(early)}
+    return say_unfinished(longest, f" in {len(early)} of {len(frame)} runs")
+
+
+def _diverged(table: Table) -> Iterator[str]:
+    for name, line in _by_algorithm(table.frame):
+        if count := int(line["diverged"].sum()):
+            yield f"{name} diverged in {count} of {len(line)} runs."
+
+
+def _short(table: Table) -> Iterator[str]:
+    """Says which figures are more start than run."""
+    frame = table.frame
+    short = frame[frame["steps"] < SHORT * frame["workers"]]
+    if len(short):
+        names = listed([name for name, _ in _by_algorithm(short)])
+        yield f"Take care: {len(short)} of {len(frame)} runs ({names}) had fewer than {SHORT} steps a worker, so that"
+        yield "their start weighs much; a later `stop` tells more."

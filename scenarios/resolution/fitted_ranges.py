@@ -1,0 +1,110 @@
+"""Where a run lies outside what its device, network and learning models were fitted on: notes, in words.
+
+Rules of this file:
+
+* A range is stated where the values are that were fitted on it (a device's batches, a link's messages, a profile's
+  sizes), and nowhere else; where none is known, nothing is said.
+* A note has the place in the scenario, the value found, and the range with its source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from paceline.algorithms.core.errors import InputError
+from paceline.records.goals import SMOOTHING
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.sections.devices import of_catalogue
+from paceline.topologies import Device
+from paceline.topologies.catalogue.device_catalogue import SPECS
+from paceline.topologies.compute.efficiencies import is_tensor
+
+
+def outside(plan: Plan, *, timed: bool = True) -> list[str]:
+    """The notes on a plan, before it is run.
+
+    Args:
+        plan: what is to be run.
+        timed: whether steps take the modelled devices' time: not in a real run without pace.
+
+    >>> from paceline.scenarios import load
+    >>> outside(load("quickstart").plans()[0])
+    []
+    >>> outside(load("dgx1-p100").plans()[0])  # doctest: +ELLIPSIS
+    ['workload.batch_per_worker: found 128; the time of p100-sxm2 was fitted at 512 (roofline of ...)']
+    """
+    found = [*_devices(plan), *_tensor_cores(plan)] if timed else []
+    return [*found, *_targets(plan), *_evaluations(plan)]
+
+
+def _tensor_cores(plan: Plan) -> Iterator[str]:
+    """Chips whose tensor cores the workload leaves unused."""
+    workload = plan.scenario.workload
+    if workload.arithmetic != "fp32":
+        return
+    workers = plan.job.team[0].workers.ranks
+    batch = workload.batch_per_worker
+    for device in dict.fromkeys(plan.cluster.device_of(rank) for rank in workers):
+        if device.name not in SPECS or not is_tensor(SPECS[device.name], "fp16"):
+            continue
+        try:
+            faster = of_catalogue(device.name, workload.model, "amp", batch)
+            if of_catalogue(device.name, workload.model, "fp32", batch) != device:
+                continue  # a device that the scenario describes itself, under a name of the catalogue
+        except InputError:
+            continue
+        now, then = (batch / one.compute_s(batch) for one in (device, faster))
+        yield (
+            f"workload.arithmetic: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s on each; "
+            f"amp (mixed precision) would make it {then:,.0f}"
+        )
+
+
+def _devices(plan: Plan) -> Iterator[str]:
+    """Chips that nobody published such a model on, and batches that a device's time was not fitted at."""
+    workload, workers = plan.scenario.workload, plan.job.team[0].workers.ranks
+    seen: dict[Device, None] = dict.fromkeys(plan.cluster.device_of(rank) for rank in workers)
+    for device in seen:
+        if device.inferred:
+            yield (
+                f"cluster: found {device.name} for {workload.model} in {workload.arithmetic}, of which no throughput "
+                f"was published on that chip ({device.provenance})"
+            )
+        elif device.batches and not device.batches[0] <= plan.job.batch <= device.batches[-1]:
+            fitted = " to ".join(f"{batch}" for batch in sorted({device.batches[0], device.batches[-1]}))
+            yield (
+                f"workload.batch_per_worker: found {plan.job.batch}; the time of {device.name} was fitted at {fitted} "
+                f"({device.provenance})"
+            )
+
+
+def _targets(plan: Plan) -> Iterator[str]:
+    """An accuracy that the learning problem has none of: a quadratic without a link."""
+    workload = plan.scenario.workload
+    if workload.learning == "quadratic" and workload.options.get("link") is None and plan.target is not None:
+        place = "stop" if plan.scenario.target.accuracy is None else "target"
+        yield (
+            f"{place}.accuracy: found {plan.target:g}; the noisy quadratic has a loss and no accuracy, so that this is "
+            f"never reached ({place}.loss is)"
+        )
+
+
+def _evaluations(plan: Plan) -> Iterator[str]:
+    """A run too short for its targets' smoothing."""
+    workload, every = plan.scenario.workload, plan.scenario.evaluate.every
+    if workload.learning == "none" or (plan.target is None and plan.target_loss is None):
+        return
+    samples, seconds = plan.job.budget.samples or math.inf, plan.job.budget.seconds or math.inf
+    length = {
+        "epochs": samples / plan.job.learner.population,
+        "samples": samples,
+        "updates": samples / plan.job.samples_per_step,
+        "seconds": seconds,
+    }[every.unit]
+    count = length / every.count
+    if count < SMOOTHING:
+        yield (
+            f"evaluate.every: found {every.text}, so about {math.ceil(count)} after the start; targets are read from "
+            f"the mean of {SMOOTHING}"
+        )

@@ -1,0 +1,75 @@
+"""Loading: a file, text, run.json or mapping becomes a `Scenario`, or one error that says everything that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.naming import near_miss, whole
+from paceline.scenarios.resolution.overrides import choose, override
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.scenarios.resolution.text import folder_of, read
+from paceline.scenarios.sections.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
+from paceline.scenarios.sections.referenced_files import anchor
+from paceline.scenarios.values.mistakes import Problem, problems_of, raise_all
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    *,
+    algorithms: Sequence[str | Method] | None = None,
+    varied: Sequence[str] = (),
+) -> Scenario:
+    """The scenario of a file, checked.
+
+    Args:
+        source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
+            braces in it), a mapping, or a scenario.
+        overrides: changes ``path=value``, applied before anything is checked.
+        algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others by name;
+            a method itself as it is.
+        varied: further changes ``path=value``, those of one point of a sweep.
+
+    Raises:
+        ScenarioError: with every mistake: where it is, what was found, and what would be right.
+
+    >>> load("quickstart", ["stop.epochs=2"], algorithms=["agd"]).stop.epochs
+    2.0
+    >>> load("quickstart", ["seed=one"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    paceline...ScenarioError: quickstart.yaml: seed: found 'one', expected a whole number of 0 or more
+    """
+    source = source.dump() if isinstance(source, Scenario) else source
+    name, data, problems = read(source)
+    anchor(data, folder_of(source))
+    for change in overrides:
+        problems += override(data, change)
+    for change in varied:
+        problems += override(data, change, "--vary")
+    anchor(data, Path.cwd())
+    for key in unused_hyperparameters(data):
+        hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
+        text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
+        problems.append(Problem(("hyperparameters", key), text))
+    if algorithms is not None:  # only now: what the algorithms left out would have used is no mistake
+        choose(data, [whole(name, Path.cwd()) if isinstance(name, str) else name for name in algorithms])
+    try:
+        scenario = Scenario.model_validate(data)
+    except ValidationError as error:
+        found = problems_of(error, Scenario)
+        raise_all(name, [*problems, *found], more=error.error_count() - len(found))
+    if problems:
+        raise_all(name, problems)
+    return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm holds its own by now
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario, for editors."""
+    return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema()}

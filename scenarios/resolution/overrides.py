@@ -1,0 +1,107 @@
+"""Changes to a scenario's data before it is validated: ``--set path=value``, ``--vary`` likewise, ``--algorithms a,b``.
+
+A path is keys and list positions, as in the messages: ``cluster.nodes[1].device.overhead=8 ms``. An entry of a list of
+named things may be given by its name: ``algorithms.agd.delay=2``. The value is read as YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.algorithms.core.method import Method
+from paceline.scenarios.resolution.text import parse
+from paceline.scenarios.values.limits import DEEPEST
+from paceline.scenarios.values.mistakes import Place, Problem, path_of, shown
+
+STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
+
+
+def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
+    """Applies one ``path=value`` to `data` in place; answers what is wrong with it, by the option it was given with.
+
+    >>> data = {"algorithms": ["sync-sgd", "agd"]}
+    >>> override(data, "algorithms.agd.delay=2"), override(data, "stop.epochs=3")
+    ([], [])
+    >>> data
+    {'algorithms': ['sync-sgd', {'name': 'agd', 'delay': 2}], 'stop': {'epochs': 3}}
+    """
+    path, equals, text = change.partition("=")
+    place = _place(path.strip())
+    if not equals or not place:
+        return [Problem((), f"{option}: found {shown(change)}, expected path=value, such as cluster.nodes[0].count=2")]
+    value, problems = parse(text, f"{option} {path}")
+    return problems or _put(data, place, value, option)
+
+
+def _place(path: str) -> Place:
+    steps, at = [], 0
+    while at < len(path) and (found := STEP.match(path, at)):
+        steps.append(found[1] if found[1] is not None else int(found[2]))
+        at = found.end()
+    return tuple(steps) if at == len(path) and len(steps) <= DEEPEST else ()
+
+
+def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:
+    here = data
+    for depth, step in enumerate(place):
+        last = depth == len(place) - 1
+        if isinstance(here, dict) and isinstance(step, str):
+            if not last and here.get(step) is None:
+                here[step] = {}
+            key: Any = step
+        elif isinstance(here, list) and (index := _index(here, step)) is not None:
+            key = index
+            if not last and isinstance(here[key], str):
+                here[key] = {"name": here[key]}  # an algorithm written as its name alone
+        else:
+            return [Problem((), f"{option} {path_of(place)}: {_why_not(here, place[:depth], step)}")]
+        if last:
+            here[key] = value
+        else:
+            here = here[key]
+    return []
+
+
+def _index(items: list[Any], step: str | int) -> int | None:
+    if isinstance(step, int):
+        return step if step < len(items) else None
+    return next((index for index, item in enumerate(items) if name_of(item) == step), None)
+
+
+def _why_not(here: Any, before: Place, step: str | int) -> str:
+    where = path_of(before) or "the scenario"
+    if isinstance(here, list):
+        names = [name for item in here if isinstance(name := name_of(item), str)]
+        return f"found no {shown(step)} in {where}, expected a position below {len(here)} or a name{_among(names)}"
+    if isinstance(here, dict):
+        return f"found the position {step} in {where}, which is a mapping; expected one of its keys{_among(list(here))}"
+    return f"found {shown(here)} at {where}, which has no parts; expected the path of a value"
+
+
+def _among(names: Sequence[str]) -> str:
+    return f" ({', '.join(map(str, names))})" if names else ""
+
+
+def name_of(item: Any) -> Any:
+    """The name of an entry: of an algorithm, of a node."""
+    return item.get("name") if isinstance(item, dict) else item
+
+
+def choose(data: Any, names: Sequence[str | Method]) -> None:
+    """Keeps the algorithms of these names, in this order, and adds those that the scenario does not have.
+
+    >>> data = {"algorithms": ["sync-sgd", {"name": "agd", "delay": 2}]}
+    >>> choose(data, ["agd", "easgd"])
+    >>> data
+    {'algorithms': [{'name': 'agd', 'delay': 2}, 'easgd']}
+    """
+    if not isinstance(data, dict):
+        return
+    given = data.get("algorithms")
+    entries = given if isinstance(given, list) else []
+    chosen: list[Any] = []
+    for name in names:
+        chosen += [entry for entry in entries if name_of(entry) == name] or [name]
+    data["algorithms"] = chosen

@@ -1,0 +1,215 @@
+"""A plan: a scenario resolved for one algorithm and one seed. What both interpreters are given."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from paceline.algorithms.core.job import Budget, Counted, Job, Learner
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Group, Rank
+from paceline.records.trace import Schedule
+from paceline.scenarios.values.mistakes import Problem, raise_all
+from paceline.topologies import Cluster, Device, Spread
+from paceline.topologies.faults.slowdowns import Speed
+
+if TYPE_CHECKING:
+    from paceline.scenarios.resolution.schema import Scenario
+
+FASTEST_STEP_S = 0.002
+"""a paced step needs this long at least: the true gradient, and two messages of the backend, must fit in"""
+FORWARD = 1 / 3
+"""the forward pass's share of a step; backward computes two products for each one of forward"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One run to make. Cheap; the learner is shared with the other plans of its seed."""
+
+    scenario: Scenario
+    """narrowed to this algorithm and seed, so that its dump runs exactly this again"""
+    name: str
+    job: Job
+    cluster: Cluster
+    stretch: float = 1.0
+    """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
+    _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: dict[Rank, tuple[Device, Spread, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """all hold what follows from the cluster and the seed, so that no step works it out again"""
+
+    @property
+    def seed(self) -> int:
+        return self.job.seed
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy that the time to accuracy is measured to."""
+        return self.scenario.target_accuracy
+
+    @property
+    def target_loss(self) -> float | None:
+        """The loss that the time to a loss is measured to."""
+        return self.scenario.target_loss
+
+    @property
+    def measured_job(self) -> Job:
+        """The job as a real run does it, and the prediction of one: see `Budget.measured`."""
+        return replace(self.job, budget=self.job.budget.measured())
+
+    def inside(self, group: Group) -> bool:
+        """Whether a real run does the collectives of a group in memory that the ranks of one node share."""
+        if group not in self._inside:
+            nodes = {me.node for me in self.job.team if me.role == "worker"}
+            own = any(all(rank in node for rank in group) for node in nodes)
+            self._inside[group] = own and self.scenario.train.shared_memory
+        return self._inside[group]
+
+    def same_host(self, one: Rank, other: Rank) -> bool:
+        """Whether messages between two ranks go through memory in a real run: both are on one host, a server's too."""
+        team = self.job.team
+        return self.scenario.train.shared_memory and team[one].host == team[other].host
+
+    def schedule(self) -> Schedule:
+        """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""
+        record = self.scenario.record
+        evaluations = self.scenario.evaluate.every.schedule(self.job.learner.population)
+        return replace(evaluations, probes=record.loss_change, drift=record.drift)
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        """Seconds of one gradient while nothing slows it down for a while.
+
+        Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
+        """
+        device, spread, slowness = self._varying(rank)
+        base_s = device.compute_s(samples)
+        return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.stretch
+
+    def speed_of(self, rank: Rank) -> Speed:
+        """When a rank is slower for a while."""
+        if rank not in self._speeds:
+            self._speeds[rank] = self.cluster.speed_of(rank, self.seed)
+        return self._speeds[rank]
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        """When work of so many seconds ends that begins at `start_s`, on the run's own clock."""
+        return self.speed_of(rank).end_s(start_s, work_s)
+
+    def asked_s(self, rank: Rank, step: int, start_s: float) -> float:
+        """Seconds that a rank's gradient of a step takes which begins at `start_s`."""
+        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batch)) - start_s
+
+    def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
+        """By how much slowdowns made work longer that lasted from one time to another."""
+        return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
+
+    def _varying(self, rank: Rank) -> tuple[Device, Spread, float]:
+        if (known := self._places.get(rank)) is None:
+            spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
+            known = self._places[rank] = self.cluster.device_of(rank), spread, slowness
+        return known
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.
+
+        The first device that knows them says it for all. Where none does, a layer's work is taken to be proportional to
+        its parameters, which is right for dense layers.
+        """
+        layout = self.job.learner.layout
+        for node in self.cluster.nodes:
+            if len(node.device.forward_shares) == len(layout.layers):
+                return node.device.forward_shares, node.device.backward_shares
+        shares = [(layer.stop - layer.start) / layout.size for layer in layout.layers]
+        return [FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares]
+
+
+def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
+    """One plan per algorithm and seed; see `Scenario.plans`."""
+    paced = paced and scenario.train.pace == "device"
+    if paced:
+        _check_pace(scenario)
+    cluster = scenario.cluster.build(scenario.workload)
+    seeds = range(scenario.seed, scenario.seed + scenario.seeds)
+    learners = {seed: scenario.workload.learner(seed) for seed in seeds}
+    return [
+        Plan(
+            scenario=scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1}),
+            name=name,
+            job=_job(scenario, method, cluster, learners[seed], seed),
+            cluster=cluster,
+            stretch=scenario.train.stretch if paced else 1.0,
+        )
+        for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
+        for seed in seeds
+    ]
+
+
+def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner, seed: int) -> Job:
+    stop, batch = scenario.stop, scenario.workload.batch_per_worker
+    job = Job.of(method, cluster.placement, learner, batch=batch, budget=Budget(), seed=seed)
+    limits: dict[Counted, int | None] = {
+        "epochs": None if stop.epochs is None else max(1, round(stop.epochs * learner.population)),
+        "samples": stop.samples,
+        "updates": None if stop.updates is None else stop.updates * job.samples_per_step,
+    }
+    given = [(samples, counted) for counted, samples in limits.items() if samples is not None]
+    budget = Budget(seconds=stop.seconds, accuracy=stop.accuracy, loss=stop.loss, divergence=stop.divergence)
+    if given:
+        samples, counted = min(given, key=lambda limit: limit[0])
+        budget = replace(budget, samples=samples, counted=counted)
+    return replace(job, budget=budget)
+
+
+def names_of(methods: Sequence[Method]) -> list[str]:
+    """A name for each: the method's, with the hyper-parameters that tell it apart where a method is there twice.
+
+    >>> from paceline.algorithms import find
+    >>> names_of([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
+    ['sync-sgd', 'agd(delay=1)', 'agd(delay=4)']
+    """
+    often = Counter(method.name for method in methods)
+    values = [_flat(asdict(method)) for method in methods]
+    names = []
+    for method, mine in zip(methods, values, strict=True):
+        alike = [theirs for other, theirs in zip(methods, values, strict=True) if other.name == method.name]
+        own = [f"{key}={value}" for key, value in mine.items() if any(one.get(key, ...) != value for one in alike)]
+        names.append(method.name if often[method.name] == 1 else f"{method.name}({','.join(own)})")
+    return names
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters by their paths.
+
+    >>> _flat({"rate": 0.1, "lars": {"trust": 0.001}})
+    {'rate': 0.1, 'lars.trust': 0.001}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = _flat(value) if isinstance(value, dict) else None
+        flat |= {key: value} if inner is None else {f"{key}.{part}": one for part, one in inner.items()}
+    return flat
+
+
+def _check_pace(scenario: Scenario) -> None:
+    problems = []
+    for place, device in scenario.cluster.devices(scenario.workload):
+        step_s = device.compute_s(scenario.workload.batch_per_worker)
+        if step_s * scenario.train.stretch < FASTEST_STEP_S:
+            problems.append(Problem(("cluster", *place), _too_fast(device.name, step_s)))
+    if problems:
+        raise_all(scenario.name, problems)
+
+
+def _too_fast(name: str, step_s: float) -> str:
+    stretch = (
+        f"give `train.stretch: {math.ceil(10 * FASTEST_STEP_S / step_s)}` to stretch the clock, or " if step_s else ""
+    )
+    return (
+        f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
+        f"{FASTEST_STEP_S * 1e3:g} ms ({stretch}give `train.pace: none` to run freely)"
+    )

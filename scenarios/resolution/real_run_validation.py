@@ -1,0 +1,28 @@
+"""What a scenario may hold that only a simulation has: a real run refuses it, all of it at once."""
+
+from __future__ import annotations
+
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.schema import Scenario
+
+
+def refuse_simulated_only(scenario: Scenario) -> None:
+    """Raises `InputError` where a scenario that is to be run for real has crashes, probes, drift or extrapolation."""
+    found = []
+    if scenario.cluster.crashes is not None:
+        found.append(
+            "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
+            "none (`--set cluster.crashes=null`; slow, slowdowns and spread are kept)"
+        )
+    for key in scenario.record.asked:
+        found.append(
+            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, whose time stands "
+            f"still meanwhile; for a real run expected none (`--set record.{key}=null`)"
+        )
+    if scenario.extrapolate is not None:
+        found.append(
+            "extrapolate: found a section that only a simulation has; for a real run expected none "
+            "(`--set extrapolate=null`)"
+        )
+    if found:
+        raise InputError("\n".join(f"{scenario.name}: {one}" for one in found))

@@ -1,0 +1,175 @@
+"""The scenario: which methods, on which cluster, with which work, until when. `Scenario` is the whole file.
+
+Rules of this file:
+
+* Sections are frozen, and a key that is not here is a mistake. Each key's description says what belongs there.
+* A scenario that exists is right: names are resolved, quantities are in SI units, and the sections fit each other. What
+  needs several sections is checked as soon as those are right, so that one mistake does not hide another; hence
+  the order of the sections in `Scenario`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from paceline.algorithms import reference
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.sections.clusters import ClusterPart, cluster_mapping, some
+from paceline.scenarios.sections.evaluation import EvaluatePart, RecordPart, StopPart, TargetPart
+from paceline.scenarios.sections.extrapolate import ExtrapolatePart, faults_of
+from paceline.scenarios.sections.methods import Algorithm
+from paceline.scenarios.sections.train import TrainPart
+from paceline.scenarios.sections.workload import WorkloadPart, unbuildable, unreadable
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.limits import MOST_ALGORITHMS, MOST_RUNS
+from paceline.scenarios.values.mistakes import complain, expected, wrong
+from paceline.scenarios.values.section import Part
+
+if TYPE_CHECKING:
+    from paceline.scenarios.resolution.plan import Plan
+
+
+def _not_too_many(value: object) -> object:
+    """A list of algorithms, checked before each of them is."""
+    listed = some(value)
+    if isinstance(listed, list | tuple) and len(listed) > MOST_ALGORITHMS:
+        raise wrong(f"found {len(listed)} algorithms, expected at most {MOST_ALGORITHMS}")
+    return listed
+
+
+class Scenario(Part):
+    """Methods, a cluster, work and an end: everything that a run needs, whoever runs it."""
+
+    name: fields.Name = Field(description="a name of letters, digits, '.', '-' and '_'")
+    cluster: Annotated[ClusterPart, BeforeValidator(cluster_mapping)] = Field(
+        description="a mapping with nodes, or the name of a system"
+    )
+    workload: WorkloadPart = Field(description="a mapping with a model: what is trained")
+    hyperparameters: dict[str, Any] = Field(
+        default={}, exclude=True, description="for every algorithm that has them and gives none itself"
+    )
+    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_not_too_many)] = Field(
+        description="a list of methods, by name or as mappings with name and hyper-parameters"
+    )
+    train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
+    evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
+    record: RecordPart = Field(
+        default=RecordPart(), description="what else a simulation measures; costs no virtual time"
+    )
+    stop: StopPart = Field(
+        description="a mapping with epochs, updates, samples or seconds, and accuracy or loss: when a run ends"
+    )
+    target: TargetPart = Field(
+        default=TargetPart(), description="an accuracy or a loss that the time is measured to; else that of stop"
+    )
+    extrapolate: ExtrapolatePart | None = Field(
+        default=None, description="how long a model takes to a target that cannot be trained here; simulate only"
+    )
+    seed: fields.Index = Field(default=1, description="of initial weights, samples and spread")
+    seeds: fields.Count = Field(default=1, description="how many runs of each algorithm: with seed, seed + 1, …")
+
+    @field_validator("workload")
+    @classmethod
+    def _trainable(cls, workload: WorkloadPart, info: ValidationInfo) -> WorkloadPart:
+        complain(unbuildable(workload))
+        if "cluster" in info.data:
+            workers, batch = info.data["cluster"].workers, workload.batch_per_worker
+            if workers * batch > workload.population:
+                words = f"at most {workload.population // workers}, so that {workers} workers"
+                words += f" together take no more than all {workload.population} samples at once"
+                complain([(("batch_per_worker",), expected(words), batch)])
+            try:
+                info.data["cluster"].devices(workload)
+            except InputError as error:  # a model whose work is not known, or that does not fit into memory
+                complain([((), wrong(str(error)), workload)])
+            complain(unreadable(workload) if info.data["cluster"].storage is not None else [])
+        return workload
+
+    @field_validator("algorithms")
+    @classmethod
+    def _told_apart(cls, algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
+        text = "is there twice with the same hyper-parameters; expected once"
+        twice = [index for index, method in enumerate(algorithms) if method in algorithms[:index]]
+        complain([((index,), wrong(f"{algorithms[index].name} {text}"), None) for index in twice])
+        classes = {method.name: type(method) for method in reversed(algorithms)}
+        text = "is called {} as another class here is, {}; expected names that differ"
+        complain(
+            [
+                ((index,), wrong(f"{reference(type(method))} " + text.format(method.name, reference(first))), None)
+                for index, method in enumerate(algorithms)
+                if (first := classes[method.name]) is not type(method)
+            ]
+        )
+        return algorithms
+
+    @field_validator("record")
+    @classmethod
+    def _has_numbers(cls, record: RecordPart, info: ValidationInfo) -> RecordPart:
+        if "workload" in info.data and info.data["workload"].learning == "none":
+            words = "null where workload.learning is none: there is nothing to measure"
+            complain([((name,), expected(words), getattr(record, name)) for name in record.asked])
+        return record
+
+    @field_validator("stop")
+    @classmethod
+    def _ends(cls, stop: StopPart) -> StopPart:
+        if all(rule is None for rule in (stop.epochs, stop.updates, stop.samples, stop.seconds)):
+            hopes = [name for name in ("accuracy", "loss") if getattr(stop, name) is not None]
+            found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
+            complain([((), wrong(f"found {found}; expected one of epochs, updates, samples or seconds too"), None)])
+        return stop
+
+    @field_validator("seeds")
+    @classmethod
+    def _plannable(cls, seeds: int, info: ValidationInfo) -> int:
+        if (runs := seeds * len(info.data.get("algorithms", [None]))) > MOST_RUNS:
+            complain([((), wrong(f"found {seeds}, which makes {runs} runs; expected at most {MOST_RUNS} runs"), seeds)])
+        return seeds
+
+    @field_validator("extrapolate")
+    @classmethod
+    def _fits(cls, part: ExtrapolatePart | None, info: ValidationInfo) -> ExtrapolatePart | None:
+        if part is not None:
+            if part.stand_in is not None:
+                complain([(("stand_in", *place), error, value) for place, error, value in unbuildable(part.stand_in)])
+            cluster = info.data.get("cluster")
+            workers = None if cluster is None else cluster.workers
+            complain(faults_of(part, info.data.get("workload"), workers, info.data.get("algorithms", ())))
+        return part
+
+    @property
+    def target_accuracy(self) -> float | None:
+        """What the time to accuracy is measured to."""
+        return self.stop.accuracy if self.target.accuracy is None else self.target.accuracy
+
+    @property
+    def target_loss(self) -> float | None:
+        """What the time to a loss is measured to."""
+        return self.stop.loss if self.target.loss is None else self.target.loss
+
+    @property
+    def prefetch(self) -> int | None:
+        """Batches that are read ahead; None where nothing says how samples are read: they are in memory."""
+        return None if self.workload.reading is None else self.workload.reading.prefetch
+
+    def dump(self) -> dict[str, Any]:
+        """The resolved scenario as plain data; loading it gives an equal scenario."""
+        return self.model_dump(mode="json")
+
+    def plans(self, *, paced: bool = False) -> list[Plan]:
+        """One plan per algorithm and seed, algorithm by algorithm.
+
+        Args:
+            paced: for a paced real run and its prediction: device times are multiplied by `train.stretch`. Without
+                effect where `train.pace` is none.
+
+        Raises:
+            ScenarioError: if `paced` and a device is too fast for this machine to hold its pace.
+        """
+        from paceline.scenarios.resolution.plan import (
+            plans,  # plans know scenarios, which is the direction that matters
+        )
+
+        return plans(self, paced=paced)

@@ -1,0 +1,95 @@
+"""Devices of a scenario: given by two numbers, or made from the catalogue for what is computed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import complain, expected, wrong
+from paceline.scenarios.values.section import Part
+from paceline.topologies import Device
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute import roofline
+from paceline.workloads.models.layer_tables import find_model
+
+if TYPE_CHECKING:
+    from paceline.scenarios.sections.workload import WorkloadPart
+
+
+class PointPart(Part):
+    batch: fields.Count = Field(description="samples in one gradient")
+    time: fields.Period = Field(description="what a step over them took, with its unit: '164 ms'")
+
+
+class DevicePart(Part):
+    name: fields.Name = Field(description="a name for tables and figures")
+    overhead: fields.Time | None = Field(
+        default=None, description="a time with its unit: what every step costs, however few its samples"
+    )
+    per_sample: fields.Time | None = Field(
+        default=None, description="a time with its unit: what each sample of a step adds"
+    )
+    profile: tuple[PointPart, ...] = Field(
+        default=(), description="measured steps instead, each with batch and time: the line is fitted to them"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DevicePart:
+        missing = [key for key in ("overhead", "per_sample") if getattr(self, key) is None]
+        if self.profile and len(missing) < 2:
+            complain([(("profile",), wrong("found beside overhead or per_sample; expected one of the two ways"), None)])
+        if not self.profile:
+            about = type(self).model_fields
+            complain([((key,), wrong(f"missing; expected {about[key].description}"), None) for key in missing])
+        return self
+
+    def build(self) -> Device:
+        """The device; a profile is fitted by t = overhead + batch · per_sample, see `roofline.fitted`.
+
+        >>> points = [PointPart(batch=32, time="164.1 ms"), PointPart(batch=64, time="292.2 ms")]
+        >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
+        0.036
+        """
+        if not self.profile:
+            assert self.overhead is not None
+            assert self.per_sample is not None
+            return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
+        line = roofline.fitted([(point.batch, point.time) for point in self.profile])
+        return Device(
+            name=self.name,
+            overhead_s=line.overhead_s,
+            per_sample_s=line.per_sample_s,
+            provenance=f"fitted to {len(self.profile)} measured steps given in the scenario",
+            batches=tuple(sorted(point.batch for point in self.profile)),
+        )
+
+
+def any_device(value: object, _: object) -> object:
+    """A mapping, or a name in the catalogue."""
+    if isinstance(value, DevicePart):
+        return value
+    if isinstance(value, dict):
+        return DevicePart.model_validate(value)
+    if not isinstance(value, str):
+        raise expected("a device of `paceline list devices`, or a mapping with name, overhead and per_sample")
+    try:
+        return value if value == "this-machine" else named(value).name
+    except InputError as error:
+        raise wrong(str(error)) from None
+
+
+def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
+    """A device as it computes gradients of a workload; raises `InputError` where these do not fit into its memory."""
+    if isinstance(which, DevicePart):
+        return which.build()
+    return of_catalogue(which, workload.model, workload.arithmetic, workload.batch_per_worker)
+
+
+@lru_cache(maxsize=64)
+def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
+    """A device of the catalogue as it computes gradients; raises `InputError` where they do not fit into its memory."""
+    return roofline.device(named(name), find_model(model), arithmetic, samples=batch)

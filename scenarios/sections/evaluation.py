@@ -1,0 +1,45 @@
+"""The sections of a scenario that say when the weights are evaluated, what is recorded, and when a run ends."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.section import Part
+
+
+class EvaluatePart(Part):
+    every: fields.Interval = Field(default=fields.Every(1.0, "epochs"), description="how often: '1 epoch', '2 s'")
+
+
+class RecordPart(Part):
+    loss_change: fields.Count | None = Field(
+        default=None, description="the loss before and after every so many updates; simulated runs only"
+    )
+    drift: fields.Count | None = Field(
+        default=None, description="how far workers are apart after every so many steps; simulated runs only"
+    )
+
+    @property
+    def asked(self) -> list[str]:
+        """The keys that are asked for."""
+        return [name for name, every in self if every is not None]
+
+
+class StopPart(Part):
+    accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
+    loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss comes down to this")
+    epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
+    updates: fields.Count | None = Field(default=None, description="end after so many steps of the weights' keeper")
+    samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")
+    seconds: fields.Period | None = Field(
+        default=None, description="end after this time, with its unit, on the run's own clock"
+    )
+    divergence: fields.Flag = Field(
+        default=True, description="end at an evaluation whose loss is no number or ten times the first one"
+    )
+
+
+class TargetPart(Part):
+    accuracy: fields.Accuracy | None = Field(default=None, description="what the time to accuracy is measured to")
+    loss: fields.Positive | None = Field(default=None, description="what the time to a loss is measured to")

@@ -1,0 +1,143 @@
+"""The section of a scenario for models that cannot be trained here: what is known of them, what stands for the rest.
+
+Rules of this file:
+
+* What is taken from elsewhere (a training whose outcome is known, a noise scale) says where it is from.
+* What a method asks of its evidence is checked before anything runs: a relation about gradients says nothing of
+  elastic averages, and a stand-in's numbers cannot be cut by the big model's layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.methods.baseline import SequentialSgd
+from paceline.scenarios.sections.methods import Algorithm
+from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of, wrong
+from paceline.scenarios.values.section import Part
+
+Sentence = Annotated[str, Field(min_length=1)]
+Slowdown = Literal["none", "stability-limit", "implicit-momentum"]
+COVERED = (Notion.STEPS, Notion.VERSION_LAG, Notion.LOCAL_AGE)
+"""the staleness that a relation about gradients can say something of"""
+
+
+class ReferencePart(Part):
+    """A training of the model whose outcome is known, from a paper or from one's own records."""
+
+    reaches: Sentence = Field(description="what it reached, in words: '75 % top-1'; this is the target")
+    epochs: fields.Positive = Field(description="how many epochs that took")
+    batch: fields.Count = Field(description="samples of one synchronous update in it")
+    provenance: Sentence = Field(description="where these figures are from")
+
+
+class RelationPart(Part):
+    """A published relation: samples to a target grow as 1 + slowdown × batch / noise scale (McCandlish et al. 2018)."""
+
+    noise_scale: fields.Positive = Field(description="the gradient noise scale (critical batch) of the model, samples")
+    staleness: Annotated[Slowdown, *fields.choices("none", "stability-limit", "implicit-momentum")] = Field(
+        default="stability-limit",
+        description="by what stale gradients slow training down: stability-limit, implicit-momentum, or none",
+    )
+    momentum: float | None = Field(
+        default=None, ge=0, lt=1, description="of the reference's training, for staleness: implicit-momentum"
+    )
+    provenance: Sentence = Field(description="where the noise scale is from")
+
+    @model_validator(mode="after")
+    def _momentum(self) -> RelationPart:
+        if (self.momentum is None) == (self.staleness == "implicit-momentum"):
+            words = "found none, expected the reference's" if self.momentum is None else "found one, expected none"
+            complain([(("momentum",), wrong(f"{words} with staleness: {self.staleness}"), self.momentum)])
+        return self
+
+
+class StandInPart(WorkloadPart):
+    accuracy: fields.Accuracy = Field(description="what the stand-in is trained to; it stands for the target")
+    epochs: fields.Positive = Field(
+        default=40.0, description="of the stand-in's data, after which it has not got there"
+    )
+    evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
+    rates: tuple[fields.Positive, ...] = Field(
+        default=(), description="tried with every method and the reference; the best of each counts. Without: their own"
+    )
+    alone: Algorithm = Field(
+        default=SequentialSgd(), description="how one worker trains the stand-in's reference, as an algorithm"
+    )
+
+    @field_validator("alone")
+    @classmethod
+    def _one_worker(cls, alone: Algorithm) -> Algorithm:
+        if not alone.alone:
+            complain([(("name",), expected("a method of one worker, such as sequential-sgd"), alone.name)])
+        return alone
+
+
+class ExtrapolatePart(Part):
+    reference: ReferencePart = Field(description="a training of the model whose outcome is known")
+    stand_in: StandInPart | None = Field(default=None, description="a small problem, trained with the model's timing")
+    relation: RelationPart | None = Field(default=None, description="what is published of batch size and staleness")
+
+
+def stand_for(workload: WorkloadPart, stand_in: StandInPart, batch: int) -> float:
+    """The stand-in's samples that so many of the model's stand for."""
+    return batch * stand_in.batch_per_worker / workload.batch_per_worker
+
+
+def faults_of(
+    part: ExtrapolatePart, workload: WorkloadPart | None, workers: int | None, methods: Sequence[Method]
+) -> list[Fault]:
+    """What does not fit the rest of the scenario, as far as that is right itself."""
+    found: list[Fault] = []
+    if (part.stand_in is None) == (part.relation is None):
+        how = "neither" if part.stand_in is None else "both"
+        found.append(((), wrong(f"found {how} of stand_in and relation; expected one of them"), None))
+    if workload is not None and workload.learning != "none":
+        words = (
+            f"found a scenario that learns (workload.learning: {workload.learning}); expected learning: none, or no "
+        )
+        found.append(((), wrong(words + "extrapolate section: what is trained here needs none"), None))
+    if part.stand_in is not None and part.stand_in.learning != "train":
+        found.append(
+            (("stand_in", "learning"), expected("train: it is trained to an accuracy"), part.stand_in.learning)
+        )
+    elif part.stand_in is not None and workload is not None and workers is not None:
+        found += _batches(part, part.stand_in, workload, workers)
+    if part.stand_in is not None:
+        found += [(("stand_in",), wrong(text), None) for method in methods for text in _uncut(method)]
+    elif part.relation is not None:
+        found += [(("relation",), wrong(text), None) for method in methods for text in _uncovered(method)]
+    return found
+
+
+def _batches(part: ExtrapolatePart, stand_in: StandInPart, workload: WorkloadPart, workers: int) -> Iterator[Fault]:
+    most = stand_in.population // workers
+    if stand_in.batch_per_worker > most:
+        words = (
+            f"at most {most}, so that {workers} workers together take no more than all {stand_in.population} samples"
+        )
+        yield ("stand_in", "batch_per_worker"), expected(words), stand_in.batch_per_worker
+    batch = stand_for(workload, stand_in, part.reference.batch)
+    if not batch.is_integer():
+        words = f"a batch that is a whole number of the stand-in's samples; this is {batch:g}, as "
+        words += f"{workload.batch_per_worker} stand for {stand_in.batch_per_worker}"
+        yield ("reference", "batch"), expected(words), part.reference.batch
+
+
+def _uncut(method: Method) -> Iterator[str]:
+    """What a method does to vectors that would not be the same to a stand-in's."""
+    for name, why in (("lars", "the layers are the model's"), ("compression", "its sizes follow from the numbers")):
+        if getattr(method, name, None) is not None:
+            yield f"cannot say anything of {method.name} with {name}, as {why}; expected it without"
+
+
+def _uncovered(method: Method) -> Iterator[str]:
+    if method.notion not in COVERED:
+        words = "says nothing of {}, whose staleness is {}; expected a stand_in, or methods with {}"
+        yield words.format(method.name, method.notion.value, one_of([notion.value for notion in COVERED]))

@@ -1,0 +1,230 @@
+"""The sections of a scenario for what goes wrong on the cluster: spreads, slow places, slowdowns, crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of, wrong
+from paceline.scenarios.values.mistakes import Place as At
+from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.units import PERIOD
+from paceline.topologies.faults.jitter import NO_SPREAD
+from paceline.topologies.faults.worker_faults import (
+    CrashAt,
+    Crashes,
+    Faults,
+    OwnSpread,
+    Place,
+    Slow,
+    Slowdown,
+    count_of,
+)
+
+if TYPE_CHECKING:
+    from paceline.scenarios.sections.clusters import ClusterPart
+
+NOWHERE = "node, worker or share: at most one of them; none means everybody"
+
+
+def parse_share(value: object) -> float:
+    """A share above 0 and at most 1.
+
+    >>> parse_share("5 %"), parse_share(0.25)
+    (0.05, 0.25)
+    """
+    number: Any = value
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            number = float(value.strip()[:-1]) / 100
+        except ValueError:
+            number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= 1:
+        raise expected("a share above 0 and at most 1, such as '5 %' or 0.05")
+    return float(number)
+
+
+Share = Annotated[
+    float,
+    PlainValidator(parse_share),
+    WithJsonSchema({"type": ["string", "number"], "description": "such as '5 %' or 0.05", "examples": ["5 %"]}),
+]
+
+
+SHORTEST_S = 1e-3
+"""between two recurring events; every one is simulated, and nothing on a cluster comes more often: ours"""
+HOPELESS = 10.0
+"""mean times between failures that a checkpoint may be apart: one attempt in e¹⁰ gets so far"""
+
+
+def _apart(value: object) -> float:
+    period_s = PERIOD.parse(value)
+    if period_s < SHORTEST_S:
+        raise expected("a time of 1 ms or more with its unit, such as '10 min'")
+    return period_s
+
+
+Apart = Annotated[
+    float,
+    PlainValidator(_apart),
+    PlainSerializer(PERIOD.text, return_type=str),
+    WithJsonSchema({"type": "string", "description": "a time of 1 ms or more with its unit: '10 min'"}),
+]
+
+
+class PlacePart(Part):
+    node: fields.Index | None = Field(default=None, description="a node with all its workers, counted from 0")
+    worker: fields.Index | None = Field(default=None, description="one worker, counted from 0 over all nodes")
+    share: Share | None = Field(default=None, description="such a share of the nodes, drawn by the seed: '5 %'")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> PlacePart:
+        given = [name for name in ("node", "worker", "share") if getattr(self, name) is not None]
+        if len(given) > 1:
+            complain([((), wrong(f"found {one_of(given).replace(' or ', ' and ')}; expected {NOWHERE}"), None)])
+        return self
+
+    @property
+    def place(self) -> Place:
+        return Place(node=self.node, worker=self.worker, share=self.share)
+
+
+class OwnSpreadPart(PlacePart):
+    spread: fields.SpreadLaw = Field(description="a mapping with a law of scipy.stats; null: none")
+
+    def build(self) -> OwnSpread:
+        return OwnSpread(place=self.place, spread=self.spread)
+
+
+class SlowPart(PlacePart):
+    factor: fields.Factor = Field(description="a number of 1 or more: every step takes so many times as long")
+
+    def build(self) -> Slow:
+        return Slow(place=self.place, factor=self.factor)
+
+
+class SlowdownPart(PlacePart):
+    factor: fields.Factor = Field(description="a number of 1 or more: work takes so many times as long meanwhile")
+    lasts: fields.Period = Field(description="a time with its unit: how long one lasts, in the mean")
+    at: fields.Time | None = Field(default=None, description="when it begins, on the run's own clock")
+    every: Apart | None = Field(
+        default=None, description="if it recurs: mean time from the end of one to the next, exponential"
+    )
+    spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much the durations of recurring ones differ")
+
+    @model_validator(mode="after")
+    def _once_or_again(self) -> SlowdownPart:
+        faults: list[Fault] = []
+        if (self.at is None) == (self.every is None):
+            found = "neither at nor every" if self.at is None else "at and every"
+            faults.append(((), wrong(f"found {found}; expected one of them"), None))
+        elif self.at is not None and self.spread != NO_SPREAD:
+            faults.append((("spread",), wrong("is there for slowdowns that recur; expected every instead of at"), None))
+        complain(faults)
+        return self
+
+    def build(self) -> Slowdown:
+        return Slowdown(
+            place=self.place,
+            factor=self.factor,
+            lasts_s=self.lasts,
+            at_s=self.at,
+            every_s=self.every,
+            spread=self.spread,
+        )
+
+
+class CrashAtPart(PlacePart):
+    at: fields.Time = Field(description="a time with its unit, on the run's own clock")
+
+    def build(self) -> CrashAt:
+        return CrashAt(place=self.place, at_s=self.at)
+
+
+class CheckpointPart(Part):
+    every: Apart = Field(description="a time with its unit: useful work between two checkpoints")
+    cost: fields.Time = Field(default=0.0, description="a time with its unit: what writing one takes")
+
+
+def listed(value: object) -> object:
+    """Refuses what is no list."""
+    if not isinstance(value, list | tuple):
+        raise expected("a list of mappings")
+    return value
+
+
+class CrashesPart(Part):
+    at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
+        default=(), description="a list of given crashes, each with a place and a time"
+    )
+    mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
+    node_mtbf: Apart | None = Field(default=None, description="of one node, with all its workers")
+    recovery: fields.Time = Field(default=0.0, description="a time with its unit: how long a worker is down")
+    checkpoint: CheckpointPart | None = Field(
+        default=None, description="a mapping with every and cost; without, a crash loses all work so far"
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> CrashesPart:
+        if not self.at and self.mtbf is None and self.node_mtbf is None:
+            complain([((), wrong("found no crash; expected at, mtbf or node_mtbf"), None)])
+        if self.mtbf is not None and self.checkpoint is not None:
+            apart_s = self.checkpoint.every + self.checkpoint.cost
+            if apart_s > HOPELESS * self.mtbf:
+                words = (
+                    f"found {apart_s:g} s from one to the next with a failure every {self.mtbf:g} s; hardly any would "
+                )
+                words += f"ever be reached; expected at most {HOPELESS * self.mtbf:g} s"
+                complain([(("checkpoint",), wrong(words), None)])
+        return self
+
+    def build(self) -> Crashes:
+        return Crashes(
+            at=tuple(crash.build() for crash in self.at),
+            mtbf_s=self.mtbf,
+            node_mtbf_s=self.node_mtbf,
+            recovery_s=self.recovery,
+            checkpoint_every_s=None if self.checkpoint is None else self.checkpoint.every,
+            checkpoint_cost_s=0.0 if self.checkpoint is None else self.checkpoint.cost,
+        )
+
+
+OwnSpreads = Annotated[tuple[OwnSpreadPart, ...], BeforeValidator(listed)]
+SlowPlaces = Annotated[tuple[SlowPart, ...], BeforeValidator(listed)]
+Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
+
+
+def faults_of(cluster: ClusterPart) -> Faults:
+    """Everything that goes wrong on a cluster."""
+    return Faults(
+        spreads=tuple(part.build() for part in cluster.spreads),
+        slow=tuple(part.build() for part in cluster.slow),
+        slowdowns=tuple(part.build() for part in cluster.slowdowns),
+        crashes=None if cluster.crashes is None else cluster.crashes.build(),
+    )
+
+
+def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
+    """The places that a cluster of so many nodes and workers does not have."""
+    faults: list[Fault] = []
+    lists: list[tuple[At, Sequence[PlacePart]]] = [
+        (("spreads",), cluster.spreads),
+        (("slow",), cluster.slow),
+        (("slowdowns",), cluster.slowdowns),
+        (("crashes", "at"), () if cluster.crashes is None else cluster.crashes.at),
+    ]
+    for key, parts in lists:
+        for index, part in enumerate(parts):
+            place: At = (*key, index)
+            if part.node is not None and part.node >= nodes:
+                faults.append(((*place, "node"), expected(f"a node below {nodes}, the number of nodes"), part.node))
+            if part.worker is not None and part.worker >= workers:
+                words = f"a worker below {workers}, the number of workers"
+                faults.append(((*place, "worker"), expected(words), part.worker))
+            if part.share is not None and count_of(part.share, nodes) == 0:
+                words = f"a share that is a node at least: {0.5 / nodes:.2g} or more of {nodes} nodes"
+                faults.append(((*place, "share"), expected(words), part.share))
+    return faults

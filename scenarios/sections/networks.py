@@ -1,0 +1,232 @@
+"""The section of a scenario that says how nodes are joined: links, the network's graph, routing, collectives.
+
+Rules of this file: a network takes the parameters that `paceline list topologies` shows, beside the keys that every
+network has; whoever leaves its size open gets one that all nodes have room in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.sections.link_outages import LinkFaults
+from paceline.scenarios.sections.referenced_files import File, graph_of
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import Fault, complain, expected, problems_of, wrong
+from paceline.scenarios.values.section import Part
+from paceline.topologies import LINKS, Link
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
+from paceline.topologies.graphs.links import Piece
+from paceline.topologies.graphs.wires import WIRES
+
+GIVEN = "given in the scenario"
+KNOWN_LINKS = LINKS | WIRES
+
+
+class PiecePart(Part):
+    up_to: fields.Size = Field(description="the largest message that the piece is for: '32 kB'")
+    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
+    bandwidth: fields.Rate = Field(description="what one such message gets at most: '5 GB/s'")
+
+
+class LinkPart(Part):
+    name: fields.Name = Field(default="inline", description="a name for tables and figures")
+    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
+    bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
+    provenance: str = Field(default=GIVEN, description="where the two values come from")
+    medium: fields.MediumName = Field(default="network", description="what it goes through")
+    send: fields.Time = Field(default=0.0, description="of the latency, the sender's own work, one message at a time")
+    receive: fields.Time = Field(default=0.0, description="of the latency, the receiver's, one message at a time")
+    pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
+    fitted_up_to: fields.Size | None = Field(
+        default=None, description="the largest message that these values were fitted to, if they were"
+    )
+
+    def build(self) -> Link:
+        """The link."""
+        return Link(
+            name=self.name,
+            latency_s=self.latency,
+            bytes_per_s=self.bandwidth,
+            provenance=self.provenance,
+            medium=self.medium,
+            send_s=self.send,
+            receive_s=self.receive,
+            pieces=tuple(Piece(piece.up_to, piece.latency, piece.bandwidth) for piece in self.pieces),
+            fitted_bytes=self.fitted_up_to,
+        )
+
+
+def known_link(name: str) -> LinkPart:
+    """A link of the catalogue as a section."""
+    link = KNOWN_LINKS[name]
+    pieces = tuple(
+        PiecePart.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
+        for one in link.pieces
+    )
+    return LinkPart.model_construct(
+        name=link.name,
+        latency=link.latency_s,
+        bandwidth=link.bytes_per_s,
+        provenance=link.provenance,
+        fitted_up_to=link.fitted_bytes,
+        medium=link.medium,
+        send=link.send_s,
+        receive=link.receive_s,
+        pieces=pieces,
+    )
+
+
+def _link(value: object) -> object:
+    if isinstance(value, dict | LinkPart):
+        return value
+    if isinstance(value, str) and value in KNOWN_LINKS:
+        return known_link(value)
+    hint = near_miss(value, KNOWN_LINKS)
+    raise expected(f"one of {', '.join(LINKS)}, or a mapping with latency and bandwidth{hint}")
+
+
+AnyLink = Annotated[
+    LinkPart, BeforeValidator(_link, json_schema_input_type=Annotated[str, fields.choices(*KNOWN_LINKS)] | LinkPart)
+]
+
+
+LINK: TypeAdapter[LinkPart] = TypeAdapter(AnyLink)
+
+
+def _links(given: Mapping[str, object]) -> dict[str, str | LinkPart]:
+    """A topology's own links: names as they are, so that they stay names where the scenario is shown again."""
+    found: dict[str, str | LinkPart] = {}
+    faults: list[Fault] = []
+    for key, part in given.items():
+        try:
+            link = LINK.validate_python(part)
+            found[key] = part if isinstance(part, str) else link
+        except ValidationError as error:
+            faults += [((key, *one.place), wrong(one.text), part) for one in problems_of(error, LinkPart)]
+    complain(faults)
+    return found
+
+
+class NetworkPart(Part):
+    topology: fields.Topology = Field(
+        default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
+    )
+    file: File | None = Field(
+        default=None, description="instead of a topology: a network of hosts in a file, by its path"
+    )
+    link: AnyLink = Field(
+        default=known_link("eth-10g"), description="a link's name, or latency and bandwidth: from a node to the network"
+    )
+    parameters: dict[str, Any] = Field(
+        default={}, description="the topology's own; they may also stand beside the other keys"
+    )
+    local: AnyLink = Field(
+        default=known_link("shared-memory"),
+        description="a link's name, or latency and bandwidth: between ranks of one host",
+    )
+    routing: fields.Routing = Field(
+        default="auto",
+        description="which way messages go: shortest, ecmp, a dragonfly's minimal or valiant; auto: as its kind does",
+    )
+    collective: fields.Collective = Field(
+        default="auto", description="the pattern of an all-reduce; auto: the cheapest"
+    )
+    library: fields.LibraryName = Field(
+        default="plain", description="whose protocols collectives have: plain (no costs of their own), nccl, mpi, gloo"
+    )
+    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for a while")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_parameters(cls, value: object) -> object:
+        """Gathers the topology's parameters, and fills in its usual link."""
+        if not isinstance(value, Mapping):
+            return value
+        topology = value.get("topology", "star")
+        if not isinstance(topology, str) or topology not in NETWORKS:
+            return value  # refused as a field
+        whole = value.get("file") is not None  # a graph in a file has its own size and links
+        known = {} if whole else parameters(topology)
+        keys = list(dict.fromkeys([*cls.model_fields, *known]))
+        for key in ("parameters", *(("topology", "link") if whole else ())):
+            keys.remove(key)
+        complain(
+            [
+                ((key,), wrong(f"unknown key{near_miss(key, keys)}; there are {', '.join(keys)}"), part)
+                for key, part in value.items()
+                if key not in keys and key != "parameters"
+            ]
+        )
+        own = {key: part for key, part in value.items() if key in known and key != "link"}
+        own |= _links({key: part for key, part in own.items() if known[key] in KNOWN_LINKS})
+        rest = {key: part for key, part in value.items() if key not in own}
+        given = rest.get("parameters", {})
+        if isinstance(given, Mapping):
+            rest["parameters"] = own | dict(given)
+        return rest if whole else {"link": known["link"]} | rest
+
+    @model_serializer(mode="wrap")
+    def _beside(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = handler(self)
+        own: dict[str, Any] = dumped.pop("parameters", {})
+        for key in ("file",) if self.file is None else ("topology", "link"):
+            del dumped[key]
+        return dumped | own
+
+    def _settings(self) -> dict[str, object]:
+        """The parameters as `build` takes them."""
+        parts = {**self.parameters, "link": self.link}
+        return {key: part.build() if isinstance(part, LinkPart) else part for key, part in parts.items()}
+
+    def graph(self, hosts: int) -> Graph:
+        """The network, with room for so many hosts; raises `InputError`."""
+        if self.file is not None:
+            graph = graph_of(self.file)
+            if (room := len(graph.of_kind("host"))) < hosts:
+                raise InputError(f"file: found {room} hosts in {self.file}, expected {hosts} or more, one a node")
+            return graph
+        graph = build(self.topology, sized(self.topology, hosts, self._settings()))
+        if (room := len(graph.of_kind("host"))) < hosts:
+            given = ", ".join(f"{key} = {part}" for key, part in self.parameters.items())
+            raise InputError(f"topology: found a {self.topology} of {room} hosts ({given}), expected {hosts} or more")
+        return graph
+
+    @model_validator(mode="after")
+    def _buildable(self) -> NetworkPart:
+        if self.file is not None:
+            return self._readable(self.file)
+        try:
+            build(self.topology, sized(self.topology, 4, self._settings()))
+        except InputError as error:
+            faults = []
+            for line in str(error).splitlines():
+                key, _, text = line.partition(": ")
+                place = key if key in self.parameters else "topology"
+                faults.append(((place,), wrong(text if place == key else line), self.topology))
+            complain(faults)
+        return self
+
+    def _readable(self, file: str) -> NetworkPart:
+        try:
+            graph = graph_of(file)
+        except InputError as error:
+            complain([(("file",), wrong(line), file) for line in str(error).splitlines()])
+            raise
+        if graph.of_kind("device"):
+            words = f"found devices in {file}; expected hosts alone (for a whole machine: cluster.file)"
+            complain([(("file",), wrong(words), file)])
+        return self

@@ -1,0 +1,124 @@
+"""The sections of a scenario that say how samples are read, and from where."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import complain, expected
+from paceline.scenarios.values.section import Part
+from paceline.topologies import STORAGE, Storage
+from paceline.topologies.catalogue.storage_devices import MIB, READ_AHEAD
+from paceline.workloads.reading import Reading
+from paceline.workloads.reading.settings import BUFFER
+
+GIVEN = "given in the scenario"
+
+
+class ReadingPart(Part):
+    strategy: fields.StrategyName = Field(
+        default="contiguous", description="scattered: every sample anywhere; strided; or contiguous: one run per worker"
+    )
+    buffer: fields.Count = Field(default=BUFFER, description="records shuffled among each other, where contiguous")
+    prefetch: fields.Prefetched = Field(default=2, description="batches read ahead; 0: a worker waits for every batch")
+    record: fields.Size | None = Field(
+        default=None, description="of one sample in the file, with its unit: '110 kB'; else as the data set has it"
+    )
+
+    def settings(self) -> Reading:
+        """As the workload takes it."""
+        record = None if self.record is None else round(self.record)
+        return Reading(strategy=self.strategy, buffer=self.buffer, prefetch=self.prefetch, record=record)
+
+
+class StoragePart(Part):
+    name: fields.Name = Field(
+        default="inline", description="that of known storage, whose values hold where none is given; or one of your own"
+    )
+    latency: fields.Time = Field(description="a time with its unit: of a request that continues none, '0.7 ms'")
+    bandwidth: fields.Rate = Field(description="a bandwidth with its unit: what all readers have together, '10 GB/s'")
+    reader: fields.Rate | None = Field(
+        default=None, description="a bandwidth with its unit: what one reader has at most; else no limit"
+    )
+    client: fields.Rate | None = Field(
+        default=None, description="a bandwidth with its unit: what the readers of a node have together; else no limit"
+    )
+    depth: fields.Factor | None = Field(
+        default=None,
+        description="requests whose latencies pass at once, or 1.5; 1: a disk with one arm; else no limit",
+    )
+    waiting: fields.Share = Field(
+        default=0.0, description="share of a request's latency in which nobody else's passes, 0 to 1"
+    )
+    stripes: fields.Stripes = Field(default=1, description="servers that the file lies on, with equal bandwidths")
+    stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
+    read_ahead: fields.Size | None = Field(
+        default=float(READ_AHEAD), description="how far who reads on is read ahead of: '128 KiB'; null: not at all"
+    )
+    shared: fields.Flag = Field(default=False, description="true: one for all nodes; false: one in each")
+    provenance: dict[str, str] = Field(default={}, description="where each value comes from")
+
+    @model_validator(mode="after")
+    def _one_arm(self) -> StoragePart:
+        if self.depth == 1 and self.stripes > 1:
+            complain([(("depth",), expected("2 or more, or null, where a file lies on several servers"), 1)])
+        return self
+
+    def build(self) -> Storage:
+        """The storage."""
+        return Storage(
+            name=self.name,
+            latency_s=self.latency,
+            bytes_per_s=self.bandwidth,
+            one_bytes_per_s=self.reader,
+            client_bytes_per_s=self.client,
+            depth=self.depth,
+            waiting=self.waiting,
+            stripes=self.stripes,
+            stripe_bytes=max(1, round(self.stripe)),
+            read_ahead_bytes=None if self.read_ahead is None else max(1, round(self.read_ahead)),
+            shared=self.shared,
+            provenance=self.provenance,
+        )
+
+
+def known_storage(name: str) -> StoragePart:
+    """Storage that is known by name as a section."""
+    storage = STORAGE[name]
+    return StoragePart.model_construct(
+        name=storage.name,
+        latency=storage.latency_s,
+        bandwidth=storage.bytes_per_s,
+        reader=storage.one_bytes_per_s,
+        client=storage.client_bytes_per_s,
+        depth=storage.depth,
+        waiting=storage.waiting,
+        stripes=storage.stripes,
+        stripe=float(storage.stripe_bytes),
+        read_ahead=None if storage.read_ahead_bytes is None else float(storage.read_ahead_bytes),
+        shared=storage.shared,
+        provenance=dict(storage.provenance),
+    )
+
+
+def _storage(value: object) -> object:
+    """A name alone, or with values of one's own beside it, which say themselves where they come from."""
+    if isinstance(value, str) and value in STORAGE:
+        return known_storage(value)
+    if isinstance(value, dict) and isinstance(name := value.get("name"), str) and name in STORAGE:
+        known = known_storage(name).model_dump(mode="json")
+        own = {key: part for key, part in value.items() if key not in known or part != known[key]}
+        given = dict.fromkeys([key for key in known["provenance"] if key in own], GIVEN)
+        return known | {"provenance": known["provenance"] | given} | own
+    if isinstance(value, dict | StoragePart):
+        return value
+    raise expected(f"one of {', '.join(STORAGE)}, or a mapping with latency and bandwidth{near_miss(value, STORAGE)}")
+
+
+AnyStorage = Annotated[
+    StoragePart,
+    BeforeValidator(_storage, json_schema_input_type=Annotated[str, fields.choices(*STORAGE)] | StoragePart),
+]

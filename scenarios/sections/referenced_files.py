@@ -1,0 +1,102 @@
+"""What a scenario takes from files: graphs, data sets, and methods and models of one's own.
+
+Rules of this file: a path in a scenario is seen from the scenario's own folder, and one that is given on the command
+line or in a mapping from where the program runs. A scenario that has been read holds whole paths, so that what is
+written of it can be read from anywhere on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator, TypeAdapter, WithJsonSchema
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import whole
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import expected
+from paceline.scenarios.values.section import Part
+from paceline.topologies import importing
+from paceline.topologies.graphs.graph import Graph
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise expected(f"the path of a file: {importing.FORMATS}")
+    return value
+
+
+File = Annotated[str, PlainValidator(_path), WithJsonSchema({"type": "string", "description": "the path of a file"})]
+
+
+class NodeFilePart(Part):
+    file: File = Field(description=f"the path of a file: {importing.FORMATS}")
+
+    def __str__(self) -> str:
+        return self.file
+
+
+def any_node(value: object, _: object) -> object:
+    """The name of a node, or a mapping with a file."""
+    if isinstance(value, dict | NodeFilePart):
+        return NodeFilePart.model_validate(value)
+    return None if value is None else TypeAdapter(fields.NodeName).validate_python(value)
+
+
+def graph_of(file: str, settings: Mapping[str, Any] | None = None) -> Graph:
+    """The graph in a file; raises `InputError` with all its mistakes."""
+    path = Path(file)
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read(path, stamp, tuple((key, str(value)) for key, value in (settings or {}).items()))
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _: int, settings: tuple[tuple[str, str], ...]) -> Graph:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a file: {importing.FORMATS}")
+    return importing.load(path, dict(settings))
+
+
+def anchor(data: Any, folder: Path) -> None:
+    """Makes the paths in a scenario's data whole, in place, where they are well-formed.
+
+    >>> data = {"cluster": {"network": {"file": "tree.json"}, "nodes": [{"node": {"file": "/box.txt"}}]}}
+    >>> anchor(data, Path("/home"))
+    >>> data["cluster"]
+    {'network': {'file': '/home/tree.json'}, 'nodes': [{'node': {'file': '/box.txt'}}]}
+    >>> data = {"algorithms": ["agd", "mine.py:Lazy", {"name": "mine.py:Lazy", "every": 4}]}
+    >>> anchor(data, Path("/home"))
+    >>> data["algorithms"]
+    ['agd', '/home/mine.py:Lazy', {'name': '/home/mine.py:Lazy', 'every': 4}]
+    """
+    _anchor_names(_mapping(data), folder)
+    _anchor_path(_mapping(_mapping(data).get("workload")), "directory", folder)
+    cluster = _mapping(_mapping(data).get("cluster"))
+    inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
+    for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
+        _anchor_path(part, "file", folder)
+
+
+def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:
+    if isinstance(part.get(key), str) and part[key].strip():
+        part[key] = str(folder / part[key])
+
+
+def _anchor_names(data: dict[str, Any], folder: Path) -> None:
+    """Makes ``path/to/file.py:name`` of methods and of the model whole."""
+    entries = _list(data.get("algorithms"))
+    entries[:] = [whole(entry, folder) if isinstance(entry, str) else entry for entry in entries]
+    for part, key in [(_mapping(data.get("workload")), "model"), *((_mapping(entry), "name") for entry in entries)]:
+        if isinstance(part.get(key), str):
+            part[key] = whole(part[key], folder)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

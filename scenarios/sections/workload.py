@@ -1,0 +1,114 @@
+"""The section `workload` of a scenario: what is trained, and on which samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from paceline.scenarios.sections.reading import ReadingPart
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import Fault, one_of, wrong
+from paceline.scenarios.values.section import Part
+from paceline.workloads import MODELS, OWN, build, population, problems, record_bytes
+
+if TYPE_CHECKING:
+    from paceline.algorithms.core.job import Learner
+
+
+class WorkloadPart(Part):
+    model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
+    data: str | None = Field(default=None, description="the data set; the model's own if not given")
+    directory: str | None = Field(
+        default=None, description="the folder with the data set's files; else the one of its name in $PACELINE_DATA"
+    )
+    batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
+    learning: str = Field(default="train", description="train, quadratic, or none: timing only")
+    precision: str = Field(
+        default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
+    )
+    gradients: str = Field(
+        default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
+    )
+    arithmetic: fields.Arithmetic = Field(
+        default="fp32",
+        description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
+        "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
+    )
+    options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
+    reading: ReadingPart | None = Field(
+        default=None, description="a mapping: how samples are read; else they are in memory, shuffled every epoch"
+    )
+
+    def learner(self, seed: int) -> Learner:
+        """What is learned, for one seed."""
+        return build(
+            self.model,
+            data=self.data,
+            directory=self.directory,
+            learning=self.learning,  # type: ignore[arg-type]  # checked by problems
+            seed=seed,
+            precision=self.precision,  # type: ignore[arg-type]
+            gradients=self.gradients,  # type: ignore[arg-type]
+            reading=None if self.reading is None else self.reading.settings(),
+            **self.options,
+        )
+
+    @property
+    def record_bytes(self) -> int | None:
+        """Of one sample in the file; None where nobody says."""
+        if self.reading is not None and self.reading.record is not None:
+            return round(self.reading.record)
+        return record_bytes(self.model, data=self.data, directory=self.directory, learning=self.learning)
+
+    @property
+    def population(self) -> int:
+        """Samples in one epoch."""
+        if self.learning == "quadratic":
+            return self.learner(0).population
+        return population(self.model, data=self.data, directory=self.directory, learning=self.learning)
+
+
+REDUCED = {
+    "float16": "amp",
+    "fp16": "amp",
+    "half": "amp",
+    "amp": "amp",
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+}
+"""what a device is to compute in, by names of precisions in which weights and gradients are not kept"""
+
+
+def _suggested(rest: str, precision: str) -> str:
+    """A mistake in a precision, with what may have been meant where weights and gradients cannot have it."""
+    if precision not in REDUCED:
+        return rest
+    expected = rest.partition(" (did you mean")[0]
+    return f"{expected}; for devices of the catalogue that compute in {precision} give arithmetic: {REDUCED[precision]}"
+
+
+def unbuildable(workload: WorkloadPart) -> list[Fault]:
+    """What is wrong with the names of a workload and with its options."""
+    faults: list[Fault] = []
+    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic", "reading"}
+    for text in problems(**workload.model_dump(include=keys)):
+        key, _, rest = text.partition(": ")
+        if key == "precision" and "arithmetic" not in workload.model_fields_set:
+            rest = _suggested(rest, workload.precision)
+        faults.append((tuple(key.split(".")), wrong(rest), workload))
+    return faults
+
+
+def unreadable(workload: WorkloadPart) -> list[Fault]:
+    """What a workload does not say, though its samples are to be read from storage."""
+    if workload.reading is None:
+        words = (
+            "missing; cluster.storage is there, but samples are in memory: give reading, such as {strategy: contiguous}"
+        )
+        return [(("reading",), wrong(words), None)]
+    if workload.record_bytes is None:
+        words = f"missing; expected the bytes of a sample, such as '110 kB': no data set is known for {workload.model}"
+        return [(("reading", "record"), wrong(words), None)]
+    return []

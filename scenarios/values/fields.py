@@ -1,0 +1,226 @@
+"""The kinds of value that a scenario holds: how each is checked, what is said when it is wrong, and how it is written.
+
+Every kind is an annotated type for the sections in `schema`. pydantic's own checks convert too willingly for a file
+that people write by hand (``"2"`` and ``true`` would both be numbers), so each kind here says what it takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.records.trace import Schedule, Unit
+from paceline.scenarios.values.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
+from paceline.scenarios.values.mistakes import expected, one_of, refuse, wrong
+from paceline.scenarios.values.units import PERIOD, RATE, SIZE, TIME, Kind
+from paceline.topologies import NO_SPREAD, Spread
+from paceline.topologies.graphs.graph_registry import NETWORKS, NODES, SYSTEMS
+from paceline.topologies.graphs.links import Medium
+from paceline.topologies.graphs.routing import RULES, Rule
+from paceline.workloads.reading import Strategy
+
+
+def _quantity(kind: Kind) -> tuple[Any, Any, Any]:
+    about = f"{kind.right}, as text: {kind.example!r}"
+    schema = {"type": "string", "description": about, "examples": [kind.example]}
+    return PlainValidator(kind.parse), PlainSerializer(kind.text, return_type=str), WithJsonSchema(schema)
+
+
+def _number(
+    words: str, schema: dict[str, Any], right: Callable[[float], bool], *, whole: bool = False
+) -> tuple[Any, Any]:
+    kinds = int if whole else (int, float)
+
+    def check(value: object) -> Any:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not right(value):
+            raise expected(words)
+        if abs(value) > LARGEST:
+            raise expected(f"{words}, at most {LARGEST:.0e}")
+        return value if whole else float(value)
+
+    return PlainValidator(check), WithJsonSchema({"type": "integer" if whole else "number", **schema})
+
+
+def _whole(minimum: int, maximum: int | None = None) -> tuple[Any, Any]:
+    if maximum is None:
+        words, schema = f"a whole number of {minimum} or more", {"minimum": minimum}
+        return _number(words, schema, lambda value: value >= minimum, whole=True)
+    words, schema = f"a whole number from {minimum} to {maximum}", {"minimum": minimum, "maximum": maximum}
+    return _number(words, schema, lambda value: minimum <= value <= maximum, whole=True)
+
+
+def choices(*names: str) -> tuple[Any, Any]:
+    def check(value: object) -> Any:
+        if value not in names:
+            raise expected(one_of(names) + near_miss(value, names))
+        return value
+
+    return PlainValidator(check), WithJsonSchema({"enum": list(names)})
+
+
+def _text(words: str, pattern: str) -> tuple[Any, Any]:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise expected(words)
+        return value
+
+    return PlainValidator(check), WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise expected("true or false")
+    return value
+
+
+Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
+Time = Annotated[float, *_quantity(TIME)]
+Period = Annotated[float, *_quantity(PERIOD)]
+Rate = Annotated[float, *_quantity(RATE)]
+Size = Annotated[float, *_quantity(SIZE)]
+Count = Annotated[int, *_whole(1)]
+Index = Annotated[int, *_whole(0)]
+Threads = Annotated[int, *_whole(1, MOST_THREADS)]
+Prefetched = Annotated[int, *_whole(0, MOST_PREFETCHED)]
+Stripes = Annotated[int, *_whole(1, MOST_STRIPES)]
+Positive = Annotated[float, *_number("a number above 0", {"exclusiveMinimum": 0}, lambda value: value > 0)]
+Factor = Annotated[float, *_number("a number of 1 or more", {"minimum": 1}, lambda value: value >= 1)]
+Share = Annotated[float, *_number("a number from 0 to 1", {"minimum": 0, "maximum": 1}, lambda value: 0 <= value <= 1)]
+Accuracy = Annotated[
+    float,
+    *_number("a number above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1}, lambda value: 0 < value <= 1),
+]
+Name = Annotated[
+    str,
+    *_text(
+        f"a name of at most {LONGEST_NAME} letters, digits, '.', '-' and '_'",
+        rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{LONGEST_NAME - 1}}}",
+    ),
+]
+Interface = Annotated[str, *_text("the name of a network interface, such as eth0", r"[^\s/]{1,15}")]
+Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
+Nonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
+RealNetwork = Annotated[Literal["local", "emulated"], *choices("local", "emulated")]
+Topology = Annotated[str, *choices(*NETWORKS)]
+System = Annotated[str, *choices(*SYSTEMS)]
+NodeName = Annotated[str, *choices(*NODES)]
+Routing = Annotated[Rule, *choices(*RULES)]
+MediumName = Annotated[Medium, *choices(*get_args(Medium))]
+ARITHMETIC = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
+Arithmetic = Annotated[str, *choices(*ARITHMETIC)]
+StrategyName = Annotated[Strategy, *choices(*get_args(Strategy))]
+RealDevice = Annotated[Literal["cpu", "cuda", "auto"], *choices("cpu", "cuda", "auto")]
+RealStart = Annotated[Literal["auto", "fork", "spawn"], *choices("auto", "fork", "spawn")]
+Pin = Annotated[Literal["auto", "none", "cores", "numa"], *choices("auto", "none", "cores", "numa")]
+LIBRARIES = ("plain", "nccl", "mpi", "gloo")
+LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
+AnyPattern = Literal[
+    "auto",
+    "ring",
+    "ring-channels",
+    "recursive-doubling",
+    "halving-doubling",
+    "binomial-tree",
+    "double-tree",
+    "two-level",
+    "shared-memory",
+]
+COLLECTIVES = get_args(AnyPattern)
+Collective = Annotated[AnyPattern, *choices(*COLLECTIVES)]
+
+EVERY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(epochs?|updates?|samples?)\s*", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Every:
+    """How often something happens.
+
+    >>> Every.parse("4 updates"), Every.parse("500 ms").text
+    (Every(count=4.0, unit='updates'), '0.5 s')
+    """
+
+    count: float
+    unit: Literal["epochs", "updates", "samples", "seconds"]
+
+    @staticmethod
+    def parse(value: object) -> Every:
+        """From text such as ``1 epoch``, ``4 updates``, ``500 samples`` or ``2 s``."""
+        words = "how often, with its unit: '1 epoch', '4 updates', '500 samples' or '2 s'"
+        if isinstance(value, Every):
+            return value
+        if not isinstance(value, str):
+            raise expected(words)
+        if found := EVERY.fullmatch(value):
+            count, unit = float(found[1]), found[2].removesuffix("s") + "s"
+            if math.isfinite(count) and ((count >= 1 and count.is_integer()) or (count > 0 and unit == "epochs")):
+                return Every(count, unit)  # type: ignore[arg-type]
+            raise expected(words)
+        try:
+            return Every(PERIOD.parse(value), "seconds")
+        except PydanticCustomError:
+            raise expected(words) from None
+
+    @property
+    def text(self) -> str:
+        """What `parse` reads back."""
+        if self.unit == "seconds":
+            return PERIOD.text(self.count)
+        return f"{int(self.count) if self.count.is_integer() else self.count!r} {self.unit}"
+
+    def schedule(self, population: int) -> Schedule:
+        """The schedule for a population of so many samples in an epoch; each call starts a new one."""
+        if self.unit == "epochs":
+            return Schedule(max(1.0, round(self.count * population)), "samples")
+        unit: Unit = self.unit
+        return Schedule(self.count, unit)
+
+
+Interval = Annotated[
+    Every,
+    PlainValidator(Every.parse),
+    PlainSerializer(lambda every: every.text, return_type=str),
+    WithJsonSchema({"type": "string", "description": "such as '1 epoch', '4 updates', '500 samples' or '2 s'"}),
+]
+
+
+def parse_spread(value: object) -> Spread:
+    """A spread: null, or a mapping with a law and its parameters."""
+    if value is None or isinstance(value, Spread):
+        return value or NO_SPREAD
+    if not isinstance(value, dict) or not isinstance(value.get("law"), str):
+        raise expected("a mapping with a law of scipy.stats and its parameters, such as {law: lognorm, sigma: 0.3}")
+    try:
+        return Spread.of(value["law"], **{str(name): part for name, part in value.items() if name != "law"})
+    except InputError as error:
+        name, _, text = str(error).partition(": ")
+        refuse((name,), wrong(text), value)
+
+
+def write_spread(spread: Spread) -> dict[str, Any] | None:
+    """A spread as it is written in a scenario."""
+    return None if spread == NO_SPREAD else {"law": spread.law, **dict(spread.parameters)}
+
+
+SpreadLaw = Annotated[
+    Spread,
+    PlainValidator(parse_spread),
+    PlainSerializer(write_spread, return_type=dict[str, Any] | None),
+    WithJsonSchema(
+        {
+            "type": ["object", "null"],
+            "description": "a continuous law of scipy.stats and its parameters, scaled to mean 1",
+            "properties": {"law": {"type": "string"}},
+            "required": ["law"],
+            "additionalProperties": {"type": "number"},
+            "examples": [{"law": "lognorm", "sigma": 0.3}],
+        }
+    ),
+]

@@ -1,0 +1,154 @@
+"""Mistakes in a scenario: how they are collected, worded and raised, all at once.
+
+Every mistake says where it is (path), what was found there, and what would be right, with the nearest known name where
+a name is wrong. Validators complain in two ways: *expected* (the value found is added here) and *wrong* (a whole
+sentence, which names the value itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.values.limits import MOST_REPORTED
+
+Place = tuple[str | int, ...]
+LONGEST = 60
+"""characters of a value that a message shows"""
+
+
+class ScenarioError(InputError):
+    """Everything that is wrong with a scenario, one mistake a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake.
+
+    >>> print(Problem(("cluster", "nodes", 0, "count"), "found 'two', expected a whole number of 1 or more"))
+    cluster.nodes[0].count: found 'two', expected a whole number of 1 or more
+    """
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        return f"{path_of(self.place)}: {self.text}" if self.place else self.text
+
+
+def path_of(place: Place) -> str:
+    """A place as people write it: ``cluster.nodes[0].count``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def raise_all(source: str, problems: Iterable[Problem], more: int = 0) -> NoReturn:
+    """Raises the `ScenarioError` of these problems, each once, with the file's name in front.
+
+    Args:
+        source: the file's name.
+        problems: of which the first `MOST_REPORTED` are listed.
+        more: how many others there are.
+    """
+    lines = list(dict.fromkeys(f"{source}: {problem}" for problem in problems))
+    if more := more + len(lines[MOST_REPORTED:]):
+        lines = [*lines[:MOST_REPORTED], f"{source}: and {more} more mistakes"]
+    raise ScenarioError("\n".join(lines))
+
+
+def one_of(names: Sequence[str]) -> str:
+    """
+    >>> one_of(["a", "b", "c"])
+    'a, b or c'
+    """
+    return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def shown(value: object) -> str:
+    """A value in a message: short, and `nothing` for an empty YAML value."""
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def expected(words: str) -> PydanticCustomError:
+    """What a validator raises when a value is not what belongs there."""
+    return PydanticCustomError("expected", "{words}", {"words": words})
+
+
+def wrong(words: str) -> PydanticCustomError:
+    """What a validator raises when it says itself what it found."""
+    return PydanticCustomError("wrong", "{words}", {"words": words})
+
+
+Fault = tuple[Place, PydanticCustomError, object]
+"""a mistake as a validator reports it: a place below the one being validated, what is wrong, the value"""
+
+
+def complain(faults: Sequence[Fault]) -> None:
+    """Raises these mistakes, if there are any. A function that pydantic calls can raise many at once only like this."""
+    if faults:
+        lines = [InitErrorDetails(type=error, loc=place, input=value) for place, error, value in faults]
+        raise ValidationError.from_exception_data("scenario", lines)
+
+
+def refuse(place: Place, error: PydanticCustomError, value: object) -> NoReturn:
+    """Raises one mistake."""
+    raise ValidationError.from_exception_data("scenario", [InitErrorDetails(type=error, loc=place, input=value)])
+
+
+def problems_of(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
+    """The first `MOST_REPORTED` mistakes that pydantic found, in our words."""
+    return [_problem(detail, root) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
+
+
+def _problem(detail: Any, root: type[BaseModel]) -> Problem:
+    place, value = detail["loc"], detail["input"]
+    match detail["type"]:
+        case "wrong":
+            return Problem(place, detail["msg"])
+        case "shared":  # a hyperparameter given for all algorithms: blame the place where it is written
+            return Problem(("hyperparameters", *place[2:]), detail["msg"])
+        case "expected":
+            return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
+        case "extra_forbidden":
+            known = _keys(_part_at(place[:-1], root))
+            return Problem(place, f"unknown key{near_miss(place[-1], known)}; there are {', '.join(known)}")
+        case "missing":
+            about = _part_at(place[:-1], root).model_fields[str(place[-1])].description
+            return Problem(place, f"missing; expected {about}")
+        case "model_type" | "model_attributes_type":
+            known = _keys(_part_at(place, root))
+            return Problem(place, f"found {shown(value)}, expected a mapping with the keys {', '.join(known)}")
+        case "dict_type":
+            return Problem(place, f"found {shown(value)}, expected a mapping")
+        case "invalid_key" | "string_type":
+            return Problem(place, f"found {shown(value)}, expected text")
+        case _:
+            return Problem(place, f"found {shown(value)}; {detail['msg']}")
+
+
+def _keys(part: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in part.model_fields.items()]
+
+
+def _part_at(place: Place, root: type[BaseModel]) -> type[BaseModel]:
+    """The section of the schema at a place."""
+    part = root
+    for step in place:
+        if isinstance(step, str) and step in part.model_fields:
+            part = next(_parts_in(part.model_fields[step].annotation), part)
+    return part
+
+
+def _parts_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _parts_in(inner)

@@ -1,0 +1,221 @@
+"""How long a message pattern takes if nothing else uses the network: as quickly as can be said exactly.
+
+Rules of this file:
+
+* All at once: where every port is used by one sender only, or by one receiver only that no message comes to before it
+  is ready, no two messages of the pattern ever share a port, as every rank goes through its rounds one after the other.
+  Then every message takes the same time whenever it starts, and the times at which ranks are ready follow a max-plus
+  recurrence.
+* Apart: parts that share no port do not notice each other, and each is taken by itself.
+* Shortened: otherwise it is carried out message by message, but rounds that repeat only a few times. Once all ranks
+  enter a repetition by one and the same time later than the one before, twice in a row, whatever follows is the same
+  once more, that much later: what happens depends on when ranks become ready and on nothing else. So the rest of the
+  repetitions only shift what comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.simulator.collectives.message_paths import Courses, Numbers
+from paceline.simulator.collectives.performance import Performance, Play, on_its_own
+from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
+from paceline.simulator.collectives.standalone_plan import Entered, recital
+from paceline.simulator.flows.fabric import Fabric
+
+SHORT = 4
+"""repetitions that are played at first; twice as many each time they turn out not to be enough"""
+ENOUGH = 32
+"""repetitions after which rounds that go alike usually do"""
+SAME = 1e-12
+"""times this near to each other, relative to their size, are equal: sums differ in their last bits"""
+
+
+def alone_s(play: Play, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
+    """When each rank is done, if nothing else uses the network.
+
+    Args:
+        entries_s: when each comes; all at 0 without.
+    """
+    ready = np.zeros(len(play.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
+    if not play.pattern.parts:
+        return ready + play.base_s
+    through_s: Amounts = np.max([_group_s(one, fabric, ready) for one in _apart(play)], axis=0)
+    return through_s + play.base_s
+
+
+def foreseen(play: Play) -> int:
+    """About how many messages `alone_s` carries out: none where all goes at once, and of what repeats, not all."""
+    return sum(
+        len(round_.sources) * min(round_.times, ENOUGH)
+        for one in _apart(play)
+        if len(one.pattern.parts) > 1 or not _exclusive(one.pattern, one.courses)
+        for part in one.pattern.parts
+        for round_ in part
+    )
+
+
+def _group_s(play: Play, fabric: Fabric, ready: Amounts) -> Amounts:
+    ways = play.courses
+    if len(play.pattern.parts) == 1 and _exclusive(play.pattern, ways):
+        rates = np.minimum(ways.limit_bytes_per_s, 1.0 / ways.most(1.0 / ways.capacities(fabric.capacity)))
+        rows = [
+            (one.nbytes / rates[path], ways.latency_s[path])
+            for one, path in zip(play.pattern.parts[0], ways.of[0], strict=True)
+        ]
+        return recurrence(play.pattern.parts[0], rows, ready, play.reduce_s_per_byte)
+    return _shortened(play, fabric, ready)
+
+
+def _apart(play: Play) -> list[Play]:
+    """Its parts, those together that share ports."""
+    parts, ways = play.pattern.parts, play.courses
+    if len(parts) == 1:
+        return [play]
+    on = [
+        set(
+            np.concatenate(
+                [ways.passes[ways.first[at] : ways.first[at + 1]] for at in set(np.concatenate(own).tolist())]
+            )
+        )
+        for own in ways.of
+    ]
+    groups: list[tuple[set[int], list[int]]] = []
+    for number, ports in enumerate(on):
+        near = [group for group in groups if group[0] & ports]
+        groups = [group for group in groups if not group[0] & ports]
+        groups.append((ports.union(*(group[0] for group in near)), sorted(sum((group[1] for group in near), [number]))))
+    return [replace(play, pattern=Pattern(tuple(parts[at] for at in members))) for _, members in groups]
+
+
+# --- all at once -----------------------------------------------------------------------------------------------------
+
+
+def _exclusive(pattern: Pattern, ways: Courses) -> bool:
+    """Whether no two messages could share a port."""
+    for one in pattern.parts[0]:
+        if not (_once(one.sources) and _once(one.targets)):
+            return False
+    path = np.repeat(np.arange(len(ways.source)), ways.hops)
+    unasked = np.zeros(len(ways.source), dtype=bool)
+    for one, paths in zip(pattern.parts[0], ways.of[0], strict=True):
+        unasked[paths] |= one.buffered
+    several_receivers = _several(ways.passes, ways.target[path], len(ways.ports))
+    several_receivers[ways.passes[unasked[path]]] = True
+    return not (several_receivers & _several(ways.passes, ways.source[path], len(ways.ports))).any()
+
+
+def _several(ports: Numbers, places: Numbers, number: int) -> NDArray[np.bool_]:
+    """Of each port: whether more than one place uses it."""
+    known = np.zeros(number, dtype=np.int64)
+    known[ports] = places
+    found = np.zeros(number, dtype=bool)
+    found[ports[known[ports] != places]] = True
+    return found
+
+
+def recurrence(
+    rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], ready: Amounts, reduce_s_per_byte: float
+) -> Amounts:
+    """Round by round: start = max(ready(source), ready(target)), or ready(source) alone; through = start + n/rate;
+    arrival = through + latency; who sends and receives is ready when both are done with it.
+
+    Args:
+        rounds: of one part.
+        rows: of each round: what its messages take on the ports, and their latencies.
+        ready: when each rank comes.
+        reduce_s_per_byte: γ.
+    """
+    for one, (passing, latency) in zip(rounds, rows, strict=True):
+        after = reduce_s_per_byte * one.nbytes if one.reduces else 0.0
+        once = _once(one.sources) and _once(one.targets)
+        all_in = once and len(one.sources) == len(ready)
+        left = one.times
+        while left:
+            start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
+            through = start + passing
+            arrival = through + latency
+            taken = np.maximum(arrival, ready[one.targets]) + after
+            later = ready.copy()
+            if once:  # who sends ends when he does, or when he has received
+                later[one.sources] = arrival if one.blocking else through
+                later[one.targets] = np.maximum(later[one.targets], taken)
+            else:
+                np.maximum.at(later, one.sources, arrival if one.blocking else through)
+                np.maximum.at(later, one.targets, taken)
+            left -= 1
+            if left and all_in and (step := _shift(later - ready)) is not None:
+                later += left * step
+                left = 0
+            ready = later
+    return ready
+
+
+def _once(places: Places) -> bool:
+    return len(np.unique(places)) == len(places)
+
+
+def _shift(steps: Amounts) -> float | None:
+    """The time by which all have moved, if it is one and the same."""
+    low, high = float(steps.min()), float(steps.max())
+    return high if high - low <= SAME * high else None
+
+
+# --- message by message ----------------------------------------------------------------------------------------------
+
+
+def played(play: Play, fabric: Fabric, entries_s: Amounts) -> Performance:
+    """The whole pattern, message by message, on a network of its own: what `recital` says, by way of SimPy."""
+    env, _, performance = on_its_own(play, fabric.capacity, entries_s)
+    env.run(performance.done)
+    return performance
+
+
+def _shortened(play: Play, fabric: Fabric, entries_s: Amounts) -> Amounts:
+    times = SHORT
+    while True:
+        parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in play.pattern.parts)
+        finish_s, entered = recital(replace(play, pattern=Pattern(parts)), fabric, entries_s)
+        if all(one.times <= times for part in play.pattern.parts for one in part):
+            return finish_s
+        if (left_out := _left_out(play, entered, times)) is not None:
+            return finish_s + left_out
+        times *= 2
+
+
+def _left_out(play: Play, entered: Entered, times: int) -> float | None:
+    """By how much everybody is later for the repetitions that were not played; None if that cannot be said yet."""
+    shapes = {tuple(one.times for one in part) for part in play.pattern.parts}
+    if len(shapes) > 1:
+        return None
+    length, later_s = len(play.pattern.parts[0]), 0.0
+    for number, often in enumerate(shapes.pop()):
+        if often <= times:
+            continue
+        steps = []
+        for index, part in enumerate(play.pattern.parts):
+            if not (_bound(part[: number + 1], play) and _bound((*part[:number:-1], part[number]), play)):
+                return None
+            entries = entered.last(index * length + number, times)
+            steps += [_shift(after - before) for before, after in pairwise(entries)]
+        if None in steps or _shift(np.array(steps, dtype=float)) is None:
+            return None
+        later_s += (often - times) * float(steps[-1] or 0.0)
+    return later_s
+
+
+def _bound(rounds: Rounds, play: Play) -> bool:
+    """Whether messages tie every rank, directly or by way of others, to those of the last of these rounds."""
+    tied = {*rounds[-1].sources.tolist(), *rounds[-1].targets.tolist()}
+    for one in reversed(rounds[:-1]):
+        if len(tied) == len(play.ranks):
+            return True
+        for source, target in zip(one.sources.tolist(), one.targets.tolist(), strict=True):
+            if source in tied or target in tied:
+                tied |= {source, target}
+    return len(tied) == len(play.ranks)

@@ -1,0 +1,259 @@
+"""Collectives as message patterns, by kind and name. What a pattern is stands in `rounds`, who carries it in `perform`.
+
+Rules of this file:
+
+* Ranks are named by their places in the group, 0 … p − 1. A builder takes p, the bytes and what else it needs, and
+  `nbytes` is the n of the closed forms: one rank's whole vector or, for gathers, the gathered result.
+* One rank alone has an empty pattern.
+
+Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and Träff 2009 (double tree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from paceline.simulator.collectives.pipelined import double_tree
+from paceline.simulator.collectives.rounds import Pattern, Round, Rounds, among, one_round, side_by_side
+
+Kind = Literal["AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier"]
+
+
+# --- rings -----------------------------------------------------------------------------------------------------------
+
+
+def _around(p: int, nbytes: float, reduces: bool, times: int) -> Rounds:
+    if p < 2:
+        return ()
+    here = np.arange(p)
+    return (Round(here, (here + 1) % p, np.full(p, float(nbytes)), reduces, buffered=True, times=times),)
+
+
+def ring_reduce_scatter(p: int, nbytes: float) -> Rounds:
+    """p − 1 rounds of n/p bytes to the next, each adding."""
+    return _around(p, nbytes / p, True, p - 1)
+
+
+def ring_all_gather(p: int, nbytes: float) -> Rounds:
+    """p − 1 rounds of n/p bytes to the next."""
+    return _around(p, nbytes / p, False, p - 1)
+
+
+def ring_all_reduce(p: int, nbytes: float) -> Rounds:
+    """Reduce-scatter, then all-gather, around a ring.
+
+    >>> [(one.times, one.reduces, float(one.nbytes[0])) for one in ring_all_reduce(4, 1000)]
+    [(3, True, 250.0), (3, False, 250.0)]
+    """
+    return ring_reduce_scatter(p, nbytes) + ring_all_gather(p, nbytes)
+
+
+# --- doubling and halving --------------------------------------------------------------------------------------------
+
+
+def _folded(p: int, nbytes: float, inner: Callable[[int, int], Rounds]) -> Rounds:
+    """Ranks beyond the largest power of two give theirs to a partner before, and get the result after."""
+    steps = p.bit_length() - 1
+    power = 2**steps
+    beyond = [(place, place - power) for place in range(power, p)]
+    into = (one_round(beyond, nbytes, True),) if beyond else ()
+    back = (one_round([(b, a) for a, b in beyond], nbytes),) if beyond else ()
+    return into + inner(power, steps) + back
+
+
+def _exchange(power: int, distance: int, nbytes: float, reduces: bool) -> Round:
+    here = np.arange(power)
+    return Round(here, here ^ distance, np.full(power, float(nbytes)), reduces)
+
+
+def recursive_doubling(p: int, nbytes: float) -> Rounds:
+    """Partners at distance 1, 2, 4 … exchange whole vectors."""
+    return _folded(p, nbytes, lambda power, steps: tuple(_exchange(power, 2**k, nbytes, True) for k in range(steps)))
+
+
+def _halving(power: int, steps: int, nbytes: float) -> Rounds:
+    return tuple(_exchange(power, 2**k, nbytes / 2 ** (k + 1), True) for k in range(steps))
+
+
+def halving_doubling(p: int, nbytes: float) -> Rounds:
+    """After Rabenseifner: recursive halving, nearest partners first as they exchange most, then doubling."""
+
+    def inner(power: int, steps: int) -> Rounds:
+        halving = _halving(power, steps, nbytes)
+        return halving + tuple(replace(one, reduces=False) for one in reversed(halving))
+
+    return _folded(p, nbytes, inner)
+
+
+def recursive_halving(p: int, nbytes: float) -> Rounds:
+    """A reduce-scatter: the first half of halving-doubling for powers of two, a ring for others."""
+    steps = p.bit_length() - 1
+    return _halving(p, steps, nbytes) if p == 2**steps else ring_reduce_scatter(p, nbytes)
+
+
+def doubling_all_gather(p: int, nbytes: float) -> Rounds:
+    """After Bruck: in round k everybody sends all it has, at most what is missing, to the rank 2^k before it."""
+    here = np.arange(p)
+    spans = [(2**k, min(2**k, p - 2**k)) for k in range((p - 1).bit_length())]
+    return tuple(Round(here, (here - distance) % p, np.full(p, nbytes * blocks / p)) for distance, blocks in spans)
+
+
+# --- trees -----------------------------------------------------------------------------------------------------------
+
+
+def _tree(p: int, root: int) -> list[list[tuple[int, int]]]:
+    """The edges of a binomial tree by round of a broadcast, from parent to child."""
+    distances = [2**k for k in reversed(range((p - 1).bit_length()))]
+    return [[((at + root) % p, (at + far + root) % p) for at in range(0, p - far, 2 * far)] for far in distances]
+
+
+def binomial_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
+    """⌈lg p⌉ rounds, in each of which all that have the value send it to one more."""
+    return tuple(one_round(edges, nbytes, blocking=True) for edges in _tree(p, root))
+
+
+def binomial_reduce(p: int, nbytes: float, root: int = 0) -> Rounds:
+    """A broadcast backwards, adding."""
+    return tuple(one_round([(b, a) for a, b in edges], nbytes, True) for edges in reversed(_tree(p, root)))
+
+
+def tree_all_reduce(p: int, nbytes: float) -> Rounds:
+    """A reduction to rank 0, then a broadcast from it."""
+    return binomial_reduce(p, nbytes) + binomial_broadcast(p, nbytes)
+
+
+def scatter_gather_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
+    """After van de Geijn: parts down a binomial tree, then around a ring."""
+    scatter = []
+    for edges in _tree(p, root):
+        sizes = [min(_below(p, (b - root) % p), p) for _, b in edges]
+        ends = one_round(edges, 0.0, blocking=True)
+        scatter.append(replace(ends, nbytes=np.array(sizes) * nbytes / p))
+    return (*scatter, *ring_all_gather(p, nbytes))
+
+
+def _below(p: int, at: int) -> int:
+    """How many ranks are in the binomial subtree of the one at this distance from the root."""
+    return min(at & -at if at else p, p - at)
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+def dissemination(p: int) -> Rounds:
+    """A barrier: in round k everybody tells the rank 2^k after it."""
+    here = np.arange(p)
+    return tuple(Round(here, (here + 2**k) % p, np.zeros(p)) for k in range((p - 1).bit_length()))
+
+
+def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
+    """All-reduce: reduce-scatter inside each node, rings of equal shares between nodes, all-gather inside.
+
+    Nodes of unlike sizes have leaders instead: reduced to them, a ring among them, broadcast from them.
+
+    Args:
+        nodes: the places on each node.
+    """
+    size = len(nodes[0])
+    if all(len(node) == size for node in nodes):
+        scatter = side_by_side([among(node, ring_reduce_scatter(size, nbytes)) for node in nodes])
+        between = side_by_side(
+            [among(shard, ring_all_reduce(len(nodes), nbytes / size)) for shard in zip(*nodes, strict=True)]
+        )
+        gather = side_by_side([among(node, ring_all_gather(size, nbytes)) for node in nodes])
+        return scatter + between + gather
+    up = [one for node in nodes for one in among(node, binomial_reduce(len(node), nbytes))]
+    down = [one for node in nodes for one in among(node, binomial_broadcast(len(node), nbytes))]
+    return (*up, *among([node[0] for node in nodes], ring_all_reduce(len(nodes), nbytes)), *down)
+
+
+def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
+    """All-reduce: all ranks of a node put theirs into its leader's memory at once, a ring of leaders, all read at once.
+
+    Args:
+        nodes: the places on each node; the first is its leader.
+    """
+    ups = [one_round([(place, node[0]) for place in node[1:]], nbytes, True) for node in nodes if len(node) > 1]
+    downs = [one_round([(node[0], place) for place in node[1:]], nbytes) for node in nodes if len(node) > 1]
+    return (*ups, *among([node[0] for node in nodes], ring_all_reduce(len(nodes), nbytes)), *downs)
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A ring: the order of the places, and what share of the bytes goes around it."""
+
+    order: tuple[int, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a builder may need to know.
+
+    Args:
+        p: how many ranks.
+        nbytes: of the closed forms.
+        root: the place that it goes to or comes from.
+        nodes: which places share a machine, in the order of a ring around them.
+        order: the places in the order of a ring around all; as they are numbered without.
+        channels: rings side by side; without, one.
+    """
+
+    p: int
+    nbytes: float
+    root: int
+    nodes: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...] = ()
+    channels: tuple[Channel, ...] = ()
+
+
+def _parts(*parts: Rounds) -> Pattern:
+    return Pattern(tuple(part for part in parts if part))
+
+
+def _ring(s: Setting, ring: Callable[[int, float], Rounds]) -> Pattern:
+    rounds = ring(s.p, s.nbytes)
+    return _parts(among(s.order, rounds) if s.order else rounds)
+
+
+def _ring_channels(s: Setting) -> Pattern:
+    rings = s.channels or (Channel(s.order or tuple(range(s.p)), 1.0),)
+    return _parts(*(among(one.order, ring_all_reduce(s.p, s.nbytes * one.share)) for one in rings))
+
+
+PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
+    "AllReduce": {
+        "ring": lambda s: _ring(s, ring_all_reduce),
+        "ring-channels": _ring_channels,
+        "recursive-doubling": lambda s: _parts(recursive_doubling(s.p, s.nbytes)),
+        "halving-doubling": lambda s: _parts(halving_doubling(s.p, s.nbytes)),
+        "binomial-tree": lambda s: _parts(tree_all_reduce(s.p, s.nbytes)),
+        "double-tree": lambda s: _parts(double_tree(s.p, s.nbytes)),
+        "two-level": lambda s: _parts(two_level(s.nodes, s.nbytes)),
+        "shared-memory": lambda s: _parts(shared_memory(s.nodes, s.nbytes)),
+    },
+    "Reduce": {"binomial-tree": lambda s: _parts(binomial_reduce(s.p, s.nbytes, s.root))},
+    "Broadcast": {
+        "binomial-tree": lambda s: _parts(binomial_broadcast(s.p, s.nbytes, s.root)),
+        "scatter-gather": lambda s: _parts(scatter_gather_broadcast(s.p, s.nbytes, s.root)),
+    },
+    "AllGather": {
+        "ring": lambda s: _ring(s, ring_all_gather),
+        "recursive-doubling": lambda s: _parts(doubling_all_gather(s.p, s.nbytes)),
+    },
+    "ReduceScatter": {
+        "ring": lambda s: _ring(s, ring_reduce_scatter),
+        "halving": lambda s: _parts(recursive_halving(s.p, s.nbytes)),
+    },
+    "Barrier": {"dissemination": lambda s: _parts(dissemination(s.p))},
+}
+"""how each kind of collective can be done, by name"""
+
+
+def build(kind: Kind, name: str, setting: Setting) -> Pattern:
+    """The pattern of a collective."""
+    return PATTERNS[kind][name](setting) if setting.p > 1 else Pattern(())

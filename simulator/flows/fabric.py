@@ -1,0 +1,175 @@
+"""What messages cross: ports that they share, and the path from each rank to each other.
+
+Rules of this file: a fabric knows where ranks sit and what joins them, and nothing of time. What it answers about one
+pair is the same all along, until its owner tells it that links are slower, are gone or have come back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.flows.flow_engine import Port
+from paceline.topologies.cluster import Cluster
+from paceline.topologies.graphs.graph import Connection
+from paceline.topologies.graphs.links import Medium
+from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
+
+SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a message gets from one rank to another.
+
+    Args:
+        ports: what it shares with others, in order; each is one direction of a link, or a bus.
+        latency_s: from the moment its last byte has passed the ports until it has arrived.
+        medium: the slowest kind of hop on the way.
+        limit_bytes_per_s: what one message gets at most, however idle the ports are.
+        send_s: of the latency, what the sender's processor does, for one message at a time.
+        receive_s: of the latency, what the receiver's processor does, for one message at a time.
+    """
+
+    ports: tuple[Port, ...]
+    latency_s: float
+    medium: Medium = "network"
+    limit_bytes_per_s: float = math.inf
+    send_s: float = 0.0
+    receive_s: float = 0.0
+
+
+class Fabric(Protocol):
+    """Where ranks sit and what joins them."""
+
+    @property
+    def capacity(self) -> Mapping[Port, float]:
+        """Bytes per second of every port."""
+        ...
+
+    @property
+    def reduce_s_per_byte(self) -> float:
+        """γ: what adding a byte that has come to one's own costs."""
+        ...
+
+    def node_of(self, rank: Rank) -> int:
+        """The index of the machine on which a rank sits."""
+        ...
+
+    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        """The way of a message of so many bytes; `flow` tells apart those that may go different ways (ECMP)."""
+        ...
+
+
+@dataclass(slots=True)
+class Ways:
+    """Routes, and what has been asked of them so far."""
+
+    routes: Routes
+    known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
+    paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
+    """those of equal messages are one"""
+    asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
+
+
+class GraphFabric:
+    """A cluster's graph. Switches of one plane act as one, as hardware stripes traffic over them.
+
+    Args:
+        cluster: the graph, and which ranks sit where.
+        routing: how a way is chosen where there are several.
+        seed: of the choices that a rule leaves to chance.
+
+    >>> from paceline.topologies.cluster import on_a_star
+    >>> from paceline.topologies import LINKS, Device
+    >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
+    >>> fabric = GraphFabric(on_a_star([(device, 2), (device, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"]))
+    >>> fabric.path(Rank(0), Rank(2), 1000).ports, fabric.path(Rank(0), Rank(1), 1000).ports
+    (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
+    """
+
+    def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
+        self._cluster = cluster
+        self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
+        self._around = {frozenset[tuple[str, str]](): self._whole}
+        """the ways around what is broken"""
+        self.capacity: dict[Port, float] = {}
+        """what each port carries now"""
+        for rank in map(Rank, range(cluster.workers + 1)):
+            rate = cluster.nodes[cluster.node_of(rank)].local.bytes_per_s
+            self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
+        for connection in cluster.graph.striped().connections:
+            one, other = connection.ends
+            self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
+        self._full = dict(self.capacity)
+
+    @property
+    def reduce_s_per_byte(self) -> float:
+        return max(node.device.reduce_s_per_byte for node in self._cluster.nodes)
+
+    def node_of(self, rank: Rank) -> int:
+        return self._cluster.node_of(rank)
+
+    def degrade(self, ends: tuple[str, str], rate: float) -> None:
+        """From now on, a link carries such a share of its bandwidth, one way and the other."""
+        for one in (port(*ends), port(*ends[::-1])):
+            self.capacity[one] = rate * self._full[one]
+
+    def without(self, broken: Iterable[tuple[str, str]]) -> None:
+        """From now on, no way leads over these links, unless there is no other; over all others, ways do again."""
+        gone = frozenset(broken)
+        if gone not in self._around:
+            self._around[gone] = Ways(self._whole.routes.without(gone))
+        self._ways = self._around[gone]
+
+    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+        if (path := self._ways.asked.get((source, to, nbytes, flow))) is None:
+            path = self._ways.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
+        return path
+
+    def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
+        here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
+        if here == there:
+            return self._inside(source, to, nbytes)
+        ways = self._ways
+        if (key := (here, there, flow)) not in ways.known:
+            ways.known[key] = self._hops(*key)
+        hops = ways.known[key]
+        pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
+        if (known := ways.paths.get((*key, pieces))) is None:
+            known = ways.paths[*key, pieces] = self._along(here, hops, nbytes)
+        return known
+
+    def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
+        try:
+            return self._ways.routes.between(here, there, flow).connections
+        except NoRoute:  # it stands still before the gap
+            return self._whole.routes.between(here, there, flow).connections
+
+    def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
+        link = self._cluster.nodes[self._cluster.node_of(source)].local
+        piece = link.piece(nbytes)
+        limit = piece.bytes_per_s if link.pieces else math.inf
+        one, other = (min(rank, self._cluster.workers) for rank in (source, to))
+        ports = (f"out of rank {one}", f"into rank {other}")
+        return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s)
+
+    def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
+        ports: list[Port] = []
+        for hop in hops:
+            there = hop.ends[1] if hop.ends[0] == here else hop.ends[0]
+            ports.append(port(here, there))
+            here = there
+        pieces = [hop.link.piece(nbytes) for hop in hops]
+        limits = [piece.bytes_per_s * hop.count for piece, hop in zip(pieces, hops, strict=True) if hop.link.pieces]
+        return Path(
+            ports=tuple(ports),
+            latency_s=sum(piece.latency_s for piece in pieces),
+            medium=SLOWNESS[max(SLOWNESS.index(hop.link.medium) for hop in hops)],
+            limit_bytes_per_s=min(limits, default=math.inf),
+            send_s=hops[0].link.send_s,
+            receive_s=hops[-1].link.receive_s,
+        )

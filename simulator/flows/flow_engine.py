@@ -1,0 +1,298 @@
+"""Transfers in virtual time: the network engine with SimPy around it.
+
+Rules of this file:
+
+* What changes at one instant is only noted; after everything else of that instant it is solved, once.
+* A limit of one flow is a link of its own, in the engine and for whoever asks.
+* A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
+  so a run is no larger than what is under way.
+* A flow that has everything to itself needs no solving. It enters the network when another one comes, or when anybody
+  asks, as of the time at which it began; so the answers are the same.
+* Where very many are under way together, as before a parameter server, machine code goes on; the answers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import simpy
+from simpy.events import EventPriority
+
+from paceline.algorithms.core.errors import InputError
+from paceline.simulator.flows import indexed_heap, max_min
+from paceline.simulator.flows.compiled import AS_IT_STANDS, machine_code
+from paceline.simulator.flows.network_state import NONE, add_flow, add_link, as_arrays, network, with_room
+from paceline.simulator.kernel.clock import after, happen
+
+MANY = 300
+"""from so many flows under way on, machine code is worth loading"""
+Port = str
+"""something that messages share, by name"""
+AFTERWARDS = EventPriority(2)
+"""SimPy's priority of what comes after the urgent (0) and the usual (1) of an instant"""
+
+
+def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]) -> list[float]:
+    """The max-min fair rate of each flow, given the ports that it passes and what they carry.
+
+    >>> fair_rates([("a", "b"), ("a",), ("b",)], {"a": 1.0, "b": 2.0})
+    [0.5, 0.5, 1.5]
+    """
+    number = {port: index for index, port in enumerate(capacity)}
+    net = network(capacity.values())
+    for flow in flows:
+        max_min.enter(net, add_flow(net, [number[port] for port in flow], 1.0), 0.0)
+    max_min.solve(net, 0.0)
+    return [flow.rate for flow in net.flows]
+
+
+@dataclass(slots=True)
+class _Flow:
+    """One that is under way, or is to be from this instant on."""
+
+    begun: int
+    """how many began before it"""
+    ports: tuple[Port, ...]
+    remaining: float
+    """when it is to enter, or enter again, the network"""
+    limit_bytes_per_s: float
+    number: int = NONE
+    """in the network; NONE until it has entered"""
+
+
+class Flows:
+    """All transfers of a run.
+
+    >>> env = simpy.Environment(0.0)
+    >>> flows = Flows(env, {"a": 10.0, "b": 4.0})
+    >>> first, second = flows.begin(("a",), 30), flows.begin(("a", "b"), 10, limit_bytes_per_s=2.0)
+    >>> env.run(first), env.now
+    (None, 3.75)
+    >>> flows.change("b", 1.0)
+    >>> env.run(second), env.now
+    (None, 6.25)
+    """
+
+    def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
+        self._env = env
+        self._number = {port: index for index, port in enumerate(capacity)}
+        self._net, self._code = network(capacity.values()), AS_IT_STANDS
+        self._capacity, self._carried = dict(capacity), dict.fromkeys(capacity, 0.0)
+        """of each port, what it carries now, and what it has carried of flows that were alone"""
+        self._begun = 0
+        self._under_way: dict[simpy.Event, _Flow] = {}
+        self._done: dict[int, simpy.Event] = {}
+        """what comes when the flow of a number is through"""
+        self._routes: dict[int, list[int]] = {}
+        """the links of each number, until it is free for others"""
+        self._unused: dict[int, list[int]] = {}
+        """numbers that no flow has any more, by their hops"""
+        self._unused_limits: list[int] = []
+        """links that were a flow's own"""
+        self._alone: tuple[simpy.Event, _Flow, float] | None = None
+        """the only flow, which has not entered the network, and its rate"""
+        self._to_solve = False
+        self._left: list[int] = []
+        """flows that have left the network at this instant"""
+        self._changed: dict[int, float] = {}
+        """links that carry more or less from this instant on"""
+        self._to_enter: dict[simpy.Event, _Flow] = {}
+        self._solved_s = env.now
+        self._soonest_s: float | None = None
+        """when the next flow ends; a timer for any other time means nothing any more"""
+
+    @property
+    def carried_bytes(self) -> dict[Port, float]:
+        """What has gone through each port so far, as rates times durations."""
+        self._share()
+        net, carried = self._net, [link.carried for link in self._net.links]
+        for number in self._done:
+            flow = net.flows[number]
+            for entry in net.entries[flow.first : flow.first + flow.hops]:
+                carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
+        return {port: self._carried[port] + carried[number] for port, number in self._number.items()}
+
+    def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
+        """An event that comes when `nbytes` have passed all ports, never faster than the limit."""
+        done = self._env.event()
+        if nbytes == 0 or not (ports or limit_bytes_per_s < inf):
+            return done.succeed()
+        self._to_enter[done] = self._under_way[done] = _Flow(self._begun, ports, float(nbytes), limit_bytes_per_s)
+        self._begun += 1
+        self._solve_afterwards()
+        return done
+
+    def change(self, port: Port, bytes_per_s: float) -> None:
+        """From now on the port carries so much; at 0 its flows stand still, until it carries something again.
+
+        Raises:
+            InputError: the number is not finite or below nought.
+        """
+        if not 0.0 <= bytes_per_s < inf:
+            raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
+        self._changed[self._number[port]] = self._capacity[port] = float(bytes_per_s)
+        self._solve_afterwards()
+
+    def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
+        """What is left of the flow that the event stands for goes on along other ports, with the same limit.
+
+        A flow that is through by now stays through.
+        """
+        if event.triggered:
+            return
+        self._share()
+        flow = self._under_way[event]
+        flow.ports = ports
+        if flow.number != NONE:
+            self._leave(flow.number)
+            flow.remaining, flow.number = self._net.flows[flow.number].remaining, NONE
+        if ports or flow.limit_bytes_per_s < inf:
+            self._to_enter[event] = flow
+        else:
+            self._to_enter.pop(event, None)
+            del self._under_way[event]
+            event.succeed()
+        self._solve_afterwards()
+
+    def remaining(self, event: simpy.Event) -> float:
+        """Bytes that are still to come of the flow that the event stands for."""
+        self._share()
+        flow = self._under_way.get(event)
+        if flow is None:
+            return 0.0
+        if flow.number == NONE:
+            return flow.remaining
+        its = self._net.flows[flow.number]
+        return max(0.0, float(its.remaining - its.rate * (self._env.now - its.since)))
+
+    def _leave(self, number: int) -> None:
+        self._code.leave(self._net, number, self._env.now)
+        del self._done[number]
+        self._left.append(number)
+
+    def _enter(self, done: simpy.Event, flow: _Flow, now: float) -> None:
+        route = [self._number[port] for port in flow.ports]
+        if flow.limit_bytes_per_s < inf:
+            route.append(self._limit(flow.limit_bytes_per_s))
+        if self._code is not AS_IT_STANDS and not self._unused.get(len(route)):
+            self._more_flows(len(route))
+        if unused := self._unused.get(len(route)):
+            flow.number = unused.pop()
+        else:
+            flow.number = add_flow(self._net, route, flow.remaining)
+        self._done[flow.number], self._routes[flow.number] = done, route
+        self._code.enter_anew(self._net, flow.number, flow.remaining, tuple(route), now)
+
+    def _more_flows(self, hops: int) -> None:
+        """Arrays do not grow by themselves."""
+        flows, more = len(self._net.flows), max(64, len(self._done) // 2)
+        self._net = with_room(self._net, links=0, flows=more, hops=hops)
+        self._unused[hops] = list(range(flows + more - 1, flows - 1, -1))
+
+    def _limit(self, bytes_per_s: float) -> int:
+        if not self._unused_limits and self._code is AS_IT_STANDS:
+            return add_link(self._net, bytes_per_s)
+        if not self._unused_limits:
+            links, more = len(self._net.links), max(64, len(self._done) // 2)
+            self._net = with_room(self._net, links=more, flows=0, hops=1)
+            self._unused_limits += range(links + more - 1, links - 1, -1)
+        link = self._unused_limits.pop()
+        self._code.change(self._net, link, bytes_per_s)
+        return link
+
+    def _forget(self, number: int) -> None:
+        """The number, and the link that was a limit, are free for others."""
+        route = self._routes.pop(number)
+        if route[-1] >= len(self._number):
+            self._unused_limits.append(route[-1])
+        self._unused.setdefault(len(route), []).append(number)
+
+    def _solve_afterwards(self) -> None:
+        if not self._to_solve:
+            self._to_solve = True
+            _Afterwards(self._env, self._solve)
+
+    def _solve(self) -> None:
+        """New rates, and a timer for those that end first under them."""
+        self._to_solve = False
+        self._share()
+        for number in self._left:
+            self._forget(number)
+        self._left, self._solved_s = [], self._env.now
+        if len(self._under_way) == len(self._to_enter) == 1 and not self._changed:
+            ((done, flow),), self._to_enter = self._to_enter.items(), {}
+            rate = self._narrowest(flow)
+            self._alone = done, flow, rate
+            self._await(self._solved_s + max_min.until(flow.remaining, rate))
+            return
+        for link, bytes_per_s in self._changed.items():
+            self._code.change(self._net, link, bytes_per_s)
+        for done, flow in self._to_enter.items():
+            self._enter(done, flow, self._solved_s)
+        if len(self._under_way) > MANY and self._code is AS_IT_STANDS:
+            self._net, self._code = as_arrays(self._net), machine_code()
+        self._changed, self._to_enter = {}, {}
+        self._code.solve(self._net, self._solved_s)
+        self._await(float(indexed_heap.least(self._net.ends)))
+
+    def _narrowest(self, flow: _Flow) -> float:
+        """What the narrowest of its ports carries, or its limit."""
+        rate = flow.limit_bytes_per_s
+        for port in flow.ports:
+            rate = min(rate, self._capacity[port])
+        return rate
+
+    def _share(self) -> None:
+        """The flow that was alone, if any, enters the network as of the time at which it began."""
+        if self._alone is not None:
+            (done, flow, _), self._alone = self._alone, None
+            self._enter(done, flow, self._solved_s)
+            self._code.solve(self._net, self._solved_s)
+
+    def _await(self, soonest_s: float) -> None:
+        """A timer for the flows that end first."""
+        if soonest_s == inf or soonest_s == self._soonest_s:
+            return
+        self._soonest_s = soonest_s
+        after(self._env, max(soonest_s - self._env.now, 0.0), lambda _: self._end(soonest_s))
+
+    def _end(self, soonest_s: float) -> None:
+        if soonest_s != self._soonest_s:
+            return
+        self._soonest_s = None
+        if self._alone is not None:
+            self._end_alone(*self._alone)
+            return
+        latest_s = max_min.together(soonest_s, self._solved_s)
+        through = []
+        while indexed_heap.least(self._net.ends) <= latest_s:
+            number = int(self._net.ends.order[0])
+            through.append(self._done[number])
+            self._leave(number)
+        through.sort(key=lambda one: self._under_way[one].begun)
+        for done in through:
+            del self._under_way[done]
+        if self._under_way:
+            self._solve_afterwards()
+        for done in through:
+            happen(done)
+
+    def _end_alone(self, done: simpy.Event, flow: _Flow, rate: float) -> None:
+        self._alone = None
+        moved = rate * (self._env.now - self._solved_s)
+        for port in flow.ports:
+            self._carried[port] += moved
+        del self._under_way[done]
+        happen(done)
+
+
+class _Afterwards(simpy.Event):
+    """Comes at this instant, after all else that does."""
+
+    def __init__(self, env: simpy.Environment, then: Callable[[], None]) -> None:
+        super().__init__(env)
+        self.callbacks = [lambda _: then()]
+        self._ok, self._value = True, None
+        env.schedule(self, AFTERWARDS)

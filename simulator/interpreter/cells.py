@@ -1,0 +1,76 @@
+"""Values and locks that the ranks and lanes of one node share.
+
+Rules of this file: an access takes the time that its bytes take in the node's memory, and leaves a span unless that is
+none. What comes of accesses that overlap is in `sweeps`.
+"""
+
+from __future__ import annotations
+
+import simpy
+
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.operations import Access, Lock, Unlock, Work
+from paceline.algorithms.core.values import Group
+from paceline.records.trace import LostUpdates, Span, Trace
+from paceline.simulator.interpreter.sweeps import Memory
+from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
+from paceline.simulator.kernel.timing import Timing
+
+PASSES = {"read": 1, "add": 2, "swap": 2}
+"""how often an access moves the cell's bytes: a read copies them, the others also write them"""
+
+
+class Cells:
+    """All cells of a run; a node's ranks see their node's alone."""
+
+    def __init__(self, env: simpy.Environment, timing: Timing, trace: Trace) -> None:
+        self._env, self._timing, self._trace = env, timing, trace
+        self._memories: dict[tuple[Group, str], Memory] = {}
+        self._locks: dict[tuple[Group, str], Mutex] = {}
+
+    def access(self, strand: Strand, op: Access) -> Steps:
+        """Reads, adds or swaps; answers the value before."""
+        memory = self._memories.setdefault((strand.me.node, op.cell.name), Memory())
+        size = _size(strand, op, memory)
+        work = Work("access", PASSES[op.action] * size, where="host")
+        seconds, start_s = self._timing.work_s(strand.me.rank, work) if size else 0.0, self._env.now
+        sweep = memory.begin(op, start_s, seconds)
+        if seconds > 0:
+            try:
+                yield self._env.timeout(seconds)
+            except simpy.Interrupt:
+                memory.give_up(sweep, self._env.now)
+                raise
+            span = Span(strand.me.rank, strand.name, "update", None, strand.step, start_s, self._env.now)
+            self._trace.spans.append(span)
+        return memory.end(sweep, self._env.now)
+
+    def lost_updates(self) -> LostUpdates | None:
+        """What of all adds was overwritten; None if there was none."""
+        adds = sum(memory.adds for memory in self._memories.values())
+        lost = sum(memory.lost for memory in self._memories.values())
+        return LostUpdates(adds=adds, lost_share=lost / adds) if adds else None
+
+    def lock(self, strand: Strand, op: Lock) -> Steps:
+        """Waits for the lock, first come first served."""
+        mutex = self._locks.setdefault((strand.me.node, op.cell.name), Mutex(self._env))
+        yield from mutex.acquire(strand, f"the lock of cell {op.cell.name!r}")
+
+    def unlock(self, strand: Strand, op: Unlock) -> None:
+        """Gives the lock back; any lane of the rank that took it may do so."""
+        cell = op.cell
+        mutex = self._locks.get((strand.me.node, cell.name))
+        holder = mutex.holder if mutex else None
+        if mutex is None or holder is None or holder.station is not strand.station:
+            held = f"which {holder or 'nobody'} holds; only its holder may"
+            raise ProgramError(f"{strand.standing()}: unlocks cell {cell.name!r}, {held}")
+        mutex.release()
+
+
+def _size(strand: Strand, op: Access, memory: Memory) -> int:
+    """Bytes of the cell; raises `ProgramError` where the value is of another size."""
+    here, given = memory.nbytes, 0 if op.value is None else op.value.nbytes
+    if here and given and here != given:
+        wrong = f"a value of {given} bytes for cell {op.cell.name!r}, which has {here}"
+        raise ProgramError(f"{strand.standing()}: {wrong}; a cell keeps its size")
+    return here or given

@@ -1,0 +1,75 @@
+"""Collectives in virtual time: matched by `Meetings`, timed by the network from the entry of the last member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from paceline.algorithms.core.operations import AllGather, Barrier
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
+from paceline.records.trace import Span, Trace
+from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.network.network import ByMember, Network
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the members of one collective wait at, and what their records call it."""
+
+    key: str
+    event: simpy.Event
+
+
+class Gatherings:
+    """One event per collective, shared by all its members: that keeps large groups cheap."""
+
+    def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
+        self._env, self._network, self._trace = env, network, trace
+        self._meetings = Meetings()
+        self._doors: dict[int, Door] = {}
+        """by the identity of each room that is not full yet: a room changes as members come, and so is no key"""
+
+    def attend(self, strand: Strand, op: Collective) -> Steps:
+        """Enters at once, in program order, and leaves with the answer when the network is done."""
+        rank, start = strand.me.rank, self._env.now
+        room = self._meetings.enter(rank, op, strand.where, strand.stream)
+        kind = type(op).__name__
+        if (door := self._doors.get(id(room))) is None:
+            key = f"{kind} {op.key} over {op.group}{strand.stream}"
+            door = self._doors[id(room)] = Door(key, self._env.event())
+        passage = self._network.enter(rank, op, strand.stream) if isinstance(self._network, ByMember) else None
+        if room.full:
+            del self._doors[id(room)]
+            if passage is None:
+                self._begin(room, op, strand.stream, door.event)
+            else:
+                door.event.succeed(outcome(room))
+        strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
+        answers: Mapping[Rank, Any] = yield door.event
+        if passage is not None:
+            yield passage
+        sent, step = sent_bytes(op, rank), strand.step
+        self._trace.spans.append(
+            Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=door.key)
+        )
+        return answers[rank]
+
+    def _begin(self, room: Room, op: Collective, stream: str, done_at: simpy.Event) -> None:
+        answers = outcome(room)
+        done = self._network.collective(op, payload(room), stream)
+        assert done.callbacks is not None, "a network answers with an event that is still to come"
+
+        def open_it(_: simpy.Event) -> None:
+            done_at.succeed(answers)
+
+        done.callbacks.append(open_it)
+
+
+def payload(room: Room) -> int:
+    """The n of the closed forms: the bytes of one value, or for an all-gather of what everybody has at the end."""
+    sizes = [0 if isinstance(op, Barrier) else op.value.nbytes for op in room.came.values()]
+    return sum(sizes) if isinstance(room.came[room.first], AllGather) else sizes[0]

@@ -1,0 +1,193 @@
+"""A rank's own work in virtual time: batches, gradients at exactly the weights given, arithmetic of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Any
+
+import simpy
+
+from paceline.algorithms.core.buckets import Bucket
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Gradient, LayerGradients, Load, Work
+from paceline.algorithms.core.parts import together
+from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
+from paceline.records.trace import Activity, Span, Trace
+from paceline.simulator.interpreter.in_flight import Flight, Pending
+from paceline.simulator.interpreter.loading import Loading
+from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline
+from paceline.simulator.kernel.lanes import Steps, Strand, Task
+from paceline.simulator.kernel.timing import Timing
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Performs what happens on a device: it computes one gradient at a time, others queue."""
+
+    env: simpy.Environment
+    job: Job
+    timing: Timing
+    trace: Trace
+    _flight: Flight
+    _loading: Loading | None = None
+    """None: batches cost nothing but their `load_s`"""
+    _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
+    _states: dict[Rank, State] = field(default_factory=dict)
+    """where devices stand that have a timeline"""
+
+    def load(self, strand: Strand, op: Load) -> Any:
+        """The batch, after its loading time; before that, what the step takes outside all operations."""
+        samples, rank = op.samples, strand.me.rank
+        seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
+        if self._loading is not None or rest_s > 0:
+            return self._take(strand, samples, seconds, rest_s)
+        # its gradient loads the data, which depend on nothing but the samples' names
+        return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
+
+    def _take(self, strand: Strand, samples: Samples, seconds: float, rest_s: float) -> Steps:
+        """The batch, once it has been read and its loading time is over; `rest_s` before that is in no span."""
+        if rest_s > 0:
+            yield self.env.timeout(rest_s)
+        start_s = self.env.now
+        if self._loading is not None:
+            yield from self._loading.take(strand, samples)
+        if seconds > 0:
+            yield self.env.timeout(seconds)
+        self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))
+        return Batch(samples, None)
+
+    def work(self, strand: Strand, op: Work) -> Any:
+        """Charges the program's own arithmetic."""
+        return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
+
+    def gradient(self, strand: Strand, op: Gradient) -> Steps:
+        """The gradient at exactly the weights given, once the device has had its time for it."""
+        rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
+        if not device.take(strand):
+            yield from device.acquire(strand, "its device")
+        pending = self._flight.begin(op.weights.vector, samples)
+        try:
+            work_s = self.timing.compute_s(rank, samples.index, samples.count)
+            stretches, seconds = yield from self._lives(strand, work_s, samples.index)
+            self._note_life(strand, stretches, step=samples.index)
+            vector, loss = self._flight.end(pending)
+        finally:
+            self._flight.give_up(pending)
+            device.release()
+        return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
+
+    def layer_gradients(
+        self, strand: Strand, op: LayerGradients, weights: Sequence[Task], parts: Sequence[tuple[Bucket, Task]]
+    ) -> Steps:
+        """Ends tasks one by one as backward passes their layers; forward waits for the layers' `weights`, if tasks.
+
+        The device is this gradient's from the start of forward to the end of backward, waiting included: nobody swaps
+        the activations of a half-done pass.
+        """
+        rank, samples = strand.me.rank, op.batch.samples
+        yield from strand.station.device.acquire(strand, "its device")
+        pending: Pending | None = None
+        try:
+            total = self.timing.compute_s(rank, samples.index, samples.count)
+            forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
+            given, before = op.weights, list[Stretch]()
+            if isinstance(given, Weights):
+                before, busy = yield from self._lives(strand, sum(forward), samples.index)
+            else:
+                given, busy = yield from self._forward(strand, weights, forward, samples.index)
+            pending = self._flight.begin(given.vector, samples)
+            rest = reversed(backward)
+            for bucket, part in parts:
+                seconds = sum(islice(rest, len(bucket.layers)))
+                stretches, spent = yield from self._lives(strand, seconds, samples.index)
+                vector, loss = self._flight.end(pending)
+                busy += spent
+                self._note_life(strand, [*before, *stretches], step=samples.index, layer=bucket.name)
+                before = []
+                piece, version = vector[bucket.part], given.version
+                part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
+        finally:
+            self._flight.give_up(pending)
+            strand.station.device.release()
+
+    def _forward(self, strand: Strand, tasks: Sequence[Task], shares: Sequence[float], step: int) -> Steps:
+        """A forward pass in which each layer waits for its own weights; the version is the oldest among them."""
+        held: list[Weights] = []
+        busy = 0.0
+        for layer, task, seconds in zip(strand.me.layout.layers, tasks, shares, strict=True):
+            if not task.ended:
+                yield from self._weights_of(strand, layer, task)
+            if task.failure is not None:
+                raise task.failure
+            held.append(task.answer)
+            stretches, spent = yield from self._lives(strand, seconds, step)
+            busy += spent
+            self._note_life(strand, stretches, step=step, layer=layer.name)
+        return together(held), busy
+
+    def _weights_of(self, strand: Strand, layer: Layer, task: Task) -> Steps:
+        """Waits until the layer's weights have come."""
+        come = self.env.event()
+        task.watchers.append(come.succeed)
+        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what()}"
+        yield come
+
+    def _lives(self, strand: Strand, work_s: float, step: int) -> Steps:
+        """Lets a device compute for so many seconds at full speed; answers what it did and its time for the work.
+
+        A gradient that is cancelled leaves its device where it then stands; what it did until then is recorded.
+        """
+        rank, start_s = strand.me.rank, self.env.now
+        if rank not in self._timelines:
+            self._timelines[rank] = self.timing.timeline(rank)
+        timeline = self._timelines[rank]
+        if timeline is None:
+            try:
+                if work_s > 0:
+                    yield self.env.timeout(work_s)
+            except simpy.Interrupt:
+                self._note_life(strand, [Stretch("compute", start_s, self.env.now)], step=step)
+                raise
+            return [Stretch("compute", start_s, self.env.now)], work_s
+        before = self._states.get(rank, State())
+        life = timeline.live(before, start_s, work_s)
+        try:
+            yield self.env.timeout(max(0.0, life.end_s - start_s))
+        except simpy.Interrupt:
+            life = timeline.live(before, start_s, work_s, until_s=self.env.now)
+            self._note_life(strand, life.stretches, step=step)
+            raise
+        finally:
+            self._states[rank] = life.state
+        spent_s = sum(stretch.end_s - stretch.start_s for stretch in life.stretches if stretch.stage == "compute")
+        return list(life.stretches), spent_s
+
+    def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
+        """Records what a device did; computing without a break is one span."""
+        for part in stretches if len(stretches) == 1 else _joined(stretches):
+            assert part.stage != "idle", "an idle device leaves no stretch"
+            span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
+            self.trace.spans.append(span)
+
+    def _after(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
+        """The answer, once the time has passed; records what it was for."""
+        if seconds > 0:
+            return self._spend(strand, activity, seconds, step, answer)
+        now = self.env.now
+        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, now, now))
+        return answer()
+
+    def _spend(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
+        start_s = self.env.now
+        yield self.env.timeout(seconds)
+        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))
+        return answer()
+
+
+def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
+    """Computing without a break as one stretch; the rest as it is."""
+    for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
+        parts = list(run)
+        yield from [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts

@@ -1,0 +1,174 @@
+"""Messages between ranks: on their way, in the receiver's inbox, and the requests that wait for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from paceline.algorithms.core.errors import ProgramError, TimedOut
+from paceline.algorithms.core.operations import Receive, Send
+from paceline.algorithms.core.values import Message, Rank, nbytes
+from paceline.algorithms.runtime.snapshots import Snapshots
+from paceline.records.trace import Span, Trace
+from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.network.network import Network
+
+
+@dataclass(eq=False, slots=True)
+class Letter:
+    """A message, and what its receiver's record says of it."""
+
+    source: Rank
+    to: Rank
+    tag: str
+    value: Any
+    sent_s: float
+    bytes: int
+    arrived: bool = False
+
+    def suits(self, op: Receive) -> bool:
+        return self.tag == op.tag and (op.source is None or op.source == self.source)
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """Somebody who waits for a letter."""
+
+    op: Receive
+    turn: simpy.Event
+    letter: Letter | None = None
+    """what it has been given"""
+
+
+class Mail:
+    """Delivers in order for each pair of ranks; serves requests first come first served, from the oldest arrival on."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        network: Network,
+        trace: Trace,
+        ranks: tuple[Rank, ...],
+        handling: Handling = NO_HANDLING,
+    ) -> None:
+        self._env, self._network, self._trace, self._handling = env, network, trace, handling
+        self._inboxes: dict[Rank, list[Letter]] = {rank: [] for rank in ranks}
+        self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
+        self._copies = {rank: Snapshots() for rank in ranks}
+        self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
+
+    def send(self, strand: Strand, op: Send) -> Steps | None:
+        """Hands over the value as it is now; the sender waits for its own processor alone."""
+        source, to, now = strand.me.rank, op.to, self._env.now
+        if to not in self._inboxes:
+            raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.everyone}")
+        size = nbytes(op.value)
+        letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
+        self._under_way[source, to].append(letter)
+        arrival = self._network.message(source, to, size)
+        assert arrival.callbacks is not None, "a network answers with an event that is still to come"
+        arrival.callbacks.append(lambda _: self._arrive(letter))
+        if (seconds := self._handling.send_s(source, to, size)) > 0:
+            return self._busy(strand, letter, seconds)
+        self._note_sent(strand, letter)
+        return None
+
+    def _busy(self, strand: Strand, letter: Letter, seconds: float) -> Steps:
+        """The processor's part of a send; the message is on its way meanwhile."""
+        try:
+            yield self._env.timeout(seconds)
+        finally:
+            self._note_sent(strand, letter)
+
+    def _note_sent(self, strand: Strand, letter: Letter) -> None:
+        step, now = strand.step, self._env.now
+        span = Span(letter.source, strand.name, "send", None, step, letter.sent_s, now, letter.bytes)
+        self._trace.spans.append(span)
+
+    def receive(self, strand: Strand, op: Receive) -> Message | Steps:
+        """The oldest message that matches; waits for one, for `timeout_s` at most."""
+        inbox = self._inboxes[strand.me.rank]
+        for letter in inbox:
+            if letter.suits(op):
+                inbox.remove(letter)
+                if self._taking_s(letter) > 0:
+                    return self._taken(strand, letter, self._env.now)
+                return self._heard(strand, letter, self._env.now)
+        return self._waited(strand, op)
+
+    def _waited(self, strand: Strand, op: Receive) -> Steps:
+        start = self._env.now
+        strand.blocked = lambda: f"waits to receive from {_whom(op)}"
+        letter = yield from self._await(strand.me.rank, Request(op, self._env.event()))
+        if letter is None:
+            self._trace.hear(strand.me.rank, None, strand.line)
+            raise TimedOut(f"{strand.standing()}: no message from {_whom(op)} within {op.timeout_s} s")
+        return (yield from self._taken(strand, letter, start))
+
+    def _taking_s(self, letter: Letter) -> float:
+        return self._handling.receive_s(letter.source, letter.to, letter.bytes)
+
+    def _taken(self, strand: Strand, letter: Letter, start: float) -> Steps:
+        """The message, once the processor has taken it; a message's own time includes that where it was waited for."""
+        if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
+            try:
+                yield self._env.timeout(left_s)
+            except simpy.Interrupt:  # cancelled: somebody else may have it
+                self._deliver(letter, oldest=True)
+                raise
+        return self._heard(strand, letter, start)
+
+    def _heard(self, strand: Strand, letter: Letter, start: float) -> Message:
+        """The message, once its receiver's record says that it has come."""
+        rank, now = strand.me.rank, self._env.now
+        self._trace.spans.append(
+            Span(rank, strand.name, "receive", None, strand.step, start, now, letter.bytes, letter.sent_s)
+        )
+        self._trace.hear(rank, letter.source, strand.line)
+        return Message(letter.source, letter.value, letter.tag)
+
+    def _await(self, rank: Rank, request: Request) -> Steps:
+        """The letter handed to the request, or None when the time is up."""
+        timeout_s = request.op.timeout_s
+        self._requests[rank].append(request)
+        try:
+            if timeout_s is None:
+                yield request.turn
+            else:
+                yield request.turn | self._env.timeout(timeout_s)
+        except simpy.Interrupt:  # cancelled: what was handed over in this very moment is put back, as the oldest
+            if request.letter is not None:
+                self._deliver(request.letter, oldest=True)
+            else:
+                self._requests[rank].remove(request)
+            raise
+        if request.letter is None:
+            self._requests[rank].remove(request)
+        return request.letter
+
+    def _arrive(self, letter: Letter) -> None:
+        """Delivers it, unless an earlier one of the same pair is still under way; then it waits for that."""
+        letter.arrived = True
+        queue = self._under_way[letter.source, letter.to]
+        while queue and queue[0].arrived:
+            self._deliver(queue.popleft())
+
+    def _deliver(self, letter: Letter, *, oldest: bool = False) -> None:
+        requests = self._requests[letter.to]
+        for request in requests:
+            if letter.suits(request.op):
+                requests.remove(request)
+                request.letter = letter
+                request.turn.succeed()
+                return
+        inbox = self._inboxes[letter.to]
+        inbox.insert(0 if oldest else len(inbox), letter)
+
+
+def _whom(op: Receive) -> str:
+    """Whom a receive listens to, in words."""
+    return ("anyone" if op.source is None else f"rank {op.source}") + (f" with tag {op.tag!r}" if op.tag else "")

@@ -1,0 +1,4 @@
+"""The clock, the lanes that programs run on, and timing of a rank's own work.
+
+Read `lanes` first, then `clock`.
+"""

@@ -1,0 +1,210 @@
+"""What runs in a simulation: strands, the stations of the ranks that they run on, and what a handle stands for.
+
+Rules of this file:
+
+* A strand is one line of execution on one rank: the program itself ("main") or something that it started.
+* Failures are values here. SimPy makes an exception anew when it passes from one process to another, and loses what it
+  held; so a strand keeps its failure in its `Task`, and whoever waits for it is told there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import simpy
+
+from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.operations import Handle
+from paceline.algorithms.core.program import Branches, Lane
+from paceline.algorithms.runtime.staleness_ledger import Ledger
+
+Steps = Generator[simpy.Event, Any, Any]
+"""the part of a SimPy process that performs one operation"""
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Task:
+    """What a handle stands for: the answer or the failure of something started, once it has ended."""
+
+    what: Callable[[], str]
+    """in words, which are made only when a message needs them: the name of a large group is long"""
+    ended: bool = False
+    answer: Any = None
+    failure: Exception | None = None
+    process: simpy.Process | None = None
+    watchers: list[Callable[[], object]] = field(default_factory=list)
+
+    def end(self, answer: Any = None, failure: Exception | None = None) -> None:
+        """Keeps the outcome and tells those who wait for it; the first outcome counts."""
+        if self.ended:
+            return
+        self.ended, self.answer, self.failure = True, answer, failure
+        watchers, self.watchers = self.watchers, []
+        for tell in watchers:
+            tell()
+
+
+class Mutex:
+    """Held by one strand at a time; the others queue, first come first served."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.holder: Strand | None = None
+        self._env = env
+        self._queue: deque[tuple[Strand, simpy.Event]] = deque()
+
+    def take(self, strand: Strand) -> bool:
+        """Takes it if nobody holds it; says whether it did."""
+        if self.holder is None:
+            self.holder = strand
+            return True
+        return False
+
+    def acquire(self, strand: Strand, what: str) -> Steps:
+        """Waits for its turn; `what` is what it waits for, for messages."""
+        if self.take(strand):
+            return
+        entry = (strand, self._env.event())
+        self._queue.append(entry)
+        strand.blocked = lambda: f"waits for {what}, held by {self.holder}"
+        try:
+            yield entry[1]
+        except simpy.Interrupt:  # cancelled: its place in the queue, or its turn, goes to the next
+            if entry[1].triggered:
+                self.release()
+            else:
+                self._queue.remove(entry)
+            raise
+
+    def release(self) -> None:
+        """Gives it to the next in the queue."""
+        self.holder = None
+        if self._queue:
+            self.holder, turn = self._queue.popleft()
+            turn.succeed()
+
+
+@dataclass(eq=False, slots=True)
+class Station:
+    """One rank's place: its device, its book of updates, the names of its lanes."""
+
+    me: Me
+    device: Mutex
+    ledger: Ledger
+    branches: Branches = field(default_factory=Branches)
+    handles: int = 0
+    """how many have been given out"""
+    _names: list[int] = field(default_factory=list)
+    _named: int = 0
+
+    def take_name(self) -> str:
+        """The name of a new lane: the lowest number that no lane has now, so that a run has few lanes."""
+        if self._names:
+            return str(heapq.heappop(self._names))
+        self._named += 1
+        return str(self._named)
+
+    def give_name(self, name: str) -> None:
+        heapq.heappush(self._names, int(name))
+
+
+@dataclass(eq=False, slots=True)
+class Strand:
+    """One line of execution on one rank."""
+
+    station: Station
+    name: str
+    task: Task
+    lane: Lane | None = None
+    """None for a single operation"""
+    place: str = ""
+    """where a single operation was started: it has no line of its own"""
+    line: str = ""
+    """its name by `Branches`"""
+    stream: str = ""
+    """whose order its collectives stand in: its program's, counted alike on every rank, whatever the timing"""
+    step: int = 0
+    """the program's; of what it started, the one in which it did"""
+    blocked: Callable[[], str] = lambda: "has not begun"
+    """what it waits for, in words"""
+
+    @property
+    def me(self) -> Me:
+        return self.station.me
+
+    def where(self) -> str:
+        """The line of the program it is at."""
+        return self.place if self.lane is None else self.lane.where()
+
+    def __str__(self) -> str:
+        return f"rank {self.me.rank} ({self.me.role}), lane {self.name}"
+
+    def wait_for(self, tasks: Sequence[Task], least: int, env: simpy.Environment) -> Steps:
+        """Waits until `least` of the tasks have ended."""
+        missing = least - sum(task.ended for task in tasks)
+        if missing <= 0:
+            return
+        turn = env.event()
+
+        def one_more() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                turn.succeed()
+
+        waited = [task for task in tasks if not task.ended]
+        for task in waited:
+            task.watchers.append(one_more)
+        self.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
+        yield turn
+
+    def standing(self) -> str:
+        """Who it is, where it stands, and in which step."""
+        return f"{self} at {self.where()}, step {self.step}"
+
+
+class Handles:
+    """What handles stand for: an answer lives as long as a program keeps its handle, which may be waited for again."""
+
+    def __init__(self) -> None:
+        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
+
+    def give(self, station: Station, task: Task) -> Handle[Any]:
+        """A new handle of the rank."""
+        station.handles += 1
+        handle: Handle[Any] = Handle(station.me.rank, station.handles)
+        self._tasks[handle] = task
+        return handle
+
+    def task(self, strand: Strand, handle: Handle[Any]) -> Task:
+        """What a handle of the strand's rank stands for."""
+        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
+        if task is None:
+            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
+        return task
+
+
+def cancelled(strand: Strand, task: Task) -> ProgramError:
+    """What somebody is told who waits for it nevertheless."""
+    return ProgramError(f"{strand.standing()}: {task.what()}, was cancelled; there is no answer to wait for")
+
+
+def continued(steps: Steps, event: simpy.Event) -> Steps:
+    """Goes on with steps that have run up to `event` already."""
+    while True:
+        try:
+            value = yield event
+        except simpy.Interrupt as interrupt:
+            resume = partial(steps.throw, interrupt)
+        else:
+            resume = partial(steps.send, value)
+        try:
+            event = resume()
+        except StopIteration as end:
+            return end.value

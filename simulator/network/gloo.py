@@ -1,0 +1,258 @@
+"""What gloo sends: its collectives as programs of their members, by sends and receives that are rendezvous.
+
+Rules of this file:
+
+* A receive is announced to its sender, and a send waits for that announcement; then it is done at once for its sender,
+  as the socket takes it. A send says so to its receiver, too, which nobody waits for in a collective.
+* A process group has two threads: at each member, two of its collectives are under way at a time.
+* Members enter one by one and leave one by one.
+
+The programs follow gloo's (v0.5, `allreduce.cc`, `reduce.cc`, `broadcast.cc`, `allgather.cc`, `barrier.cc`):
+
+| collective | what is sent |
+|---|---|
+| all-reduce | around a ring, from rank r to r − 1: a reduce-scatter, then an all-gather |
+| reduce | the same reduce-scatter, then each member's share straight to the root |
+| broadcast | down a binomial tree that begins with neighbours; a member sends to all its children at once |
+| all-gather | around a ring, from rank r to r + 1 |
+| barrier | dissemination: in round k a word to the rank 2^k after it |
+
+Around rings, a member's share goes in segments of which two are under way at a time: while one is being sent, the next
+is announced.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import simpy
+
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.simulator.kernel.clock import happen
+from paceline.simulator.kernel.lanes import Steps
+
+WORD_BYTES = 48
+"""of an announcement, and in front of every message"""
+SEGMENT_BYTES = 2**20
+"""of a ring's largest segment"""
+THREADS = 2
+"""of a process group: so many of its collectives are under way at each member"""
+Carry = Callable[[Rank, Rank, int, Callable[[], None]], None]
+"""brings so many bytes from one rank to another and says when they are there"""
+
+
+class Pairs:
+    """The sends and receives of one collective, by the places of its members.
+
+    Args:
+        env: the clock.
+        members: the ranks.
+        carry: moves bytes.
+    """
+
+    def __init__(self, env: simpy.Environment, members: Group, carry: Carry) -> None:
+        self._env, self._members, self._carry = env, members, carry
+        self._receiving: dict[tuple[int, int], deque[simpy.Event]] = defaultdict(deque)
+        """by sender and receiver: receives that wait for their bytes"""
+        self._announced: dict[tuple[int, int], int] = defaultdict(int)
+        """receives that the sender knows of and has not answered"""
+        self._sending: dict[tuple[int, int], deque[tuple[int, simpy.Event]]] = defaultdict(deque)
+        """sends that wait for an announcement"""
+
+    def receive(self, source: int, to: int) -> simpy.Event:
+        """Announces a receive; the event comes when the bytes are there."""
+        event = self._env.event()
+        self._receiving[source, to].append(event)
+        self._move(to, source, WORD_BYTES, lambda: self._announce((source, to)))
+        return event
+
+    def send(self, source: int, to: int, nbytes: int) -> simpy.Event:
+        """The event comes when the bytes have been given to the network."""
+        event, pair = self._env.event(), (source, to)
+        self._move(source, to, WORD_BYTES, lambda: None)
+        self._sending[pair].append((nbytes, event))
+        self._answer(pair)
+        return event
+
+    def _announce(self, pair: tuple[int, int]) -> None:
+        self._announced[pair] += 1
+        self._answer(pair)
+
+    def _answer(self, pair: tuple[int, int]) -> None:
+        """Sends what is both announced and there."""
+        while self._announced[pair] and self._sending[pair]:
+            self._announced[pair] -= 1
+            nbytes, sent = self._sending[pair].popleft()
+            self._move(*pair, WORD_BYTES + nbytes, lambda: happen(self._receiving[pair].popleft()))
+            sent.succeed()
+
+    def _move(self, source: int, to: int, nbytes: int, then: Callable[[], None]) -> None:
+        self._carry(self._members.ranks[source], self._members.ranks[to], nbytes, then)
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How a ring cuts a value of so many bytes: each of p members has a share of so many segments, of one size.
+
+    >>> Segments.of(100_000, p=4, item_bytes=4), Segments.of(100_000_000, p=4, item_bytes=4).each
+    (Segments(nbytes=100000, size=12500, each=2), 24)
+    """
+
+    nbytes: int
+    size: int
+    each: int
+    """segments of a member's share"""
+
+    @classmethod
+    def of(cls, nbytes: int, p: int, item_bytes: int) -> Segments:
+        """At least two for each member, of whole numbers."""
+        size = min(-(-nbytes // (2 * p)), SEGMENT_BYTES // item_bytes * item_bytes)
+        size = -(-size // item_bytes) * item_bytes
+        return cls(nbytes, size, -(-max(-(-nbytes // size), 2 * p) // p))
+
+    def length(self, number: int, p: int) -> int:
+        """Bytes of a segment; the last ones may be shorter, or empty."""
+        return min(max(self.nbytes - number % (p * self.each) * self.size, 0), self.size)
+
+    def share(self, place: int) -> int:
+        """Bytes of a member's share."""
+        return min(max(self.nbytes - place * self.each * self.size, 0), self.each * self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank's part in a collective of p members."""
+
+    pairs: Pairs
+    place: int
+    p: int
+
+    def around(self, step: int, sizes: Iterator[tuple[int, int]]) -> Steps:
+        """Sends to the neighbour at this step and receives from the other one: two such exchanges at a time."""
+        to, source = (self.place + step) % self.p, (self.place - step) % self.p
+        under_way = deque[list[simpy.Event]]()
+        for sent, received in sizes:
+            if len(under_way) == 2:
+                yield from under_way.popleft()
+            waits = [self.pairs.receive(source, self.place)] if received else []
+            under_way.append([*waits, self.pairs.send(self.place, to, sent)] if sent else waits)
+        for waits in under_way:
+            yield from waits
+
+    def reduce_scatter(self, segments: Segments, turns: int) -> Steps:
+        """So many segments to the rank before, each added to on its way; each member ends with its share of the sum."""
+        return self._segments(segments, (self.place + 1) * segments.each, turns)
+
+    def _segments(self, segments: Segments, first: int, turns: int) -> Steps:
+        """Segments from the `first` on to the rank before, and those that it will send next from the rank after."""
+        lengths = ((first + turn, first + segments.each + turn) for turn in range(turns))
+        return self.around(-1, ((segments.length(a, self.p), segments.length(b, self.p)) for a, b in lengths))
+
+    def all_reduce(self, segments: Segments) -> Steps:
+        turns = (self.p - 1) * segments.each
+        yield from self.reduce_scatter(segments, turns)
+        yield from self._segments(segments, self.place * segments.each, turns)
+
+    def reduce(self, segments: Segments, root: int) -> Steps:
+        yield from self.reduce_scatter(segments, self.p * segments.each - 2)
+        if self.place != root:
+            if nbytes := segments.share(self.place):
+                yield self.pairs.send(self.place, root, nbytes)
+            return
+        others = [one for one in range(self.p) if one != root and segments.share(one)]
+        yield from [self.pairs.receive(one, root) for one in others]
+
+    def broadcast(self, nbytes: int, root: int) -> Steps:
+        at, sends = (self.place - root) % self.p, list[simpy.Event]()
+        for bit in range((self.p - 1).bit_length()):
+            other = at ^ (1 << bit)
+            if at >> (bit + 1) or other >= self.p:
+                continue
+            peer = (other + root) % self.p
+            if at & (1 << bit):
+                yield self.pairs.receive(peer, self.place)
+            else:
+                sends.append(self.pairs.send(self.place, peer, nbytes))
+        yield from sends
+
+    def all_gather(self, nbytes: int) -> Steps:
+        """Of so many bytes at each member."""
+        halves = [nbytes // 2, nbytes - nbytes // 2]
+        yield from self.around(+1, ((half, half) for _ in range(self.p - 1) for half in halves))
+
+    def barrier(self) -> Steps:
+        for k in range((self.p - 1).bit_length()):
+            far = 2**k
+            coming = self.pairs.receive((self.place - far) % self.p, self.place)
+            yield from (coming, self.pairs.send(self.place, (self.place + far) % self.p, 0))
+
+    def program(self, op: Collective) -> Iterable[simpy.Event]:
+        """What the member does for an operation; of nothing, nothing."""
+        if not isinstance(op, Barrier) and not op.value.nbytes:
+            return iter(())
+        match op:
+            case Barrier():
+                return self.barrier()
+            case AllGather():
+                return self.all_gather(op.value.nbytes)
+            case Broadcast():
+                return self.broadcast(op.value.nbytes, op.group.ranks.index(op.root))
+            case AllReduce():
+                return self.all_reduce(_segments_of(op.value, self.p))
+            case Reduce():
+                return self.reduce(_segments_of(op.value, self.p), op.group.ranks.index(op.root))
+
+
+def _segments_of(value: Any, p: int) -> Segments:
+    nbytes = int(value.nbytes)
+    return Segments.of(nbytes, p, int(getattr(value, "itemsize", 0) or getattr(value, "item_bytes", 1)))
+
+
+class ProcessGroups:
+    """All collectives of a run.
+
+    Args:
+        env: the clock.
+        carry: moves bytes.
+        start_s: what a program needs to start a collective, until it can start the next.
+    """
+
+    def __init__(self, env: simpy.Environment, carry: Carry, start_s: float = 0.0) -> None:
+        self._env, self._carry, self._start_s = env, carry, start_s
+        self._started_s: dict[Rank, float] = {}
+        """of each rank: when its program may start another"""
+        self._entered: dict[tuple[Rank, Group, str], Iterator[int]] = defaultdict(count)
+        self._threads: dict[tuple[Rank, Group, str], simpy.Resource] = {}
+        self._under_way: dict[tuple[Group, str, int], tuple[Pairs, set[Rank]]] = {}
+        """of each collective: its messages, and the members that have not left"""
+
+    def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event:
+        """A member comes to the next collective of its group and stream; the event comes when it may leave."""
+        mine = rank, op.group, stream
+        number = next(self._entered[mine])
+        if mine not in self._threads:
+            self._threads[mine] = simpy.Resource(self._env, THREADS)
+        now = self._env.now
+        begins_s = max(now, self._started_s.get(rank, now))
+        self._started_s[rank] = begins_s + self._start_s
+        return self._env.process(self._performed(rank, op, stream, number, begins_s - now))
+
+    def _performed(self, rank: Rank, op: Collective, stream: str, number: int, wait_s: float) -> Steps:
+        key = op.group, stream, number
+        if wait_s:
+            yield self._env.timeout(wait_s)
+        with self._threads[rank, op.group, stream].request() as turn:
+            yield turn
+            pairs, inside = self._under_way.setdefault(
+                key, (Pairs(self._env, op.group, self._carry), set(op.group.ranks))
+            )
+            yield from Member(pairs, op.group.ranks.index(rank), len(op.group)).program(op)
+            inside.remove(rank)
+            if not inside:
+                del self._under_way[key]

@@ -1,0 +1,145 @@
+"""Links that get slower, break and are repaired during a run, and what is under way meanwhile.
+
+Rules of this file:
+
+* At each change, in this order: collectives that counted on links as they were are carried out up to now; links carry
+  what they carry from now on; everything under way goes on along the ways that there are now.
+* Ways are those of the rule on what is left. Where nothing is left, a message goes the way that it would go if nothing
+  were broken, and stands still before the gap until that is repaired. What has no bytes waits for that, too.
+* A message keeps the latency, and the limit of its own, of the way on which it set out.
+* A link at less than its rate is still in use: ways depend on what is broken, not on how fast the rest is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import simpy
+
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.contention import Concert
+from paceline.simulator.collectives.tuning import Tuner
+from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.flow_engine import Flows, Port
+from paceline.simulator.kernel.clock import Clock
+from paceline.topologies.faults.link_faults import Change, Ends
+from paceline.topologies.graphs.routing import port
+
+
+@dataclass(slots=True)
+class Moving:
+    """Bytes on their way from one rank to another."""
+
+    source: Rank
+    to: Rank
+    nbytes: float
+    ports: tuple[Port, ...]
+
+
+class Outages:
+    """What happens to the links of a run.
+
+    Args:
+        clock: the run's.
+        changes: of links, in the order of time.
+        fabric, flows, concert, tuner: the network's own, which are told of each.
+    """
+
+    def __init__(
+        self, clock: Clock, changes: Iterable[Change], fabric: GraphFabric, flows: Flows, concert: Concert, tuner: Tuner
+    ) -> None:
+        self._clock, self._changes = clock, deque(changes)
+        self._fabric, self._flows, self._concert, self._tuner = fabric, flows, concert, tuner
+        self._under_way: dict[simpy.Event, Moving] = {}
+        self._broken: dict[Ends, float] = {}
+        """links that carry nothing, and since when"""
+        self._await_next()
+
+    def carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
+        """Comes when so many bytes have gone along a path, or along those that take its place."""
+        if nbytes == 0 and self._gap(path.ports) is not None:
+            event = self._clock.event()
+        else:
+            event = self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+        if not event.triggered:
+            self._under_way[event] = Moving(source, to, nbytes, path.ports)
+            assert event.callbacks is not None, "what has not come yet has callbacks"
+            event.callbacks.append(self._arrived)
+        return event
+
+    def _arrived(self, event: simpy.Event) -> None:
+        del self._under_way[event]
+
+    def standing(self) -> list[str]:
+        """What stands still, link by link."""
+        still: dict[Ends, list[Moving]] = {}
+        for one in self._under_way.values():
+            if (gap := self._gap(one.ports)) is not None:
+                still.setdefault(gap, []).append(one)
+        return [
+            f"{' – '.join(gap)} is broken since {self._broken[gap]:g} s: {len(those)} message{'s' * (len(those) > 1)} "
+            f"can go no other way, such as from rank {those[0].source} to rank {those[0].to}"
+            for gap, those in still.items()
+        ]
+
+    def _gap(self, ports: tuple[Port, ...]) -> Ends | None:
+        """The first broken link on a way."""
+        if not self._broken:
+            return None
+        gaps = {one: ends for ends in self._broken for one in _both_ways(ends)}
+        return next((gaps[one] for one in ports if one in gaps), None)
+
+    def _await_next(self) -> None:
+        if self._changes:
+            self._clock.meanwhile(self._changes[0].at_s, self._happen, lambda: bool(self.standing()))
+
+    def _happen(self) -> None:
+        change = self._changes.popleft()
+        now = self._clock.now
+        broken = {ends: since for ends, since in self._broken.items() if ends not in change.rates}
+        broken |= {ends: self._broken.get(ends, now) for ends, rate in change.rates.items() if rate == 0.0}
+        anew = broken.keys() != self._broken.keys()
+        self._concert.disturb(one for ends in change.rates for one in _both_ways(ends))
+        if anew:
+            self._carry_out_those_elsewhere(broken)
+        for ends, rate in change.rates.items():
+            self._fabric.degrade(ends, rate)
+            for one in _both_ways(ends):
+                self._flows.change(one, self._fabric.capacity[one])
+        self._broken = broken
+        self._tuner.forget()
+        if anew:
+            self._fabric.without(broken)
+            self._concert.rerouted()
+            self._move()
+        self._await_next()
+
+    def _carry_out_those_elsewhere(self, broken: Iterable[Ends]) -> None:
+        """Collectives that nobody disturbs but whose messages would go other ways from now on."""
+        alone = self._concert.alone()
+        ways = [turn.play.ways() for turn in alone]
+        self._fabric.without(broken)
+        elsewhere = [turn for turn, before in zip(alone, ways, strict=True) if turn.play.ways() != before]
+        self._fabric.without(self._broken)
+        for turn in elsewhere:
+            self._concert.carry_out(turn)
+
+    def _move(self) -> None:
+        """Everything under way goes on along the ways that there are now."""
+        for event, one in list(self._under_way.items()):
+            if event.triggered:
+                continue
+            ports = self._fabric.path(one.source, one.to, one.nbytes).ports
+            if ports != one.ports:
+                one.ports = ports
+                self._concert.moved(event, ports)
+                if one.nbytes:
+                    self._flows.move(event, ports)
+            if not one.nbytes and self._gap(ports) is None:
+                event.succeed()
+
+
+def _both_ways(ends: Ends) -> tuple[Port, Port]:
+    return port(*ends), port(*ends[::-1])

@@ -1,0 +1,209 @@
+"""Scenarios in virtual time: one run per algorithm and seed.
+
+Rules of this file:
+
+* The cluster simulated is the scenario's, or, for a prediction of what will be measured, the machine that a profile
+  describes: messages then cost what they cost there, and steps take the paced devices' time.
+* A model can be told to leave something out (messages, spread), to show what the rest alone would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.values import Group, Rank
+from paceline.records import Run
+from paceline.records.trace import Schedule, Trace
+from paceline.scenarios import Scenario, load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.simulator.interpreter.cells import PASSES
+from paceline.simulator.network.emulated import EmulatedNetwork
+from paceline.simulator.runs.extrapolation import Extrapolation
+from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
+from paceline.simulator.kernel.garbage_collection import collected_seldom
+from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.weights_owner import Progress as Telling
+from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.measured_ranges import beyond
+from paceline.topologies.faults.worker_faults import Crashes
+from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
+from paceline.workloads.models.threads import torch_threads
+
+Report = Callable[[str, float], None]
+"""told what is being done, and how much of everything is done, 0 … 1"""
+LINE_BYTES = 64
+"""of a processor's cache"""
+NOTHING = Profile()
+"""costs of a rank's own work beside its gradients, where nobody has measured them"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTiming:
+    """A plan's device times, and a machine's measured costs of the rest."""
+
+    plan: Plan
+    costs: Profile = NOTHING
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.plan.compute_s(rank, step, samples) + self.costs.late_s
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.plan.layer_shares()
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        cluster, seed = self.plan.cluster, self.plan.seed
+        if rank >= cluster.workers or not cluster.faults.shows:
+            return None
+        node, nodes = cluster.node_of(rank), len(cluster.nodes)
+        crashes = cluster.faults.crashes or Crashes()
+        return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
+
+    def work_s(self, rank: Rank, op: Work) -> float:
+        if op.kind == "access":
+            return self._access_s(rank, op.bytes)
+        return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return self.costs.load_s
+
+    def rest_s(self, rank: Rank) -> float:
+        return self.costs.rest_s
+
+    def _access_s(self, rank: Rank, nbytes: int) -> float:
+        """As fast as the processes of a host copy to each other; a count, which is a line at most, takes no time."""
+        node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
+        return nbytes / node.local.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
+
+
+def simulate(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    network: Network | Profile | EmulatedProfile | None = None,
+    spread: bool = True,
+    message_cost: bool = True,
+    progress: Report | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
+) -> list[Run]:
+    """Predicts every algorithm and seed of a scenario.
+
+    Args:
+        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
+        network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine,
+            with its messages there or on the network that it emulates.
+        spread: whether steps vary as the scenario says; without, each takes its device's mean. What is slow stays so.
+        message_cost: whether messages and collectives take time.
+        progress: told the algorithm and the share of all runs that is done.
+        keep: called with each run as it ends, to store it; answers it as stored.
+
+    Raises:
+        ScenarioError: with every mistake of the scenario.
+
+    >>> from paceline import load, simulate
+    >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
+    >>> (run,) = simulate(quick, spread=False, message_cost=False)
+    >>> run.kind, round(run.summary["step_s"]["mean"], 6)
+    ('simulated', 0.04)
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    machine = network.machine if isinstance(network, EmulatedProfile) else network
+    machine = machine if isinstance(machine, Profile) else None
+    plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
+    plans = plans if spread else [replace(plan, cluster=plan.cluster.without_spread()) for plan in plans]
+
+    def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
+        asked = None if machine is None else Consulted(machine)
+        wires = _network(plan, network, asked) if message_cost else NoCost()
+        job = plan.job if machine is None else plan.measured_job
+        supply = None if machine is not None else supply_of(plan)
+        handling = NO_HANDLING if machine is None else handling_of(plan, machine, message_cost=message_cost)
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply, handling)
+        if isinstance(wires, ClusterNetwork):
+            trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+        trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
+        return trace
+
+    further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
+    runs = []
+    for index, plan in enumerate(plans):
+        told = None if progress is None else _telling(plan, progress, index, len(plans))
+        with (
+            collected_seldom(),
+            torch_threads(scenario.train.threads),
+        ):  # as in the real run, whose bits are to be the same
+            trace = perform(plan, plan.schedule(), told)
+            run = Run.of(
+                trace,
+                job=plan.job,
+                kind="simulated",
+                scenario=plan.scenario.dump(),
+                name=scenario.name,
+                algorithm=plan.name,
+                target=plan.target,
+                target_loss=plan.target_loss,
+                slowed=plan.slowed_s if plan.cluster.faults.shows else None,
+            )
+            run = run if further is None else further.added(run, plan)
+        runs.append(keep(run))
+    return runs
+
+
+def supply_of(plan: Plan) -> Supply | None:
+    """Where a plan's batches are read from; None where that costs nothing."""
+    cluster, workload = plan.cluster, plan.scenario.workload
+    if cluster.storage is None or workload.reading is None:
+        return None
+    reading, record_bytes = workload.reading.settings(), workload.record_bytes
+    assert record_bytes is not None, "a scenario with storage says how large a record is"
+    return Supply(
+        storage=cluster.storage,
+        order=reading.order(workload.population, plan.seed),
+        record_bytes=record_bytes,
+        prefetch=reading.prefetch,
+        nodes=[cluster.node_of(Rank(rank)) for rank in range(cluster.workers)],
+    )
+
+
+def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, asked: Consulted | None) -> Network:
+    if asked is not None:
+        memory = InMemory(
+            collective_s=partial(asked.collective_s, inside=True),
+            holds=plan.inside,
+            message_s=partial(asked.message_s, inside=True),
+            joins=plan.same_host,
+        )
+        here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
+        return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
+    assert not isinstance(network, Profile | EmulatedProfile), "which are consulted"
+    wires = plan.scenario.cluster.network
+    return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
+
+
+def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:
+    """What messages and starts of a plan cost its ranks' own processors on a measured machine."""
+    if not message_cost:
+        return Handling(lane_s=costs.lane_s)
+
+    def message_s(kind: Handled, source: Rank, to: Rank, nbytes: int) -> float:
+        return costs.handling_s(kind, nbytes, inside=plan.same_host(source, to))
+
+    def start_s(group: Group, nbytes: int) -> float:
+        return costs.handling_s("start", nbytes, inside=plan.inside(group))
+
+    return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
+
+
+def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
+    """Turns the samples and the time of one run into the share of all runs that is done."""
+
+    def tell(samples: int, now_s: float) -> None:
+        progress(plan.name, (index + plan.job.budget.spent(samples=samples, seconds=now_s)) / count)
+
+    return tell

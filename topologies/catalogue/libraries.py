@@ -1,0 +1,226 @@
+"""Communication libraries: what their protocols cost and which algorithm they take for how many ranks and bytes.
+
+Rules of this file: constants are those that a library's own source decides with, named by file and version; FOUND and
+MEMORY as in `links`. A protocol says what a step costs beyond moving its bytes, the library when it takes which. What
+is measured on one machine has no place here: latencies and rates of hardware stand in `links` and `wires`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NCCL_TUNER = "FOUND NVIDIA/nccl src/graph/tuning.cc @5067397"
+LATENCY_US = {
+    ("tree", "LL"): (6.8, 0.6, 1.0, 5.0),
+    ("tree", "LL128"): (14.0, 1.25, 1.9, 8.5),
+    ("tree", "Simple"): (8.4, 4.0, 4.0, 14.0),
+    ("ring", "LL"): (6.6, 0.6, 1.0, 2.7),
+    ("ring", "LL128"): (14.0, 1.9, 2.5, 4.0),
+    ("ring", "Simple"): (8.4, 3.4, 5.7, 14.0),
+    ("nvls", "Simple"): (0.0, 25.0, 25.0, 18.0),
+}
+"""of NCCL's algorithms and protocols: once, and a step over NVLink, over PCIe, over the network; FOUND as above"""
+TREE_CORRECTION = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, *(4 * (0.9,)), 1, 1, 1),
+    "Simple": (*(7 * (0.9,)), 0.8, 0.7, 0.6, 0.6, *(4 * (0.5,)), 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
+}
+"""what share of its rate a tree reaches, for messages of 64 bytes, 128, 256 … 512 MiB; FOUND as above"""
+LL_LIMIT_GB_PER_S = {
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
+}
+"""what protocol LL moves at most within a node, between two, between more, by the GPUs' generation; FOUND as above"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a library moves the messages of an algorithm.
+
+    A step over a medium takes step_s[medium], where that is given, or else latency_factor · latency + step_extra_s, and
+    its bytes pass at bandwidth_factor of the rate, at most at limit_bytes_per_s.
+
+    Args:
+        name: what the library calls it.
+        algorithm: which algorithm it is for; `any` is for all.
+        transport: what it runs over: `tcp`, or `any` where nothing more special fits.
+        base_s: once for the whole collective.
+        step_s: by medium (`memory`, `nvlink`, `pcie`, `network`), seconds of a step, the link's own latency included.
+        latency_factor: how often a message pays for the latency: 3 where it asks, is answered and then sends.
+        step_extra_s: beside the latency.
+        bandwidth_factor: share of the link's rate that carries data.
+        limit_bytes_per_s: the most that one rank moves, however fast links are.
+        from_bytes: messages from this size on, and
+        below_bytes: below this one, are moved by it.
+        since: the library's first version that has it.
+        provenance: where the figures come from.
+    """
+
+    name: str
+    algorithm: str = "any"
+    transport: str = "any"
+    base_s: float = 0.0
+    step_s: Mapping[str, float] = field(default_factory=dict)
+    latency_factor: float = 1.0
+    step_extra_s: float = 0.0
+    bandwidth_factor: float = 1.0
+    limit_bytes_per_s: float = math.inf
+    from_bytes: float = 0
+    below_bytes: float = math.inf
+    since: tuple[int, int] = (0, 0)
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Below so many ranks and so many bytes, this algorithm; the first that fits is taken."""
+
+    below_ranks: float
+    below_bytes: float
+    algorithm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A communication library.
+
+    Args:
+        name: its name.
+        protocols: what its algorithms are carried out by; of several that fit, the cheapest is taken.
+        algorithms: those for an all-reduce, in the words of `paceline.topologies.closed_forms`.
+        decisions: by the library's version since when they hold, which algorithm an all-reduce takes; without any, the
+            cheapest.
+        provenance: where the algorithms come from.
+
+    >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
+    ('reduce-broadcast', 'halving-doubling')
+    """
+
+    name: str
+    protocols: tuple[Protocol, ...]
+    algorithms: tuple[str, ...]
+    decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
+    provenance: str
+
+    def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
+        """What this version takes for an all-reduce of so many bytes among so many ranks; None: the cheapest."""
+        known = [since for since in self.decisions if since <= version]
+        for decision in self.decisions[max(known)] if known else ():
+            if ranks < decision.below_ranks and nbytes < decision.below_bytes:
+                return decision.algorithm
+        return None
+
+    def message(self, nbytes: float, transport: str = "any") -> Protocol:
+        """What moves one message of so many bytes, for libraries whose protocols go by size.
+
+        >>> LIBRARIES["mpi"].message(100_000, "tcp").latency_factor
+        4.5
+        """
+        fits = [one for one in self.protocols if one.from_bytes <= nbytes < one.below_bytes]
+        return next((one for one in fits if one.transport == transport), fits[0])
+
+
+def _nccl_protocol(algorithm: str, name: str) -> Protocol:
+    base, nvlink, pcie, network = (float(f"{one}e-6") for one in LATENCY_US[algorithm, name])
+    share = {"ring": {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}, "nvls": {"Simple": 0.85}}.get(algorithm)
+    tree = {"LL": 0.92 / 3.8, "LL128": 0.92 * 7 / 9, "Simple": 0.92}
+    since = {"LL": (2, 1), "LL128": (2, 5), "Simple": (1, 0)}[name]
+    return Protocol(
+        name=name,
+        algorithm=algorithm,
+        base_s=base,
+        step_s={"nvlink": nvlink, "pcie": pcie, "network": network},
+        bandwidth_factor=(share or tree)[name],
+        since=max(since, {"ring": (1, 0), "tree": (2, 4), "nvls": (2, 17)}[algorithm]),
+        provenance=f"{NCCL_TUNER}; first versions MEMORY high, of LL MEMORY low",
+    )
+
+
+def _over_tcp() -> tuple[Protocol, ...]:
+    """One packet, several, and more than the limit, from which on the receiver is asked first."""
+    found = "FOUND osu_latency of Open MPI over TCP (GKE): 19.3, 38.4 and 87 us, in pieces of at most 6 % error"
+    sizes = ((0.0, 1460.0, 1.0), (1460.0, 65_536.0 - 64, 2.0), (65_536.0 - 64, math.inf, 4.5))
+    return tuple(
+        Protocol(
+            name=name,
+            transport="tcp",
+            latency_factor=factor,
+            from_bytes=low,
+            below_bytes=high,
+            provenance=f"{found}; eager limit 64 KiB MEMORY high",
+        )
+        for name, (low, high, factor) in zip(("packet", "packets", "rendezvous"), sizes, strict=True)
+    )
+
+
+def _table(*rows: tuple[float, float, str]) -> tuple[Decision, ...]:
+    return tuple(Decision(*row) for row in rows)
+
+
+ALL, RD, HD, RING, TREE = math.inf, "recursive-doubling", "halving-doubling", "ring", "reduce-broadcast"
+OPEN_MPI_4_1 = _table(
+    (4, 8, RING), (4, 4096, RD), (4, 8192, RING), (4, 16384, RD), (4, 262144, RING), (4, ALL, HD),
+    (8, 16, RING), (16, 8192, RD), (16, ALL, HD), (32, 64, RING), (32, 4096, RD), (32, ALL, HD),
+    (64, 128, RING), (64, ALL, HD), (128, 262144, RD), (128, ALL, HD),
+    (256, 131072, TREE), (256, 262144, RD), (256, ALL, HD), (512, 4096, TREE), (512, ALL, HD),
+    (ALL, 2048, TREE), (ALL, 16384, RD), (ALL, ALL, HD),
+)  # fmt: skip
+HIERARCHY_SINCE = (5, 0)
+"""Open MPI's first version in which all-reduces of several nodes go by coll/han: MEMORY high; its priority is FOUND"""
+HIERARCHY_SEGMENT_BYTES = 65_536
+"""which it cuts vectors into: FOUND open-mpi/ompi coll_han_component.c (allreduce_segsize; priority 35, tuned: 30)"""
+KNOMIAL_RADIX = 4
+"""of the tree that 32 to 127 ranks broadcast along: tree FOUND (coll_tuned_decision_fixed.c), radix MEMORY high"""
+OPEN_MPI_1 = _table((ALL, 10_000, RD), (ALL, ALL, RING))
+
+LIBRARIES: dict[str, Library] = {
+    library.name: library
+    for library in (
+        Library(
+            name="plain",
+            protocols=(Protocol(name="plain", provenance="no costs of its own: the links' latency and bandwidth"),),
+            algorithms=(RING, RD, HD, "tree"),
+            provenance="textbook",
+        ),
+        Library(
+            name="nccl",
+            protocols=tuple(_nccl_protocol(*key) for key in LATENCY_US),
+            algorithms=(RING, "double-tree", "nvls"),
+            provenance=f"{NCCL_TUNER}; it takes the cheapest",
+        ),
+        Library(
+            name="mpi",
+            protocols=(
+                Protocol(name="eager", below_bytes=8192, provenance="limit of UCX about 8 KiB: MEMORY medium"),
+                Protocol(
+                    name="rendezvous",
+                    from_bytes=8192,
+                    latency_factor=3.0,
+                    provenance="asks, is answered, sends: textbook; limit of UCX about 8 KiB: MEMORY medium",
+                ),
+                *_over_tcp(),
+            ),
+            algorithms=(RING, RD, HD, TREE),
+            decisions={(1, 0): OPEN_MPI_1, (4, 1): OPEN_MPI_4_1},
+            provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
+        ),
+        Library(
+            name="gloo",
+            protocols=(
+                Protocol(
+                    name="segments",
+                    limit_bytes_per_s=1.16e9,
+                    step_extra_s=20e-6,
+                    provenance="rate of one core FOUND (gloo issue 248: 20 MB in 17.25 ms); 20 us a step MEMORY medium",
+                ),
+            ),
+            algorithms=(RING,),
+            provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
+        ),
+    )
+}
+"""the libraries by name; `mpi` is Open MPI"""

@@ -1,0 +1,215 @@
+"""Storage: what a request for bytes of a file costs, alone and beside others.
+
+The model:
+
+* A reader has one request under way at a time. A request costs a latency, then its bytes.
+* A reader that goes on where its last request ended has been read ahead of: no latency. Without `read_ahead_bytes`
+  nobody is, and every request costs it.
+* The bytes come from `stripes` servers with equal parts of the bandwidth, which all readers share max-min fairly:
+  stripe number i of `stripe_bytes` lies on server i mod `stripes`. Readers of one node share the client bandwidth, too.
+* `depth` latencies pass at once, so there are never more than depth / latency requests a second. Where part of each
+  has to wait until nobody else's passes, `waiting`, k readers have k / (latency (1 + waiting (k − 1))) at most.
+* A device of depth 1 has one arm. It does one thing at a time, a latency or a transfer, and serves its readers in turn.
+  Where it has served somebody else it must go back: a latency for every `read_ahead_bytes` of who reads on.
+
+Rules of this file: values of known storage live in `data/storage.yaml`, never here, and are read when first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from paceline.topologies.catalogue.device_catalogue import DATA
+
+KIB, MIB = 2**10, 2**20
+READ_AHEAD = 128 * KIB
+"""bytes, where nobody says: what Linux reads ahead, MEMORY high"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where files lie; see the head of this file.
+
+    A run of r records of s bytes each that nobody else disturbs takes L + r s / B.
+
+    Args:
+        latency_s: L, of a request that continues none.
+        bytes_per_s: B, what all its readers have together.
+        one_bytes_per_s: what one reader has, though nobody else reads; None: no limit.
+        client_bytes_per_s: what the readers of one node have together; None: no limit.
+        depth: requests whose latencies pass at once, on average; 1: one arm; None: no limit.
+        waiting: share of a latency in which nobody else's passes, 0 to 1.
+        stripes: servers that a file lies on.
+        stripe_bytes: of a file that lie on one server before the next one follows.
+        read_ahead_bytes: how far a reader that goes on is read ahead of; None: not at all.
+        shared: whether there is one for all nodes, or one in each.
+        title: what it is, in words.
+        provenance: of each value, under the name that scenarios have for it.
+
+    >>> round(STORAGE["hdd"].run_s(110_000) * 1e3, 2), round(STORAGE["hdd"].run_s(64 * 110_000) * 1e3, 2)
+    (9.03, 55.23)
+    """
+
+    name: str
+    latency_s: float
+    bytes_per_s: float
+    one_bytes_per_s: float | None = None
+    client_bytes_per_s: float | None = None
+    depth: float | None = None
+    waiting: float = 0.0
+    stripes: int = 1
+    stripe_bytes: int = MIB
+    read_ahead_bytes: int | None = READ_AHEAD
+    shared: bool = False
+    title: str = ""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def server_bytes_per_s(self) -> float:
+        """Of one of its servers."""
+        return self.bytes_per_s / self.stripes
+
+    @property
+    def one_arm(self) -> bool:
+        """Whether it does one thing at a time."""
+        return self.depth == 1
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit to the requests a second that continue none."""
+        return self.latency_s > 0 and (self.depth is not None or self.waiting > 0)
+
+    def requests_per_s(self, readers: int) -> float:
+        """How many that continue none it serves so many readers at most.
+
+        min(D, k / (1 + w (k − 1))) / L
+
+        The second is Amdahl's law, or Gunther's of scalability without his term of coherence: w of a request is served
+        by one who serves nobody else meanwhile.
+
+        >>> half = Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8, waiting=0.5)
+        >>> [round(half.requests_per_s(readers), 3) for readers in (1, 2, 10_000)]
+        [4.0, 5.333, 7.999]
+        """
+        at_once = readers / (1 + self.waiting * (readers - 1))
+        return min(self.depth or inf, at_once) / self.latency_s if self.latency_s > 0 else inf
+
+    @property
+    def limit_bytes_per_s(self) -> float:
+        """What one reader has at most, of however many servers."""
+        return min(self.client_bytes_per_s or inf, self.one_bytes_per_s or inf)
+
+    @property
+    def reader_bytes_per_s(self) -> float:
+        """What one reader gets of one server."""
+        return min(self.server_bytes_per_s, self.limit_bytes_per_s)
+
+    def transfer_s(self, parts: Mapping[int, float]) -> float:
+        """Seconds in which the bytes of one request come, so many from each server, to a reader that is alone."""
+        return max(max(parts.values()) / self.server_bytes_per_s, sum(parts.values()) / self.limit_bytes_per_s)
+
+    def run_s(self, nbytes: int) -> float:
+        """Seconds of a request from the beginning of a file, with its latency, when nobody else reads."""
+        return self.latency_s + self.transfer_s(self.parts(0, nbytes))
+
+    def parts(self, start: int, nbytes: int) -> dict[int, float]:
+        """How many of the bytes from `start` on lie on each server, of those that have any.
+
+        >>> Storage(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=3, stripe_bytes=10).parts(5, 32)
+        {0: 12.0, 1: 10.0, 2: 10.0}
+        """
+        if self.stripes == 1:
+            return {0: float(nbytes)}
+        first, last = start // self.stripe_bytes, (start + nbytes - 1) // self.stripe_bytes
+        if first == last:
+            return {first % self.stripes: float(nbytes)}
+        found = {first % self.stripes: float((first + 1) * self.stripe_bytes - start)}
+        rounds, rest = divmod(last - first - 1, self.stripes)
+        for place in range(self.stripes if rounds else rest):
+            server, whole = (first + 1 + place) % self.stripes, rounds + (place < rest)
+            found[server] = found.get(server, 0.0) + whole * self.stripe_bytes
+        server = last % self.stripes
+        found[server] = found.get(server, 0.0) + (start + nbytes - last * self.stripe_bytes)
+        return found
+
+
+# --- known storage ---------------------------------------------------------------------------------------------------
+
+_Figure = tuple[float, Annotated[str, StringConstraints(pattern=r"^(FOUND|DERIVED|INFERENCE|MEMORY)\b")]]
+KEYS = {
+    "latency_ms": "latency",
+    "gb_per_s": "bandwidth",
+    "client_gb_per_s": "client",
+    "depth": "depth",
+    "stripes": "stripes",
+    "stripe_kib": "stripe",
+    "read_ahead_kib": "read_ahead",
+}
+"""what a value of the file is called where there is no unit in its name, as in scenarios"""
+
+
+class _Entry(BaseModel):
+    """Storage as its file has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    shared: bool = False
+    latency_ms: _Figure
+    gb_per_s: _Figure
+    client_gb_per_s: _Figure | None = None
+    depth: _Figure | None = None
+    stripes: _Figure | None = None
+    stripe_kib: _Figure | None = None
+    read_ahead_kib: _Figure
+
+    def storage(self, name: str) -> Storage:
+        """The values in SI units."""
+        given: dict[str, _Figure] = {key: value for key, value in self if isinstance(value, tuple)}
+
+        def whole(key: str, scale: int = 1) -> int | None:
+            return round(given[key][0] * scale) if key in given else None
+
+        return Storage(
+            name=name,
+            latency_s=float(f"{self.latency_ms[0]}e-3"),  # exactly what is written
+            bytes_per_s=self.gb_per_s[0] * 1e9,
+            client_bytes_per_s=self.client_gb_per_s[0] * 1e9 if self.client_gb_per_s else None,
+            depth=whole("depth"),
+            stripes=whole("stripes") or 1,
+            stripe_bytes=whole("stripe_kib", KIB) or MIB,
+            read_ahead_bytes=whole("read_ahead_kib", KIB),
+            shared=self.shared,
+            title=self.title,
+            provenance={KEYS[key]: words for key, (_, words) in given.items()},
+        )
+
+
+@cache
+def _read() -> dict[str, Storage]:
+    raw: dict[str, Any] = yaml.safe_load((DATA / "storage.yaml").read_text(encoding="utf-8"))
+    return {name: _Entry(**entry).storage(name) for name, entry in raw.items()}
+
+
+class _Known(Mapping[str, Storage]):
+    """Reads the file when it is first asked."""
+
+    def __getitem__(self, name: str) -> Storage:
+        return _read()[name]
+
+    def __iter__(self) -> Any:
+        return iter(_read())
+
+    def __len__(self) -> int:
+        return len(_read())
+
+
+STORAGE: Mapping[str, Storage] = _Known()
+"""known storage by name"""

@@ -1,0 +1,198 @@
+"""Closed forms: how long collectives take when nothing else uses the network.
+
+Rules of this file:
+
+* Every rank sends one message and receives one at a time, both at once (full duplex), all equally fast. A message of n
+  bytes takes α + n β; reducing n bytes takes n γ more. All members enter at the same moment.
+* p is the number of ranks, `nbytes` the size of one rank's whole vector (for gathers: of the gathered result),
+  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the answer is in seconds.
+* One rank alone needs no time.
+
+Sources: Thakur, Rabenseifner, Gropp, IJHPCA 2005, and MPICH, corrected where a message-level simulation
+disagrees (said below).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from paceline.algorithms.core.errors import InputError
+
+
+def ring_all_reduce_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """All-reduce around a ring: p − 1 steps that reduce, p − 1 that gather, of n/p bytes each.
+
+    2(p−1) α + 2(p−1)/p n β + (p−1)/p n γ, for any p; meets the bandwidth bound of Patarasuk and Yuan 2009.
+
+    >>> ring_all_reduce_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01, gamma_s_per_byte=0.001)
+    21.75
+    """
+    share = (p - 1) / p * nbytes
+    return 2 * (p - 1) * alpha_s + 2 * share * beta_s_per_byte + share * gamma_s_per_byte
+
+
+def recursive_doubling_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """All-reduce by recursive doubling: partners at distance 1, 2, 4 … exchange whole vectors.
+
+    lg p (α + n β + n γ) for powers of two; else, with f = ⌊lg p⌋, (f+2) α + (f+2) n β + (f+1) n γ: the ranks beyond
+    2^f are folded in before and out after.
+
+    >>> recursive_doubling_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01), recursive_doubling_s(6, 1000, 1.0, 0.01)
+    (22.0, 44.0)
+    """
+    steps, power = _log2(p)
+    rounds, sums = (steps, steps) if power == p else (steps + 2, steps + 1)
+    return rounds * (alpha_s + nbytes * beta_s_per_byte) + sums * nbytes * gamma_s_per_byte
+
+
+def halving_doubling_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """All-reduce after Rabenseifner: reduce-scatter by recursive halving, all-gather by recursive doubling.
+
+    2 lg p α + 2(p−1)/p n β + (p−1)/p n γ for powers of two; else, with f = ⌊lg p⌋ and q = 2^f,
+    (2f+2) α + (2(q−1)/q + 2) n β + (1 + (q−1)/q) n γ. MPICH's comment prints p where q belongs.
+
+    >>> halving_doubling_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01), halving_doubling_s(6, 1000, 1.0, 0.01)
+    (19.0, 41.0)
+    """
+    steps, power = _log2(p)
+    share, folded = (power - 1) / power, 0 if power == p else 1
+    rounds = 2 * (steps + folded) * alpha_s
+    return rounds + 2 * (share + folded) * nbytes * beta_s_per_byte + (share + folded) * nbytes * gamma_s_per_byte
+
+
+def binomial_tree_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """Broadcast down a binomial tree, or, with γ, reduction up one.
+
+    ⌈lg p⌉ (α + n β + n γ)
+
+    >>> binomial_tree_s(5, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    33.0
+    """
+    return _ceil_log2(p) * (alpha_s + nbytes * (beta_s_per_byte + gamma_s_per_byte))
+
+
+def tree_all_reduce_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """All-reduce as a reduction up a binomial tree and a broadcast down it.
+
+    ⌈lg p⌉ (2 α + 2 n β + n γ)
+
+    >>> tree_all_reduce_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    44.0
+    """
+    up = binomial_tree_s(p, nbytes, alpha_s, beta_s_per_byte, gamma_s_per_byte)
+    return up + binomial_tree_s(p, nbytes, alpha_s, beta_s_per_byte)
+
+
+def scatter_all_gather_broadcast_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    """Broadcast after van de Geijn: scatter down a binomial tree, then all-gather around a ring.
+
+    (⌈lg p⌉ + p − 1) α + 2(p−1)/p n β
+
+    >>> scatter_all_gather_broadcast_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    20.0
+    """
+    return (_ceil_log2(p) + p - 1) * alpha_s + 2 * (p - 1) / p * nbytes * beta_s_per_byte
+
+
+def ring_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    """All-gather around a ring, of n bytes gathered.
+
+    (p−1) α + (p−1)/p n β
+
+    >>> ring_all_gather_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    10.5
+    """
+    return (p - 1) * alpha_s + (p - 1) / p * nbytes * beta_s_per_byte
+
+
+def doubling_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    """All-gather by recursive doubling, of n bytes gathered; p must be a power of two.
+
+    lg p α + (p−1)/p n β
+
+    >>> doubling_all_gather_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    9.5
+    """
+    return _exact_log2(p) * alpha_s + (p - 1) / p * nbytes * beta_s_per_byte
+
+
+def pairwise_reduce_scatter_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """Reduce-scatter by pairwise exchange: in step k, rank i sends to i + k its part and receives from i − k its own.
+
+    (p−1) α + (p−1)/p n (β + γ)
+
+    >>> pairwise_reduce_scatter_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    10.5
+    """
+    return (p - 1) * alpha_s + (p - 1) / p * nbytes * (beta_s_per_byte + gamma_s_per_byte)
+
+
+def halving_reduce_scatter_s(
+    p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
+) -> float:
+    """Reduce-scatter by recursive halving; p must be a power of two.
+
+    lg p α + (p−1)/p n (β + γ)
+
+    >>> halving_reduce_scatter_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    9.5
+    """
+    return _exact_log2(p) * alpha_s + (p - 1) / p * nbytes * (beta_s_per_byte + gamma_s_per_byte)
+
+
+def barrier_s(p: int, alpha_s: float) -> float:
+    """Barrier by dissemination (Hensgen, Finkel, Manber 1988): in step k, rank i signals rank i + 2^k.
+
+    ⌈lg p⌉ α
+
+    >>> barrier_s(5, alpha_s=2.0)
+    6.0
+    """
+    return _ceil_log2(p) * alpha_s
+
+
+def bus_bytes_per_s(
+    kind: Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"],
+    p: int,
+    nbytes: float,
+    seconds: float,
+) -> float:
+    """Bus bandwidth as nccl-tests prints it: comparable with the hardware's, whatever p is.
+
+    n/t · 2(p−1)/p for all-reduce, (p−1)/p for reduce-scatter and all-gather, 1 for broadcast and reduce
+    (nccl-tests, doc/PERFORMANCE.md).
+
+    >>> bus_bytes_per_s("all-reduce", 4, 1000, 1.0)
+    1500.0
+    """
+    factor = {"all-reduce": 2 * (p - 1) / p, "reduce-scatter": (p - 1) / p, "all-gather": (p - 1) / p}.get(kind, 1.0)
+    return nbytes / seconds * factor
+
+
+def _log2(p: int) -> tuple[int, int]:
+    """⌊lg p⌋ and the power of two that it gives."""
+    steps = p.bit_length() - 1
+    return steps, 1 << steps
+
+
+def _ceil_log2(p: int) -> int:
+    return (p - 1).bit_length()
+
+
+def _exact_log2(p: int) -> int:
+    steps, power = _log2(p)
+    if power != p:
+        raise InputError(f"found {p} ranks; this pattern needs a power of two")
+    return steps

@@ -1,0 +1,112 @@
+"""A many-core chip cut into groups of cores, each with its own weights and data: data parallelism inside one chip.
+
+    t(P) = Σ max(b/P · FLOPs / rate(cores of a group), (P · fixed + b · moved) / bandwidth) + kernels · launch
+           + bytes of the tree sum over groups and of every copy's update / bandwidth
+
+Rules of this file: groups are equal and made of whole tiles of two cores, as the chip's second-level caches are; what
+is left over idles (`Spec.part`). All groups share the memory. What cores lose to each other is `scaling.Scaling`.
+A chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; what else these modes differ in was not
+found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.compute.efficiencies import efficiency_of
+from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
+from paceline.topologies.compute.model_work import WorkLike
+from paceline.topologies.compute.roofline import Roof, whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A chip in groups, for one gradient of the whole batch.
+
+    Args:
+        cores: of one group.
+        compute_s: forward and backward, memory included.
+        exchange_s: summing the gradients and updating every copy.
+        needed_bytes: of all copies together.
+        bytes_per_s: what memory sustains with so many bytes in use.
+    """
+
+    groups: int
+    cores: int
+    compute_s: float
+    exchange_s: float
+    needed_bytes: float
+    bytes_per_s: float
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.exchange_s
+
+
+def partitioned(
+    spec: Spec,
+    work: WorkLike,
+    groups: int,
+    *,
+    samples: int,
+    data_bytes: float = 0.0,
+    gradients: bool = True,
+    optimizer_copies: int = 0,
+    mode: Mode = "flat",
+) -> Partition:
+    """A gradient over `samples`, cut among groups of cores.
+
+    Args:
+        groups: 1 is the whole chip as one.
+        data_bytes: of each group's copy of its data.
+        gradients: do gradients and activations count for the memory? The paper counts weights and data only.
+        optimizer_copies: numbers that the optimizer keeps per weight.
+        mode: of the near memory, see `memory.sustained_bytes_per_s`.
+
+    Raises:
+        InputError: the chip has too few tiles, or its memories are too small.
+    """
+    one = spec.part(groups)
+    needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
+    speed = sustained_bytes_per_s(spec, needed, mode)
+    efficiency = efficiency_of(one, work.name, work.family, "fp32")
+    rate = one.peak("fp32") * efficiency.value
+    roof = Roof(flops_per_s=rate, bytes_per_s=speed / groups, launch_s=efficiency.launch_s)
+    share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
+    return Partition(
+        groups=groups,
+        cores=one.cores or 0,
+        compute_s=whole(work.works, roof, share).at(share),
+        exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
+        needed_bytes=needed,
+        bytes_per_s=speed,
+    )
+
+
+def _copies_moved(groups: int, optimizer_copies: int) -> int:
+    """How often the weights' bytes move after backward.
+
+    P − 1 sums read two and write one; P − 1 groups copy the result; every group's update reads the sum and its weights
+    and writes these, and reads and writes what its optimizer keeps.
+
+    >>> _copies_moved(1, 0), _copies_moved(4, 0), _copies_moved(4, 1)
+    (3, 27, 35)
+    """
+    return 5 * (groups - 1) + groups * (3 + 2 * optimizer_copies)
+
+
+def _needed_bytes(
+    spec: Spec, work: WorkLike, groups: int, samples: int, data_bytes: float, gradients: bool, optimizer_copies: int
+) -> float:
+    one = footprint(spec, work, optimizer_copies=optimizer_copies)
+    copies = one.weights_bytes + one.optimizer_bytes + data_bytes + (one.gradients_bytes if gradients else 0.0)
+    needed = groups * copies + (samples * one.activation_bytes + one.workspace_bytes if gradients else 0.0)
+    there = (spec.memory_bytes or 0.0) + (spec.far_bytes or 0.0)
+    if needed > there:
+        raise InputError(
+            f"{groups} groups of {work.name} need {needed / 1e9:.3g} GB of {there / 1e9:g} GB on {spec.name}: "
+            f"{(needed - there) / 1e9:.2g} GB too much"
+        )
+    return needed

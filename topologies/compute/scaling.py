@@ -1,0 +1,57 @@
+"""What the cores of a chip lose to each other: the rate of one computation on c of them.
+
+    rate(c) = peak of c cores · e₁ / (1 + σ (c − 1))
+
+Rules of this file: σ is what a core loses to each further one, and follows from two figures that have nothing to do
+with cutting up chips: what the best matrix product reaches, and what training on all cores reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device_catalogue import Spec
+
+
+class Known(Protocol):
+    """An efficiency and where it is from."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def provenance(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How the rate of one computation grows with its cores: cores · peak · best / (1 + loss · (cores − 1)).
+
+    >>> Scaling(best=0.75, loss=0.02, provenance="").efficiency(51)
+    0.375
+    """
+
+    best: float
+    loss: float
+    provenance: str
+
+    def efficiency(self, cores: int) -> float:
+        return self.best / (1 + self.loss * (cores - 1))
+
+
+def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
+    """The scaling that gives the chip's best product to one core, and the efficiency of training to all of them.
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> from paceline.topologies.compute.efficiencies import Efficiency
+    >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, 2e-5, ""))
+    >>> round(found.efficiency(1), 3), round(found.efficiency(68), 3)
+    (0.749, 0.3)
+    """
+    if spec.cores is None or "fp32" not in spec.gemms:
+        raise InputError(f"{spec.name}: found no cores or no measured product; expected a chip such as knl-7250")
+    best = spec.gemms["fp32"] / spec.peaks["fp32"]
+    loss = max(0.0, (best / efficiency.value - 1) / (spec.cores - 1))
+    words = f"one core: {spec.provenance['gemm_fp32_tflops']}; all of them: {efficiency.provenance}"
+    return Scaling(best=best, loss=loss, provenance=words)

@@ -1,0 +1,4 @@
+"""Jitter, stragglers, crashes and link faults, as frozen values.
+
+Read `jitter` first, then `worker_faults`.
+"""

@@ -1,0 +1,178 @@
+"""Spread: the random factor by which a step takes longer or shorter than its device's time.
+
+Rules of this file:
+
+* A factor is a pure function of (seed, rank, step): simulated and paced real runs draw the same one, in any order.
+* Every law has mean 1, so that spread never makes a device faster or slower on average.
+
+Drawing one number at a time from SciPy costs tens of microseconds, so each rank's factors are drawn in blocks, each
+from a generator of its own, and blocks are cached. Losing one from the cache costs time, never another answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core.errors import InputError
+
+STREAM = 7
+"""keeps these draws apart from others of the same seed"""
+BLOCK = 256
+"""steps drawn together"""
+NEGLIGIBLE = 1e-9
+"""the share of a law that may lie below 0; such a draw counts as 0"""
+LARGEST = 1e15
+"""of any parameter; beyond it SciPy overflows"""
+COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min": {"shape": "c"}}
+"""what the field calls parameters for which SciPy has a letter"""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A law of `scipy.stats`, scaled to mean 1; build it with `Spread.of`.
+
+    >>> law = Spread.of("lognorm", sigma=0.3)
+    >>> law.factor(seed=1, rank=0, step=5) == law.factor(seed=1, rank=0, step=5)
+    True
+    >>> NO_SPREAD.factor(seed=1, rank=0, step=5)
+    1.0
+    """
+
+    law: str
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    @staticmethod
+    def of(law: str, **parameters: float) -> Spread:
+        """The spread of this law, with SciPy's parameter names or the field's (``sigma`` of ``lognorm``).
+
+        Raises:
+            InputError: for an unknown law or parameter, a missing one, or a law that has no finite mean above 0 or
+                reaches below 0.
+
+        >>> Spread.of("lognormal", sigma=0.3)
+        Traceback (most recent call last):
+        paceline.algorithms.core.errors.InputError: law: unknown law 'lognormal' (did you mean lognorm?)
+        >>> Spread.of("pareto", b=1.0)
+        Traceback (most recent call last):
+        paceline.algorithms.core.errors.InputError: law: pareto with b = 1.0 has no finite mean to scale to 1
+        """
+        if law == NO_SPREAD.law and not parameters:
+            return NO_SPREAD
+        _check_names(law, parameters)
+        spread = Spread(law, tuple(sorted((name, float(value)) for name, value in parameters.items())))
+        _check_law(spread)
+        return spread
+
+    def factor(self, seed: int, rank: int, step: int) -> float:
+        """The factor of one step of one rank."""
+        if self.law == "none":
+            return 1.0
+        block, place = divmod(step, BLOCK)
+        return float(_block(self, seed, rank, block)[place])
+
+    def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
+        """The factors of a rank's first steps, an array of so many; the same as one by one.
+
+        >>> law = Spread.of("gamma", shape=4.0)
+        >>> bool(law.factors(1, 0, 300)[299] == law.factor(seed=1, rank=0, step=299))
+        True
+        """
+        if self.law == "none":
+            return np.ones(steps)
+        blocks = [_block(self, seed, rank, block) for block in range(-(-steps // BLOCK))]
+        return np.concatenate([np.empty(0), *blocks])[:steps]
+
+
+NO_SPREAD = Spread("none")
+"""every step takes exactly its device's time"""
+
+
+def _stats() -> Any:
+    """`scipy.stats`, which takes half a second to import: only where there is a spread."""
+    import scipy.stats
+
+    return scipy.stats
+
+
+@lru_cache(maxsize=1)
+def laws() -> tuple[str, ...]:
+    """Every continuous law that SciPy knows by name.
+
+    >>> "lognorm" in laws()
+    True
+    """
+    stats = _stats()
+    return tuple(name for name in sorted(dir(stats)) if isinstance(getattr(stats, name), stats.rv_continuous))
+
+
+@lru_cache(maxsize=64)
+def _frozen(spread: Spread) -> Any:
+    names = COMMON_NAMES.get(spread.law, {})
+    return getattr(_stats(), spread.law)(**{names.get(name, name): value for name, value in spread.parameters})
+
+
+@lru_cache(maxsize=64)
+def _mean(spread: Spread) -> float:
+    return float(_frozen(spread).mean())
+
+
+@lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
+def _block(spread: Spread, seed: int, rank: int, block: int) -> np.ndarray:
+    generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
+    draws: np.ndarray = _frozen(spread).rvs(size=BLOCK, random_state=generator) / _mean(spread)
+    draws[draws < 0] = 0.0
+    return draws
+
+
+def _check_names(law: str, parameters: dict[str, float]) -> None:
+    if law not in laws():
+        hint = _hint(law, laws(), "any continuous law of scipy.stats, or none")
+        raise InputError(f"law: unknown law {law!r} ({hint})")
+    shapes = [name.strip() for name in (getattr(_stats(), law).shapes or "").split(",") if name.strip()]
+    common = COMMON_NAMES.get(law, {})
+    words = [next((word for word, letter in common.items() if letter == shape), shape) for shape in shapes]
+    known = [*words, *(shape for shape in shapes if shape not in words), "loc", "scale"]
+    for name, value in parameters.items():
+        if name not in known:
+            hint = _hint(name, known, "it has " + ", ".join(known))
+            raise InputError(f"{name}: {law} has no such parameter ({hint})")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            raise InputError(f"{name}: found {value!r}, expected a finite number")
+    for word, shape in zip(words, shapes, strict=True):
+        if (word in parameters) + (shape in parameters and shape != word) != 1:
+            raise InputError(f"{word}: {law} needs this parameter once")
+
+
+def _check_law(spread: Spread) -> None:
+    words = ", ".join(f"{name} = {value}" for name, value in spread.parameters)
+    described = f"{spread.law} with {words}" if words else spread.law
+    try:
+        with warnings.catch_warnings():  # SciPy warns on the way to refusing; what it refuses is said below
+            warnings.simplefilter("ignore")
+            law = _frozen(spread)
+            support, mean, below = law.support(), _mean(spread), float(law.cdf(0.0))
+    except (ArithmeticError, ValueError) as error:
+        raise InputError(f"law: {described} is no law; SciPy says: {error}") from error
+    if any(math.isnan(bound) for bound in support):
+        raise InputError(f"law: {described} is no law; SciPy refuses these parameters")
+    if not math.isfinite(mean):
+        raise InputError(f"law: {described} has no finite mean to scale to 1")
+    if mean <= 0:
+        raise InputError(f"law: {described} has mean {mean:g}; a factor of time needs one above 0")
+    if below > NEGLIGIBLE:
+        raise InputError(
+            f"law: {described} is below 0 with probability {below:.2g}; no step takes a negative time, "
+            "so choose a law of positive numbers, such as lognorm, gamma or truncnorm"
+        )
+
+
+def _hint(name: str, known: tuple[str, ...] | list[str], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else otherwise

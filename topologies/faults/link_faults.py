@@ -1,0 +1,124 @@
+"""Links that are slower or broken for a while, as frozen values.
+
+Rules of this file:
+
+* A fault is on a connection of the graph as `paceline topology` draws it: on all its cables, in both directions.
+* Of several faults on one connection at one time, the worst counts.
+* Switches of a plane act as one (`Graph.striped`): the plane's name means all of them, and what one of them loses is
+  its share of what the plane carries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.topologies.graphs.graph import Connection, Graph
+
+Ends = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFault:
+    """A connection that carries less for a while.
+
+    Args:
+        between: the names of its ends, in any order.
+        at_s: when that begins.
+        lasts_s: for how long; infinite: for ever.
+        rate: the share of its bandwidth that is left; at 0 it is broken.
+    """
+
+    between: Ends
+    at_s: float
+    lasts_s: float = math.inf
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From this moment on, these connections of the striped graph carry such shares of their bandwidths."""
+
+    at_s: float
+    rates: Mapping[Ends, float]
+
+
+def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
+    """What faults make of a graph, in the order of time.
+
+    Raises:
+        InputError: for each fault whose ends nothing joins, a line.
+
+    >>> from paceline.topologies.graphs.network_graphs import star
+    >>> slow, broken = (LinkFault(between=("host1", "switch"), at_s=at_s, lasts_s=4.0, rate=rate)
+    ...                 for at_s, rate in ((1.0, 0.5), (3.0, 0.0)))
+    >>> [(one.at_s, *one.rates.values()) for one in changes(star(hosts=3), [slow, broken])]
+    [(1.0, 0.5), (3.0, 0.0), (7.0, 1.0)]
+    """
+    if problems := [text for fault in faults for text in mistakes(graph, fault.between)]:
+        raise InputError("\n".join(problems))
+    hit = [_connections(graph, fault.between) for fault in faults]
+    planes = _planes(graph)
+    parts: dict[Ends, list[Connection]] = {}
+    for one in graph.connections:
+        parts.setdefault((planes[one.ends[0]], planes[one.ends[1]]), []).append(one)
+    found: dict[float, dict[Ends, float]] = {}
+    for ends, members in parts.items():
+        its = [[fault for fault, gone in zip(faults, hit, strict=True) if member in gone] for member in members]
+        before = 1.0
+        moments = {at_s for one in its for fault in one for at_s in (fault.at_s, fault.at_s + fault.lasts_s)}
+        for at_s in sorted(moments - {math.inf}):
+            left = sum(member.count * _rate(own, at_s) for member, own in zip(members, its, strict=True))
+            rate = left / sum(member.count for member in members)
+            if rate != before:
+                found.setdefault(at_s, {})[ends] = before = rate
+    return tuple(Change(at_s, rates) for at_s, rates in sorted(found.items()))
+
+
+def _rate(faults: Sequence[LinkFault], at_s: float) -> float:
+    return min((fault.rate for fault in faults if fault.at_s <= at_s < fault.at_s + fault.lasts_s), default=1.0)
+
+
+def mistakes(graph: Graph, between: Ends) -> list[str]:
+    """Why there is no such connection, with what would be right; nothing if there is one.
+
+    >>> from paceline.topologies.graphs.network_graphs import star
+    >>> mistakes(star(hosts=3), ("host1", "swich"))
+    ["star has no vertex 'swich' (did you mean switch?)"]
+    """
+    names = list(dict.fromkeys([*_planes(graph), *_planes(graph).values()]))
+    unknown = [name for name in between if name not in names]
+    if unknown:
+        return [
+            f"{graph.name} has no vertex {name!r}{near_miss(name, names) or f' (such as {names[0]})'}"
+            for name in unknown
+        ]
+    if _connections(graph, between):
+        return []
+    here = _members(graph, between[0])
+    others = [other for one in graph.connections for a, other in (one.ends, one.ends[::-1]) if a in here]
+    return [
+        f"nothing joins {between[0]} and {between[1]}; {between[0]} is joined to {', '.join(dict.fromkeys(others))}"
+    ]
+
+
+def _planes(graph: Graph) -> dict[str, str]:
+    """The name of each vertex in the striped graph."""
+    return {vertex.name: vertex.plane or vertex.name for vertex in graph.vertices}
+
+
+def _members(graph: Graph, name: str) -> set[str]:
+    """The vertices that a name means."""
+    return {vertex.name for vertex in graph.vertices if name in {vertex.name, vertex.plane}}
+
+
+def _connections(graph: Graph, between: Ends) -> list[Connection]:
+    here, there = (_members(graph, name) for name in between)
+    return [
+        one
+        for one in graph.connections
+        if (one.ends[0] in here and one.ends[1] in there) or (one.ends[1] in here and one.ends[0] in there)
+    ]

@@ -1,0 +1,132 @@
+"""How fast one worker is at each time, and how long its work therefore takes.
+
+Rules of this file:
+
+* Work is counted in seconds at full speed. It is integrated over the slow intervals exactly: a step that spans the
+  beginning or the end of one takes the right time.
+* Times are on the run's own clock. Answers depend on the arguments alone, in whatever order they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.topologies.faults.worker_faults import BLOCK, GAPS, LASTING, Slowdown
+
+
+@dataclass(slots=True)
+class Intervals:
+    """The slow intervals of one slowdown at one place, in order; random ones are drawn as far as anybody has asked."""
+
+    factor: float
+    coming: Iterator[tuple[float, float]]
+    starts_s: list[float] = field(default_factory=list)
+    ends_s: list[float] = field(default_factory=list)
+
+    def at(self, time_s: float) -> tuple[float, float]:
+        """The factor at a time, and until when it holds."""
+        while not self.starts_s or self.starts_s[-1] <= time_s:
+            start_s, end_s = next(self.coming, (math.inf, math.inf))
+            self.starts_s.append(start_s)
+            self.ends_s.append(end_s)
+        index = bisect_right(self.starts_s, time_s) - 1
+        if index >= 0 and time_s < self.ends_s[index]:
+            return self.factor, self.ends_s[index]
+        return 1.0, self.starts_s[index + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One worker's speed over time: 1 / (product of the factors of the slowdowns that hold).
+
+    >>> from paceline.topologies.faults.worker_faults import Place
+    >>> twice_as_long = given(Slowdown(place=Place(), factor=2.0, at_s=10.0, lasts_s=4.0))
+    >>> speed = Speed((twice_as_long,))
+    >>> speed.end_s(9.0, 2.0), speed.end_s(9.0, 4.0)  # 1 s at full speed, then half; the slow 4 s do 2 s of work
+    (12.0, 15.0)
+    >>> speed.work_s(9.0, 15.0)
+    4.0
+    """
+
+    sources: tuple[Intervals, ...] = ()
+
+    def end_s(self, start_s: float, work_s: float) -> float:
+        """When work of so many seconds at full speed is done that begins at `start_s`."""
+        now_s = start_s
+        while True:
+            factor, until_s = self._at(now_s)
+            if now_s + work_s * factor <= until_s:
+                return now_s + work_s * factor
+            work_s = max(0.0, work_s - (until_s - now_s) / factor)
+            now_s = until_s
+
+    def work_s(self, start_s: float, end_s: float) -> float:
+        """The seconds of work at full speed that are done between two times."""
+        now_s, done_s = start_s, 0.0
+        while now_s < end_s:
+            factor, until_s = self._at(now_s)
+            until_s = min(until_s, end_s)
+            done_s += (until_s - now_s) / factor
+            now_s = until_s
+        return done_s
+
+    def _at(self, time_s: float) -> tuple[float, float]:
+        factor, until_s = 1.0, math.inf
+        for source in self.sources:
+            own, own_until_s = source.at(time_s)
+            factor *= own
+            until_s = min(until_s, own_until_s)
+        return factor, until_s
+
+
+FULL_SPEED = Speed()
+
+
+def given(slowdown: Slowdown) -> Intervals:
+    """The one interval of a slowdown at a given time."""
+    assert slowdown.at_s is not None
+    return Intervals(slowdown.factor, iter([(slowdown.at_s, slowdown.at_s + slowdown.lasts_s)]))
+
+
+def recurring(slowdown: Slowdown, seed: int, entry: int, place: int) -> Intervals:
+    """The intervals of a slowdown that comes again and again, at one place.
+
+    Args:
+        slowdown: its gaps and durations.
+        seed: of the run.
+        entry: tells slowdowns of one list apart.
+        place: tells apart the nodes, or the one worker, that it comes to.
+    """
+    return Intervals(slowdown.factor, _renewals(slowdown, seed, entry, place))
+
+
+def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator[tuple[float, float]]:
+    """A gap, a duration, a gap, …"""
+    assert slowdown.every_s is not None
+    generator = np.random.default_rng(np.random.SeedSequence((seed, GAPS, entry, place)))
+    lasting = np.random.SeedSequence((seed, LASTING, entry)).generate_state(1).tolist()[0]
+    now_s, number = 0.0, 0
+    while True:
+        for gap_s in generator.exponential(slowdown.every_s, BLOCK).tolist():
+            start_s = now_s + gap_s
+            now_s = start_s + slowdown.lasts_s * slowdown.spread.factor(lasting, place, number)
+            number += 1
+            yield start_s, now_s
+
+
+def speed_of(slowdowns: Sequence[Slowdown], *, rank: int, node: int, nodes: int, seed: int) -> Speed:
+    """The speed of a worker under these slowdowns."""
+    sources = []
+    for entry, slowdown in enumerate(slowdowns):
+        if not slowdown.place.holds(rank=rank, node=node, nodes=nodes, seed=seed, entry=entry):
+            continue
+        if slowdown.at_s is not None:
+            sources.append(given(slowdown))
+        else:
+            sources.append(recurring(slowdown, seed, entry, node if slowdown.place.worker is None else rank))
+    return Speed(tuple(sources)) if sources else FULL_SPEED

@@ -1,0 +1,93 @@
+"""A network of nodes: every host of a network is replaced by a whole node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Vertex
+
+MOST = 200_000
+"""vertices of the largest graph that is composed"""
+
+
+def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], provenance: str) -> Graph:
+    """The network with a copy of the node in place of each host.
+
+    The cables of a host are dealt out to the node's NICs in turn; a node without NICs is joined at its first socket or
+    device. What was ``gpu0`` is now ``host3.gpu0``.
+
+    Bisection: an upper bound, the cheaper of two cuts that keep nodes whole: the network's own, and cutting half of the
+    nodes off where their devices reach the network.
+
+    Args:
+        name: of the whole.
+        network: a graph with hosts and without devices.
+        node: what stands in place of each host, or of those that are named; the others stay as they are.
+        provenance: where the shape of the whole comes from.
+
+    >>> from paceline.topologies.graphs.network_graphs import star
+    >>> from paceline.topologies.graphs.gpu_machines import dgx1
+    >>> cluster = compose("pair", star(hosts=2, link="ib-edr", cables=4), dgx1(), "an example")
+    >>> len(cluster.endpoints), cluster.describe().diameter_hops, cluster.describe().bisection.bytes_per_s / 1e9
+    (16, 6, 47.6)
+    """
+    hosts = network.of_kind("host")
+    if not hosts or network.of_kind("device"):
+        raise InputError(f"network: found {network.name}, which has no hosts to replace; expected a network of hosts")
+    inside = dict.fromkeys(hosts, node) if isinstance(node, Graph) else dict(node)
+    if sum(len(copy.vertices) for copy in inside.values()) > MOST:
+        raise InputError(f"hosts: found {len(inside)} nodes of many vertices, expected at most {MOST} in all")
+    nics = {host: _doors(copy) for host, copy in inside.items()}
+    vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
+    connections = [one for connection in network.connections for one in _dealt(connection, nics)]
+    for host, copy in inside.items():
+        vertices += [_inside(vertex, host) for vertex in copy.vertices]
+        connections += [
+            dataclasses.replace(one, ends=(f"{host}.{one.ends[0]}", f"{host}.{one.ends[1]}"))
+            for one in copy.connections
+        ]
+    return Graph(
+        name=name,
+        vertices=tuple(vertices),
+        connections=tuple(connections),
+        provenance=provenance,
+        bisection=_bisection(network, node) if isinstance(node, Graph) else None,
+        parts=(network, node) if isinstance(node, Graph) else (),
+    )
+
+
+def _doors(node: Graph) -> tuple[str, ...]:
+    """Where a node is joined to a network: its NICs or, without any, its first socket or device."""
+    return node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
+
+
+def _inside(vertex: Vertex, host: str) -> Vertex:
+    """A vertex of the copy that stands in place of a host."""
+    plane = None if vertex.plane is None else f"{host}.{vertex.plane}"
+    return dataclasses.replace(vertex, name=f"{host}.{vertex.name}", host=host, plane=plane)
+
+
+def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[Connection]:
+    """The cables of a connection, each from NIC to switch or from NIC to NIC."""
+    ways = max((len(nics[end]) for end in connection.ends if end in nics), default=1)
+    dealt = []
+    for number in range(min(ways, connection.count)):
+        one, other = (f"{end}.{nics[end][number % len(nics[end])]}" if end in nics else end for end in connection.ends)
+        count = len(range(number, connection.count, ways))
+        dealt.append(dataclasses.replace(connection, ends=(one, other), count=count))
+    return dealt
+
+
+def _bisection(network: Graph, node: Graph) -> Bisection:
+    from paceline.topologies.graphs.measures import bisection, least_cut  # scipy is slow to import
+
+    across = (network.bisection or bisection(network)).bytes_per_s
+    if across is None:
+        return Bisection(None, "one node has no halves")
+    hosts = set(network.of_kind("host"))
+    nics = _doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
+    if not set(nics).intersection(node.endpoints):  # what computes sits behind NICs, which may be slower than cables
+        across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
+    return Bisection(across, "upper bound: the cheapest cut that keeps nodes whole")

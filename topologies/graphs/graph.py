@@ -1,0 +1,162 @@
+"""Cluster graphs: who is joined to whom by what. Read this first, then `networks`, `nodes`, `compose` and `systems`.
+
+Rules of this file:
+
+* A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A
+  connection is `count` equal links side by side; every link is full duplex and as fast in one direction as in the
+  other. `bytes_per_s` is always of one direction.
+* The end points of a graph are its devices or, where it has none, its hosts: what computes.
+* Who builds a graph also says where each vertex stands in a picture, as nobody else knows its family.
+* What NetworkX can do is asked of `Graph.nx`; nothing here repeats it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from paceline.topologies.graphs.links import Link
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Kind = Literal["device", "host", "switch", "nic", "memory"]
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vertex:
+    """Something that links end at."""
+
+    name: str
+    kind: Kind
+    place: Place
+    """where it stands in a picture; 1 is a comfortable distance between neighbours"""
+    host: str | None = None
+    """the host that it is a part of, in a graph composed of a network and nodes"""
+    device: str | None = None
+    """what computes here, by its name in the catalogue; None where nothing does or nobody knows"""
+    plane: str | None = None
+    """switches of one plane share every transfer among them in equal parts, as hardware does: they act as one"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """So many equal links between two vertices."""
+
+    ends: tuple[str, str]
+    link: Link
+    count: int = 1
+    bend: float | None = 0.0
+    """how far a picture draws it beside the straight line, as a share of its length; None: only its two ends"""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What all its links carry together, in one direction."""
+        return self.count * self.link.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """Bytes per second, one way, across the worst split of the end points into halves; None where there is but one."""
+
+    bytes_per_s: float | None
+    method: str
+    """how it was found: by a formula, by an exact search, or as a bound"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A graph in four figures."""
+
+    name: str
+    nodes: int
+    links: int
+    diameter_hops: int
+    bisection: Bisection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A cluster, or a part of one, as a graph.
+
+    >>> from paceline.topologies.graphs.network_graphs import star
+    >>> graph = star(hosts=4, link="eth-10g")
+    >>> figures = graph.describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops, figures.bisection.bytes_per_s
+    (5, 4, 2, 2300000000.0)
+    >>> graph.nx.edges["switch", "host0"]["connection"].link.name
+    'eth-10g'
+    """
+
+    name: str
+    vertices: tuple[Vertex, ...]
+    connections: tuple[Connection, ...]
+    provenance: str
+    """where the shape comes from; each link says it for itself"""
+    bisection: Bisection | None = None
+    """what the family's formula says; without one it is searched for"""
+    all_alike: bool = False
+    """whether every vertex sees the same graph, so that one search finds the diameter"""
+    parts: tuple[Graph, ...] = ()
+    """the network and the node that it was composed of"""
+
+    @cached_property
+    def nx(self) -> nx.Graph[str]:
+        """The same as a NetworkX graph, with `vertex` and `connection` as attributes."""
+        import networkx as nx
+
+        graph: nx.Graph[str] = nx.Graph(name=self.name)
+        for vertex in self.vertices:
+            graph.add_node(vertex.name, vertex=vertex, kind=vertex.kind)
+        for connection in self.connections:
+            graph.add_edge(*connection.ends, connection=connection, bytes_per_s=connection.bytes_per_s)
+        return graph
+
+    def striped(self) -> Graph:
+        """The same graph with each plane of switches as one switch, which is how traffic sees it.
+
+        >>> from paceline.topologies.graphs.gpu_machines import nvswitch_node
+        >>> node = nvswitch_node(gpus=2, links_per_gpu=12, switches=6)
+        >>> len(node.of_kind("switch")), len(node.striped().of_kind("switch"))
+        (7, 2)
+        """
+        planes = {vertex.name: vertex.plane for vertex in self.vertices if vertex.plane is not None}
+        if not planes:
+            return self
+        vertices = {name: vertex for vertex in self.vertices if (name := planes.get(vertex.name, vertex.name))}
+        connections: dict[tuple[str, str], Connection] = {}
+        for one in self.connections:
+            ends = planes.get(one.ends[0], one.ends[0]), planes.get(one.ends[1], one.ends[1])
+            before = connections.get(ends)
+            count = one.count + (before.count if before else 0)
+            connections[ends] = dataclasses.replace(one, ends=ends, count=count)
+        return dataclasses.replace(
+            self,
+            vertices=tuple(dataclasses.replace(vertex, name=name, plane=None) for name, vertex in vertices.items()),
+            connections=tuple(connections.values()),
+            bisection=None,
+        )
+
+    @cached_property
+    def endpoints(self) -> tuple[str, ...]:
+        """What computes: the devices, or the hosts of a graph that has no devices."""
+        return self.of_kind("device") or self.of_kind("host")
+
+    def of_kind(self, kind: Kind) -> tuple[str, ...]:
+        """The names of all vertices of a kind, in order."""
+        return tuple(vertex.name for vertex in self.vertices if vertex.kind == kind)
+
+    def describe(self) -> Description:
+        """Vertices, links, diameter and bisection bandwidth."""
+        from paceline.topologies.graphs import measures
+
+        return Description(
+            name=self.name,
+            nodes=len(self.vertices),
+            links=sum(connection.count for connection in self.connections),
+            diameter_hops=measures.diameter_hops(self),
+            bisection=self.bisection or measures.bisection(self),
+        )

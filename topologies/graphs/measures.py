@@ -1,0 +1,134 @@
+"""What can be measured on any graph: its diameter and its bisection bandwidth.
+
+The bisection bandwidth is the least capacity, in one direction, that separates one half of the end points from the
+other; with an odd number, one half has one more. Switches, NICs and memories stand on whichever side is cheaper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array, lil_array
+from scipy.sparse.csgraph import dijkstra
+
+from paceline.topologies.graphs.graph import Bisection, Graph
+
+SEARCHED = 16
+"""up to so many end points the best halves are searched for"""
+
+ROWS = 256
+"""breadth-first searches whose distances are held at once"""
+
+
+def diameter_hops(graph: Graph) -> int:
+    """The hops between the two vertices that are farthest apart.
+
+    Of parts that could change places without anyone noticing (hosts on one switch, spines of the same leaves), two are
+    looked at: leaving out the others changes no distance between those that stay, and what a part left out sees, one
+    that stays sees too.
+
+    >>> from paceline.topologies.graphs.network_graphs import ring
+    >>> diameter_hops(ring(hosts=7))
+    3
+    """
+    small = graph.nx if graph.all_alike else _without_doubles(graph)
+    names = list(small)
+    matrix: csr_array = nx.to_scipy_sparse_array(small, nodelist=names, weight=None, format="csr")
+    sources = np.arange(1 if graph.all_alike else len(names))
+    farthest = 0.0
+    for start in range(0, len(sources), ROWS):
+        farthest = max(farthest, float(dijkstra(matrix, indices=sources[start : start + ROWS], unweighted=True).max()))
+    assert np.isfinite(farthest), "builders make connected graphs"
+    return int(farthest)
+
+
+def _without_doubles(graph: Graph) -> nx.Graph[str]:
+    small = graph.nx.copy()
+    parts: dict[str, list[str]] = {}
+    for vertex in graph.vertices:
+        parts.setdefault(vertex.host or vertex.name, []).append(vertex.name)
+    while True:
+        seen: dict[frozenset[tuple[str, str]], list[str]] = {}
+        for part, members in parts.items():
+            seen.setdefault(_outside(small, part, members), []).append(part)
+        doubles = [part for alike in seen.values() for part in alike[2:]]
+        if not doubles:
+            return small
+        for part in doubles:
+            small.remove_nodes_from(parts.pop(part))
+
+
+def _outside(graph: nx.Graph[str], part: str, members: list[str]) -> frozenset[tuple[str, str]]:
+    """What a part is joined to, and by which of its members: equal for parts that can change places."""
+    inside = set(members)
+    kinds = [("", graph.nodes[member]["kind"] + member.removeprefix(part)) for member in members]
+    joined = [
+        (member.removeprefix(part), other) for member in members for other in graph[member] if other not in inside
+    ]
+    return frozenset(kinds + joined)
+
+
+def bisection(graph: Graph) -> Bisection:
+    """The bisection bandwidth of a graph whose family has no formula.
+
+    Up to 16 end points the best halves are searched for by an integer program, which is exact. With more, the answer
+    is an upper bound: the least cut between the first and the second half of the end points, in the builder's order.
+
+    >>> from paceline.topologies.graphs.cpu_machines import minsky_node
+    >>> bisection(minsky_node()).bytes_per_s / 1e9  # the X-bus
+    30.0
+    """
+    endpoints = graph.endpoints
+    if len(endpoints) < 2:
+        return Bisection(None, "one end point has no halves")
+    if len(endpoints) <= SEARCHED:
+        return Bisection(_searched(graph), "exact: the cheapest of all halves")
+    half = len(endpoints) // 2
+    cut = least_cut(graph, endpoints[:half], endpoints[half:])
+    return Bisection(cut, "upper bound: the least cut between first and second half in the builder's order")
+
+
+def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> float:
+    """Bytes per second, one way, that can go from some vertices to others when nothing else uses the graph."""
+    directed: nx.DiGraph[Any] = nx.DiGraph()
+    for a, b, data in graph.nx.edges(data=True):
+        directed.add_edge(a, b, capacity=data["bytes_per_s"])
+        directed.add_edge(b, a, capacity=data["bytes_per_s"])
+    ends = object(), object()  # equal to no name
+    directed.add_edges_from((ends[0], name) for name in one)  # without a capacity: without a limit
+    directed.add_edges_from((name, ends[1]) for name in other)
+    value: float = nx.minimum_cut_value(directed, *ends)
+    return value
+
+
+def _searched(graph: Graph) -> float:
+    """min Σ c_e y_e with y_e ≥ |x_u − x_v|, x of the end points 0 or 1 and half of them 1."""
+    names = [vertex.name for vertex in graph.vertices]
+    at = {name: index for index, name in enumerate(names)}
+    capacities = np.array([connection.bytes_per_s for connection in graph.connections])
+    scale, size = capacities.max(), len(names) + len(capacities)
+    rows = lil_array((2 * len(capacities) + 1, size))
+    for number, connection in enumerate(graph.connections):
+        a, b = (at[end] for end in connection.ends)
+        for row, sign in ((2 * number, 1.0), (2 * number + 1, -1.0)):
+            rows[row, a], rows[row, b], rows[row, len(names) + number] = sign, -sign, -1.0
+    whole, lower, upper = np.zeros(size), np.zeros(size), np.ones(size)
+    for name in graph.endpoints:
+        whole[at[name]] = rows[2 * len(capacities), at[name]] = 1.0
+    upper[at[graph.endpoints[0]]] = 0.0 if len(graph.endpoints) % 2 == 0 else 1.0  # the halves have no names
+    half = len(graph.endpoints) // 2
+    ends = np.concatenate([np.zeros(2 * len(capacities)), [half]])
+    starts = np.concatenate([np.full(2 * len(capacities), -np.inf), [half]])
+    found = milp(
+        np.concatenate([np.zeros(len(names)), capacities / scale]),
+        integrality=whole.astype(int),
+        bounds=Bounds(lower, upper),
+        constraints=LinearConstraint(rows.tocsr(), starts, ends),
+        options={"mip_rel_gap": 0.0},
+    )
+    assert found.success and found.x is not None, found.message
+    one = tuple(name for name in graph.endpoints if found.x[at[name]] > 0.5)
+    return least_cut(graph, one, tuple(name for name in graph.endpoints if name not in one))  # without rounding

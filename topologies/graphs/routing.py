@@ -1,0 +1,253 @@
+"""Which way a message goes: routes through a cluster graph, by the rule that a network follows.
+
+Rules of this file:
+
+* Devices and memories begin and end routes and never forward. Switches and NICs do, and so do hosts: CPUs inside
+  nodes, and the hosts of direct networks (torus, ring, hypercube).
+* ``shortest`` goes the way of fewest hops; of these, the one whose slowest connection is the fastest; of these, the
+  first in the graph's order. All pairs alike crowd onto the same switches, as a network without any spreading does.
+* ``ecmp`` picks at every fork among the next hops of all ways of fewest hops, by a hash of source, target, flow, hop.
+* ``minimal`` is for dragonflies: hops inside the source's group, one global link, hops inside the target's group
+  (Kim, Dally, Scott and Abts, ISCA 2008), the fewest of each that there are; forks as in ``ecmp``.
+* ``valiant`` is for dragonflies: first to a group in between, which a hash of the pair, the flow and the seed picks,
+  then on to the target's; inside one group, and where there is none in between, it is ``minimal``.
+* ``auto`` is what such networks do: ``ecmp`` in leaf-spines and fat trees, and what is built on them; ``minimal`` in
+  dragonflies; ``shortest`` elsewhere.
+* Where a group has lost the global links that its rule asks for, ``valiant`` takes another group, and at last both go
+  the way of fewest hops: a broken link makes a detour, not an error, as long as anything is left.
+* Parallel cables are one link as fast as all of them. Vertices of one plane are one vertex (`Graph.striped`).
+* Nothing depends on Python's hash(), so every process finds the same routes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, get_args
+
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.naming import near_miss
+from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.shortest_paths import Ways, Wiring, follow, in_stages, shortest, widest
+
+Rule = Literal["auto", "shortest", "ecmp", "minimal", "valiant"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+ROUTER = re.compile(r"router(\d+)\.\d+\.\d+")
+"""how the routers of a dragonfly are named: group, row, column"""
+TOP = re.compile(r"(spine|core)\d+")
+"""how the uppermost switches of leaf-spines and fat trees are named, which all ways of a pair are equal through"""
+
+
+class NoRoute(PacelineError):
+    """Nothing joins two vertices any more."""
+
+
+def port(one: str, other: str) -> str:
+    """The name of one direction of the connection between two neighbours.
+
+    >>> port("host0", "switch")
+    'host0>switch'
+    """
+    return f"{one}>{other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A way from one vertex to another.
+
+    >>> from paceline.topologies.graphs.network_graphs import star
+    >>> route = Routes(star(hosts=3, link="eth-10g")).between("host0", "host2")
+    >>> route.ports, route.latency_s
+    (('host0>switch', 'switch>host2'), 2e-05)
+    """
+
+    vertices: tuple[str, ...]
+    latency_s: float
+    """of all its hops together"""
+    connections: tuple[Connection, ...]
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Its hops, each the direction of a connection that it goes."""
+        return tuple(port(one, other) for one, other in pairwise(self.vertices))
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What its slowest connection carries; infinite where there is none."""
+        return min((one.bytes_per_s for one in self.connections), default=float("inf"))
+
+
+def usual(graph: Graph) -> Rule:
+    """The rule that networks of such a kind follow.
+
+    >>> from paceline.topologies.graphs.graph_registry import build
+    >>> [usual(build(name)) for name in ("summit", "cori-knl", "torus")]
+    ['ecmp', 'minimal', 'shortest']
+    """
+    switches = graph.of_kind("switch")
+    if any(ROUTER.fullmatch(name) for name in switches):
+        return "minimal"
+    return "ecmp" if any(TOP.fullmatch(name) for name in switches) else "shortest"
+
+
+class Routes:
+    """The routes of a graph by one rule.
+
+    Args:
+        graph: whose vertices and connections.
+        rule: ``auto``, ``shortest``, ``ecmp``, ``minimal`` or ``valiant``; the last two for dragonflies.
+        seed: shifts what is picked by hash.
+
+    Raises:
+        InputError: for a rule that is none, or that is not for such a graph.
+
+    >>> from paceline.topologies.graphs.trees import fat_tree
+    >>> routes = Routes(fat_tree(k=4), rule="ecmp")
+    >>> len({routes.between("host0", "host15", flow).vertices for flow in range(100)})
+    4
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        rule: Rule = "shortest",
+        seed: int = 0,
+        *,
+        broken: frozenset[frozenset[str]] = frozenset(),
+    ) -> None:
+        if rule not in RULES:
+            raise InputError(f"routing: found {rule!r}, expected {', '.join(RULES[:-1])} or {RULES[-1]}")
+        striped = getattr(graph, "striped", None)
+        self.graph: Graph = graph if striped is None else striped()
+        self.rule: Rule = usual(graph) if rule == "auto" else rule
+        self.seed = seed
+        self.broken = broken
+        self._wiring = Wiring.of(self.graph, broken)
+        self._found: dict[tuple[int, int, tuple[int, ...]], Ways | None] = {}
+        self._widest: dict[tuple[int, int], list[int]] = {}
+        if rule in {"minimal", "valiant"}:
+            _ = self._groups  # refuses other graphs at once
+
+    def between(self, source: str, to: str, flow: int = 0) -> Route:
+        """The route from one vertex to another.
+
+        Args:
+            source: where it begins.
+            to: where it ends; the same vertex gives a route without hops.
+            flow: tells apart messages that may go different ways.
+
+        Raises:
+            NoRoute: where nothing joins the two.
+            InputError: for an unknown vertex.
+        """
+        one, other = self._number(source), self._number(to)
+        way = self._way(one, other, flow)
+        wiring = self._wiring
+        connections = tuple(wiring.connection[hop] for hop in pairwise(way))
+        latency_s = sum(connection.link.latency_s for connection in connections)
+        return Route(tuple(wiring.names[at] for at in way), latency_s, connections)
+
+    @cached_property
+    def capacity(self) -> Mapping[str, float]:
+        """Bytes per second of every port: of both directions of every connection that is not broken."""
+        names = self._wiring.names
+        return {port(names[a], names[b]): one.bytes_per_s for (a, b), one in self._wiring.connection.items()}
+
+    def without(self, broken: Iterable[tuple[str, str]]) -> Routes:
+        """The same rule on a graph that has lost the connections between these pairs, in both directions.
+
+        >>> from paceline.topologies.graphs.network_graphs import ring
+        >>> routes = Routes(ring(hosts=4))
+        >>> routes.without([("host0", "host1")]).between("host0", "host1").vertices
+        ('host0', 'host3', 'host2', 'host1')
+        """
+        pairs = list(broken)
+        for one, other in pairs:
+            if (self._number(one), self._number(other)) not in self._wiring.connection:
+                gone = frozenset({one, other}) in self.broken
+                raise InputError(f"{one} and {other}: {'are parted already' if gone else 'nothing joins the two'}")
+        lost = self.broken | {frozenset(pair) for pair in pairs}
+        return Routes(self.graph, self.rule, self.seed, broken=lost)
+
+    def _number(self, name: str) -> int:
+        number = self._wiring.number.get(name)
+        if number is None:
+            hint = near_miss(name, self._wiring.names) or f" (such as {self._wiring.names[0]})"
+            raise InputError(f"{self.graph.name}: has no vertex {name!r}{hint}")
+        return number
+
+    def _way(self, source: int, to: int, flow: int) -> list[int]:
+        start = self._wiring.climb(source, to)
+        end = self._wiring.climb(to, start[-1])
+        a, b = start[-1], end[-1]
+        if a == b:
+            return start
+        ways = self._ways(a, b, self._choices(a, b, source, to, flow))
+        if ways is None:
+            one, other = self._wiring.names[source], self._wiring.names[to]
+            raise NoRoute(f"{self.graph.name}: nothing joins {one} and {other} any more")
+        if self.rule == "shortest":
+            if (a, b) not in self._widest:
+                self._widest[a, b] = widest(self._wiring, ways, a, b)
+            middle = self._widest[a, b]
+        else:
+            middle = follow(ways, a, b, lambda nexts, hop: nexts[self._hash(source, to, flow, hop) % len(nexts)])
+        return [*start[:-1], *middle, *end[-2::-1]]
+
+    def _hash(self, *parts: int) -> int:
+        text = ",".join(map(str, (self.seed, *parts)))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+    def _choices(self, a: int, b: int, source: int, to: int, flow: int) -> list[tuple[int, ...]]:
+        """The groups that the rule goes through, what it likes best first."""
+        if self.rule in {"shortest", "ecmp"}:
+            return []
+        here, there = self._groups[a], self._groups[b]
+        direct = (here,) if here == there else (here, there)
+        if self.rule == "minimal" or here == there:
+            return [direct]
+        between = [group for group in self._all_groups if group not in direct]
+        first = self._hash(source, to, flow, -1) % max(1, len(between))
+        return [*((here, group, there) for group in between[first:] + between[:first]), direct]
+
+    def _ways(self, a: int, b: int, choices: Sequence[tuple[int, ...]]) -> Ways | None:
+        """Through the first of these lists of groups that lead there, or else by the fewest hops."""
+        for stages in (*choices, ()):
+            key = a, b, stages
+            if key not in self._found:
+                wiring = self._wiring
+                self._found[key] = in_stages(wiring, a, b, self._groups, stages) if stages else shortest(wiring, a, b)
+            if found := self._found[key]:
+                return found
+        return None
+
+    @cached_property
+    def _groups(self) -> Sequence[int]:
+        """The group of every vertex: of a router by its name, of a node's parts from the router that it hangs on."""
+        groups = [int(match[1]) if (match := ROUTER.fullmatch(name)) else -1 for name in self._wiring.names]
+        if max(groups) < 0:
+            raise InputError(
+                f"routing: {self.rule} is for dragonflies (dragonfly, cori-knl), whose routers are in groups; found "
+                f"{self.graph.name}, expected shortest or ecmp"
+            )
+        joined: list[list[int]] = [[] for _ in groups]
+        for one in self.graph.connections:
+            a, b = (self._wiring.number[end] for end in one.ends)
+            joined[a].append(b)
+            joined[b].append(a)
+        edge = [at for at, group in enumerate(groups) if group >= 0]
+        for here in edge:
+            for other in joined[here]:
+                if groups[other] < 0:
+                    groups[other] = groups[here]
+                    edge.append(other)
+        return groups
+
+    @cached_property
+    def _all_groups(self) -> list[int]:
+        return sorted({group for group in self._groups if group >= 0})

@@ -1,0 +1,219 @@
+"""Turns a data set of the catalogue into record files; `folder` says what they are.
+
+Rules of this file:
+
+* Records go to the file in chunks; pictures in folders are read one by one, and never all in memory.
+* What is learned from is shuffled once, by a seed, before it is written: a contiguous reader shuffles only what lies
+  near, and folders of pictures, for one, come class after class. What is held out keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from paceline.algorithms.core.checksums import checksum_of
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+from paceline.workloads.batches.digits import digits
+from paceline.workloads.batches.examples import Standardised, histogram
+from paceline.workloads.datasets import DATA, RECORDS, Loaded, place_of, read, unreadable
+from paceline.workloads.datasets.folders import Listed, listed, picture
+from paceline.workloads.models.zoo import USUAL
+from paceline.workloads.reading.file import Records, records_of, write_records
+from paceline.workloads.reading.folder import (
+    ABOUT,
+    TEST,
+    TRAIN,
+    About,
+    Normalisation,
+    Written,
+    checksums_beside,
+    write_about,
+)
+from paceline.workloads.reading.orders import Places
+from paceline.workloads.sampling import shuffled
+
+CHUNK = 16 << 20
+"""bytes that are written at once, about; provenance: ours"""
+SIZES = "a number of pixels, height x width, or channels x height x width with 1 or 3 channels: 224, 48x64 or 1x28x28"
+
+Progress = Callable[[str, float], None]
+"""is told the file that is being written, and how much of it there is, from 0 to 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is to be one file."""
+
+    count: int
+    at: Callable[[Places], Records]
+    """the samples at these places"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A data set that is to be converted."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int
+    class_names: tuple[str, ...] | None = None
+    train: Part
+    test: Part
+
+
+def convertible() -> list[str]:
+    """The data sets that can be converted."""
+    return [name for name in DATA if name != RECORDS]
+
+
+def find_source(name: str, directory: str | None, size: str | None) -> Source:
+    """A data set that is to be converted.
+
+    Args:
+        name: of the data set, in `convertible`.
+        directory: its folder; None: bundled, or where the environment says (see `data.read`).
+        size: that pictures in folders are brought to; see `SIZES`.
+
+    Raises:
+        InputError: there is no such data set, or its folder or the size is wrong.
+    """
+    if name not in (known := convertible()):
+        raise InputError(f"DATA: found {name!r}, expected one of {', '.join(known)}{near_miss(name, known)}")
+    if name == "images":
+        return _folders(directory, USUAL if size is None else sized(size))
+    if size is not None:
+        raise InputError(f"--size: found {size!r} for {name}, expected none: its samples have a size")
+    if DATA[name].read is None:
+        return _digits(directory)
+    try:
+        there = read(name, directory, ())
+    except InputError as error:
+        raise InputError(f"--directory: {error}") from error
+    assert isinstance(there, Loaded), "only records stay in their files"
+    train, test = (Part(len(half.labels), partial(_chosen, *half)) for half in (there.train, there.test))
+    return Source(name=name, shape=there.train.pictures.shape[1:], classes=there.classes, train=train, test=test)
+
+
+def convert(source: Source, out: Path, *, seed: int | None = 1, progress: Progress = lambda _, __: None) -> About:
+    """Writes a data set into a folder as record files.
+
+    Args:
+        source: what `find_source` found.
+        out: the folder, which is there; each file appears in it whole or not at all, `dataset.json` last.
+        seed: by which what is learned from is shuffled; None: it keeps its order.
+        progress: is told how far it is.
+
+    Returns:
+        What `dataset.json` says.
+
+    Raises:
+        InputError: a picture cannot be read.
+    """
+    dtype = source.train.at(np.arange(1)).dtype
+    order = np.arange(source.train.count) if seed is None else shuffled(source.train.count, seed, 0)
+    counts = torch.zeros(source.shape[0], 256, dtype=torch.int64)
+    pictures = dtype["inputs"].base == np.uint8
+
+    def counted(chunk: Records) -> None:
+        if pictures:
+            counts.add_(histogram(torch.from_numpy(np.ascontiguousarray(chunk["inputs"]))))
+
+    train = _write(out / TRAIN, source.train, dtype, order, counted, partial(progress, TRAIN))
+    places = np.arange(source.test.count)
+    test = _write(out / TEST, source.test, dtype, places, lambda _: None, partial(progress, TEST))
+    about = About(
+        name=source.name,
+        source=DATA[source.name].source,
+        shape=source.shape,
+        classes=source.classes,
+        class_names=source.class_names,
+        normalisation=_normalisation(counts) if pictures else None,
+        shuffled=seed,
+        train=train,
+        test=test,
+    )
+    write_about(about, out / ABOUT)
+    return about
+
+
+def sized(text: str) -> tuple[int, int, int]:
+    """Channels, height and width; see `SIZES`.
+
+    >>> sized("32"), sized("48x64"), sized("1x28x28")
+    ((3, 32, 32), (3, 48, 64), (1, 28, 28))
+    """
+    try:
+        numbers = [int(part) for part in text.split("x")]
+    except ValueError:
+        numbers = []
+    sizes = {1: (3, *numbers * 2), 2: (3, *numbers), 3: (*numbers,)}.get(len(numbers), (0,))
+    if len(sizes) != 3 or min(sizes) < 1 or sizes[0] not in (1, 3):
+        raise InputError(f"--size: found {text!r}, expected {SIZES}")
+    return sizes
+
+
+def _digits(directory: str | None) -> Source:
+    if wrong := unreadable("digits", directory, (), 10):
+        raise InputError(f"--{wrong[0]}")
+    known = digits()
+    parts = [[tensor.numpy() for tensor in half] for half in (known.train, known.test)]
+    train, test = (Part(len(labels), partial(_chosen, inputs, labels)) for inputs, labels in parts)
+    return Source(name="digits", shape=parts[0][0].shape[1:], classes=10, train=train, test=test)
+
+
+def _folders(directory: str | None, shape: tuple[int, int, int]) -> Source:
+    try:
+        *halves, names = listed(place_of("images", directory))
+    except InputError as error:
+        raise InputError(f"--directory: {error}") from error
+    train, test = (Part(len(half), partial(_pictures, half, shape)) for half in halves)
+    return Source(name="images", shape=shape, classes=len(names), class_names=tuple(names), train=train, test=test)
+
+
+def _chosen(inputs: NDArray[Any], labels: NDArray[np.int64], places: Places) -> Records:
+    return records_of(inputs[places], labels[places])
+
+
+def _pictures(half: Listed, shape: Sequence[int], places: Places) -> Records:
+    chosen = [half[place] for place in places]
+    pictures = np.array([picture(path, shape) for path, _ in chosen])
+    return records_of(pictures, np.array([label for _, label in chosen]))
+
+
+def _write(
+    path: Path,
+    part: Part,
+    dtype: np.dtype[np.void],
+    order: Places,
+    seen: Callable[[Records], None],
+    progress: Callable[[float], None],
+) -> Written:
+    """One file; `seen` is shown every chunk."""
+    size = max(1, CHUNK // dtype.itemsize)
+
+    def chunks() -> Iterator[Records]:
+        for first in range(0, part.count, size):
+            progress(first / part.count)
+            chunk = part.at(order[first : first + size])
+            seen(chunk)
+            yield chunk
+        progress(1.0)
+
+    sums = write_records(path, chunks(), count=part.count, dtype=dtype)
+    beside = checksums_beside(path)
+    beside.write_bytes(sums.records.astype("<u8").tobytes())
+    return Written(part.count, path.stat().st_size, sums.sha256, sums.header, checksum_of(beside))
+
+
+def _normalisation(counts: torch.Tensor) -> Normalisation:
+    by = Standardised.counted(counts, ())
+    return Normalisation(tuple(by.mean.flatten().tolist()), tuple(by.deviation.flatten().tolist()))

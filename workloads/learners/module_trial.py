@@ -1,0 +1,123 @@
+"""Whether a user's module can be learned as it is: tried on a few samples, before anything runs.
+
+Rules of this file: a gradient is a function of weights and samples alone, or interpreters would not agree. So a module
+that draws random numbers, or changes what it keeps, is refused. Batch normalisation goes by the batch alone: running
+means would be such a thing that is kept, and every worker would have its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import replace_all_batch_norm_modules_
+from torch.nn.modules.dropout import _DropoutNd
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import told
+from paceline.workloads.batches.examples import Batch, Examples, Loss
+from paceline.workloads.models.threads import torch_threads
+
+TRIED = 32
+"""samples that a module is tried on"""
+
+
+def prepared(module: nn.Module) -> nn.Module:
+    """The module, changed to learn: batch normalisation goes by the batch alone and keeps no running means."""
+    return replace_all_batch_norm_modules_(module).train()
+
+
+def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
+    """The examples, after a few of them have been learned from.
+
+    Returns:
+        The examples; without classes where the module does not answer with a score for each, and there is no accuracy.
+
+    Raises:
+        InputError: the module cannot be learned as it is; says why.
+    """
+    if said := [*_unfit(module)]:
+        raise InputError("; ".join(said))
+    module = prepared(copy.deepcopy(module)).float()
+    batch, classes = examples.first(TRIED), examples.classes or 0
+    try:
+        with torch_threads(1):  # ranks forked later must not inherit a pool of threads
+            trial = _try(module, batch, loss, classes)
+    except InputError:
+        raise
+    except Exception as error:  # the user's own code: anything may happen
+        size = " × ".join(map(str, batch.inputs.shape[1:])) or "one number"
+        raise InputError(f"it fails on a batch of {len(batch.labels)} samples of {size}: {told(error)}") from error
+    if said := [*trial.changes(module, batch.inputs)]:
+        raise InputError("; ".join(said) + "; expected a function of weights and samples alone")
+    return examples if _scores(trial.answers) >= classes else replace(examples, classes=None)
+
+
+def _unfit(module: nn.Module) -> Iterator[str]:
+    """What can be told from the module as it is."""
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        yield "it has no parameters; expected some to learn"
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad:
+            yield f"its parameter {name} needs no gradient; expected all to be learned (register a buffer instead)"
+    for name, part in module.named_modules():
+        if isinstance(part, _DropoutNd) and part.p > 0:
+            yield (
+                f"its module {name or 'itself'} is random, {type(part).__name__}(p={part.p}); expected none, or p=0: a "
+                "gradient has to be the same for all who compute it"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What a module did with a batch."""
+
+    answers: Tensor
+    again: Tensor
+    inputs: Tensor
+    """afterwards"""
+    buffers: Mapping[str, Tensor]
+    """before"""
+    slopes: Mapping[str, Tensor | None]
+
+    def changes(self, module: nn.Module, inputs: Tensor) -> Iterator[str]:
+        """What makes it no function of weights and samples alone."""
+        if not torch.equal(self.answers, self.again):
+            yield "it answers the same samples otherwise the second time"
+        if not torch.equal(self.inputs, inputs):
+            yield "it changes its inputs in place"
+        for name, buffer in module.named_buffers():
+            if not torch.equal(buffer, self.buffers[name]):
+                yield f"it changes its buffer {name}"
+        for name, slope in self.slopes.items():
+            if slope is None:
+                yield f"its loss does not depend on its parameter {name}"
+
+
+def _scores(answers: Tensor) -> int:
+    """How many classes the module can tell apart; 0 where its answers are something else."""
+    return answers.shape[1] if answers.dim() == 2 else 0
+
+
+def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
+    buffers = copy.deepcopy(dict(module.named_buffers()))
+    parameters = dict(module.named_parameters())
+    inputs = batch.inputs.clone()
+    with torch.random.fork_rng(devices=[]):  # other random numbers each time, and none of the caller's used up
+        torch.manual_seed(1)
+        answers = module(inputs)
+        torch.manual_seed(2)
+        again = module(batch.inputs.clone())
+    if loss is F.cross_entropy and _scores(answers) < classes:
+        found = f"it answers with {_scores(answers)} scores a sample"
+        raise InputError(f"{found}, expected one for each of {classes} classes")
+    value = loss(answers, batch.labels)
+    if value.dim():
+        raise ValueError(f"the loss is a tensor of {' × '.join(map(str, value.shape))}, expected one number")
+    slopes = torch.autograd.grad(value, [*parameters.values()], allow_unused=True)
+    return _Trial(answers.detach(), again.detach(), inputs, buffers, dict(zip(parameters, slopes, strict=True)))

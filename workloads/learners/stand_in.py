@@ -1,0 +1,88 @@
+"""A small problem that stands in for a big model: the numbers are its own, the sizes and the batches the model's.
+
+Rules of this file:
+
+* Programs, networks and clocks see the big model alone: its layers, its bytes, its batches. Only gradients and
+  evaluations are the small problem's. So the same events happen at the same times as without any numbers.
+* A batch of `batch` samples of the model stands for `stand_for` samples of the problem, and every other batch in
+  proportion, rounded so that the parts of a global batch make the whole; none is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paceline.algorithms.core.job import Learner, Score
+from paceline.algorithms.core.values import Layout, Samples, length
+from paceline.algorithms.runtime.sized import Fit, Sized
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A learner with the numbers of one problem and the sizes of another.
+
+    Args:
+        problem: whose numbers are learned.
+        layout: where the model's layers lie.
+        batch: samples of one gradient of the model.
+        stand_for: samples of the problem that such a batch stands for.
+        item_bytes: of one of the model's numbers.
+    """
+
+    problem: Learner
+    layout: Layout
+    batch: int
+    stand_for: int
+    item_bytes: int = 4
+    fit: Fit = field(init=False)
+
+    def __post_init__(self) -> None:
+        numbers = length(self.problem.initial())
+        object.__setattr__(self, "fit", Fit(numbers, self.layout.size, self.item_bytes))
+
+    @property
+    def population(self) -> int:
+        """Samples in one epoch of the problem, counted as the model's."""
+        return self.problem.population * self.batch // self.stand_for
+
+    def initial(self) -> Sized:
+        return self.fit.dress(self.problem.initial())
+
+    def load(self, samples: Samples) -> Any:
+        return self.problem.load(self.scaled(samples))
+
+    def scaled(self, samples: Samples) -> Samples:
+        """The problem's samples that those of the model stand for.
+
+        Where all workers' batches are alike, the problem's are. A worker's part of a batch that is cut otherwise goes
+        from ⌊first s / b⌋ to ⌊(first + count) s / b⌋, by one sample further where that is none.
+        """
+        if samples.before is None and samples.together is None:
+            return replace(samples, count=max(1, self._fewer(samples.count)))
+        first = samples.worker * samples.count if samples.before is None else samples.before
+        whole = samples.workers * samples.count if samples.together is None else samples.together
+        before, together = self._fewer(first), max(1, self._fewer(whole))
+        count = max(1, self._fewer(first + samples.count) - before)
+        return replace(samples, count=count, before=min(before, together - count), together=together)
+
+    def _fewer(self, count: int) -> int:
+        return count * self.stand_for // self.batch
+
+    def gradient(self, vector: Sized, data: Any) -> tuple[Sized, float]:
+        gradient, loss = self.problem.gradient(vector.numbers, data)
+        return self.fit.dress(gradient), loss
+
+    def gradients(self, vectors: Sequence[Sized], samples: Sequence[Samples]) -> list[tuple[Sized, float]]:
+        found = self.problem.gradients([vector.numbers for vector in vectors], [self.scaled(one) for one in samples])
+        return [(self.fit.dress(gradient), loss) for gradient, loss in found]
+
+    def layer_gradients(self, vector: Sized, data: Any, ready: Callable[[str, Sized], None]) -> float:
+        gradient, loss = self.gradient(vector, data)
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, gradient[layer.part])
+        return loss
+
+    def evaluate(self, vector: Sized) -> Score:
+        return self.problem.evaluate(vector.numbers)

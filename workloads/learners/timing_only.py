@@ -1,0 +1,42 @@
+"""Nothing is learned: weights and gradients have a size and no numbers, for runs that only ask how long things take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.values import Layout, Null, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class TimingOnly(OneByOne):
+    """A learner without numbers. Losses are NaN and there is no accuracy.
+
+    Args:
+        layout: of the layers that the vectors have the size of.
+        population: samples in one epoch.
+        item_bytes: bytes of one number, 4 or 8.
+    """
+
+    layout: Layout
+    population: int
+    item_bytes: int = 4
+
+    def initial(self) -> Null:
+        return Null(self.layout.size, self.item_bytes)
+
+    def load(self, samples: Samples) -> None:
+        """No data."""
+
+    def gradient(self, vector: Null, data: None) -> tuple[Null, float]:
+        return vector, math.nan
+
+    def layer_gradients(self, vector: Null, data: None, ready: Callable[[str, Null], None]) -> float:
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, vector[layer.part])
+        return math.nan
+
+    def evaluate(self, vector: Null) -> Score:
+        return Score(math.nan, None)

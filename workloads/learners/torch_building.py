@@ -1,0 +1,177 @@
+"""From names to a learner that trains: the module, its examples, where it starts, its loss.
+
+Rules of this file: a model of the zoo starts where `starts` says; one of the user's own where its function made it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paceline.algorithms.core.errors import InputError
+from paceline.workloads import datasets as sets
+from paceline.workloads.batches.digits import digits
+from paceline.workloads.batches.drawing import Draw, InMemory
+from paceline.workloads.batches.examples import Batch, Examples, Loss, Shaped, Standardised
+from paceline.workloads.batches.from_file import FromFile, read_part
+from paceline.workloads.datasets import DATA, MANY, Half, Loaded
+from paceline.workloads.learners import module_trial
+from paceline.workloads.learners.torch_learner import TorchLearner
+from paceline.workloads.models import custom
+from paceline.workloads.models.custom import Own
+from paceline.workloads.models.initial_weights import uniform
+from paceline.workloads.models.zoo import USUAL, ZOO
+from paceline.workloads.reading import Reading
+from paceline.workloads.reading.file import LABEL
+from paceline.workloads.reading.folder import Recorded
+
+
+def trained(
+    model: str,
+    *,
+    data: str | None,
+    directory: str | None,
+    seed: int,
+    dtype: torch.dtype,
+    reading: Reading | None = None,
+) -> TorchLearner:
+    """The learner of a workload that has no problems (`building.problems`).
+
+    Raises:
+        InputError: the user's function fails with this seed, though not with another.
+    """
+    if ":" in model:
+        try:
+            return _own(model, data, directory, seed, dtype, reading)
+        except InputError as error:
+            raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
+    known = ZOO[model]
+    module = module_trial.prepared(known.make())
+    examples = named(data or str(known.data), directory, known.shape)
+    draw = _draw(examples, reading, seed, dtype)
+    return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw)
+
+
+def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
+    """Batches in the order in which they are read; None: in the usual one."""
+    if examples.file is not None:
+        order = (reading or Reading()).order(examples.population, seed)
+        return FromFile(examples.file, order, dtype=dtype, classes=examples.classes)
+    if reading is None:
+        return None
+    train = examples.train.rounded(dtype)
+    return InMemory(train, reading.order(len(train.labels), seed).positions)
+
+
+def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
+    """A data set of the catalogue, for a model that takes samples of this shape."""
+    if name == "digits":
+        return digits() if len(shape) == 1 else replace(digits(), prepare=Shaped(shape))
+    there = sets.read(name, directory, shape)
+    return _in_files(there, shape) if isinstance(there, Recorded) else _standardised(there, shape)
+
+
+@lru_cache(maxsize=2)
+def _standardised(loaded: Loaded, shape: tuple[int, ...]) -> Examples:
+    train, test = (_batch(half) for half in (loaded.train, loaded.test))
+    return Examples(train, test, loaded.classes, Standardised.by(train.inputs, shape))
+
+
+@lru_cache(maxsize=2)
+def _in_files(there: Recorded, shape: tuple[int, ...]) -> Examples:
+    """What is held out in memory; of what is to learn from, the first few."""
+    about, shape = there.about, shape or there.about.shape
+    prepare: Callable[[Tensor, torch.dtype], Tensor] = Shaped(shape, kept=len(about.shape))
+    if about.normalisation is not None:
+        prepare = Standardised(_by_channel(about.normalisation.mean), _by_channel(about.normalisation.deviation), shape)
+    first = min(module_trial.TRIED, there.population)
+    counts = {there.train: first, there.test: there.test.population}
+    train, test = (read_part(file, count, there.classes) for file, count in counts.items())
+    return Examples(train, test, there.classes, prepare, there.train)
+
+
+def _by_channel(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)[:, None, None]
+
+
+def _batch(half: Half) -> Batch:
+    """The same bytes; nothing is copied."""
+    return Batch(torch.from_numpy(half.pictures), torch.from_numpy(half.labels))
+
+
+# --- a user's own ----------------------------------------------------------------------------------------------------
+
+
+def _own(
+    model: str, data: str | None, directory: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
+) -> TorchLearner:
+    mine = custom.made(model, seed)
+    examples = _tried(mine, _examples(mine, data, directory))
+    module, loss = module_trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
+    draw = _draw(examples, reading, seed, dtype)
+    return TorchLearner(module, examples, custom.start_of(mine.module), seed=seed, dtype=dtype, loss=loss, draw=draw)
+
+
+def own_problems(model: str, data: str | None, directory: str | None) -> list[str]:
+    """All that is wrong with a workload of the user's own that is to be trained, each as ``key: …``."""
+    try:
+        mine = custom.made(model)
+    except InputError as error:
+        return [f"model: {model!r}: {error}"]
+    if mine.examples is not None:
+        brings = f"expected none: {model} brings data of its own"
+        found = [
+            f"{key}: found {value!r}, {brings}" for key, value in [("data", data), ("directory", directory)] if value
+        ]
+    elif data is None:
+        found = [f"data: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"]
+    else:
+        shape = _shape(mine, data)
+        found = sets.misfit(model, data, shape, MANY) or sets.unreadable(data, directory, shape, MANY)
+    if found:
+        return found
+    try:
+        _tried(mine, _examples(mine, data, directory))
+    except InputError as error:
+        return [f"model: {model!r} cannot be trained: {error}"]
+    return []
+
+
+def own_population(model: str, data: str | None, directory: str | None) -> int:
+    """Samples in one epoch."""
+    return _examples(custom.made(model), data, directory).population
+
+
+def own_record_bytes(model: str, data: str | None, directory: str | None) -> int:
+    """Of one sample, in a record file."""
+    examples = _examples(custom.made(model), data, directory)
+    inputs = examples.train.inputs
+    if examples.file is not None:
+        return examples.file.record_bytes
+    return inputs[0].nbytes + LABEL.itemsize
+
+
+def _examples(mine: Own, data: str | None, directory: str | None) -> Examples:
+    return mine.examples or named(str(data), directory, _shape(mine, str(data)))
+
+
+def _shape(mine: Own, data: str) -> tuple[int, ...]:
+    """Of a sample: what the function says, else the data set's own; (): what is in its folder."""
+    known = DATA[data].shape if data in DATA else None
+    return tuple(mine.sample.shape) if mine.sample is not None else USUAL if known is None else known
+
+
+@lru_cache(maxsize=2)
+def _tried(mine: Own, examples: Examples) -> Examples:
+    return module_trial.tried(mine.module, examples, _loss(mine, examples))
+
+
+def _loss(mine: Own, examples: Examples) -> Loss:
+    """The user's, or what belongs to the labels."""
+    return mine.loss or (custom.squared if examples.train.labels.is_floating_point() else F.cross_entropy)

@@ -1,0 +1,265 @@
+"""A learner from any torch module, the examples it is trained on, and a loss.
+
+Rules of this file:
+
+* Weights are one flat tensor; the module's parameters are views of it while it is used. Nothing given is changed in
+  place, and every gradient is new. One thread uses a learner at a time; another may `load` meanwhile.
+* A layer is a module that has parameters of its own, in the order of the module tree, as in the tables of `models`.
+* Gradients are computed one by one, as plain torch would, or many together by `torch.func.vmap` over stacked weights
+  and batches: the same numbers up to rounding. Which of the two follows from sizes alone, never from a timing, so that
+  runs repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._utils import _unflatten_dense_tensors  # views of a flat tensor by one call: what DDP uses
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.lazy_concat import Unjoined
+from paceline.algorithms.core.values import Layout, Samples
+from paceline.workloads.batches.drawing import Draw, InMemory
+from paceline.workloads.batches.examples import Batch, Examples, Loss
+from paceline.workloads.learners.layerwise_gradient import ByLayer, Piece, Ready
+from paceline.workloads.learners.vmap import Joint, block_size
+from paceline.workloads.models.layer_tables import LayerInfo, layout_of
+
+if TYPE_CHECKING:
+    from paceline.workloads.choices import Gradients
+
+PROCESSOR = torch.device("cpu")
+APART_BYTES = 2**21
+"""of the smallest gradient whose parts are left where they are; provenance: ours. One of 0.8 MB stays in a processor's
+cache while its parts are put end to end, and then is used more quickly; one of 39 MB does not"""
+TOGETHER = 32
+"""gradients that are computed together at most, so that memory is bounded"""
+BLOCKS = {32: 128 * 1024, 16: 512 * 1024}
+"""gradients in a block, and bytes of the largest weights that gain by it"""
+WORTH_FLOPS = 16e6
+"""operations of the largest forward pass of a batch that gains by it"""
+VMAP_REFUSES = (RuntimeError, NotImplementedError, ValueError)
+"""what `torch.func.vmap` raises for a module that it cannot take: one that looks at numbers, say"""
+FEWEST = 5
+"""gradients that are computed together at least"""
+AT_ONCE = 1024
+"""examples that are evaluated at once"""
+
+
+class TorchLearner:
+    """A torch module as a learner.
+
+    Args:
+        module: answers a batch's outputs; its own weights do not matter.
+        examples: what it is trained and tested on.
+        start: the initial weights, flat, in the order of the module's parameters.
+        seed: of the order of samples.
+        dtype: of weights and inputs.
+        loss: the mean loss of a batch's outputs.
+        draw: where batches come from; None: from the examples, shuffled anew every epoch.
+        together: gradients that are computed together at most; None: by the rule on sizes.
+        device: where it computes; examples stay in the host's memory.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        examples: Examples,
+        start: Tensor,
+        *,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+        loss: Loss = F.cross_entropy,
+        draw: Draw | None = None,
+        together: int | None = None,
+        device: torch.device = PROCESSOR,
+    ) -> None:
+        self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
+        self.draw = draw or InMemory.shuffled(self.examples.train, seed)
+        self.device = device
+        self.module = module.to(device, dtype)
+        self.layout: Layout = layout_of(tuple(_layers(module)))
+        self._start = start.to(device, dtype)
+        self._parameters = [parameter for _, parameter in module.named_parameters()]
+        self._pieces = _pieces(module)
+        self.together = together_of(module, dtype) if together is None else together
+        self.worth_flops = math.inf if together else WORTH_FLOPS
+        self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
+
+    def on(self, device: torch.device) -> TorchLearner:
+        """The same learner, computing there: its weights and gradients lie there, and batches are moved there."""
+        return TorchLearner(
+            copy.deepcopy(self.module),
+            self.examples,
+            self._start,
+            seed=self.seed,
+            dtype=self.dtype,
+            loss=self.loss,
+            draw=self.draw,
+            together=self.together,
+            device=device,
+        )
+
+    @property
+    def population(self) -> int:
+        return self.draw.population
+
+    def initial(self) -> Tensor:
+        return self._start
+
+    def load(self, samples: Samples) -> Batch:
+        """Inputs and labels of the batch."""
+        return self._shaped(self.draw.batch(samples))
+
+    def _shaped(self, batch: Batch) -> Batch:
+        """A batch as the module takes it, where the module is."""
+        shaped = self.examples.shaped(batch, self.dtype)
+        return shaped if self.device.type == "cpu" else Batch(*(part.to(self.device) for part in shaped))
+
+    def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
+        """Mean gradient, flat, new and put together when that is needed, and mean loss over the batch."""
+        self._hold(vector)
+        loss = self.loss(self.module(data.inputs), data.labels)
+        gradients = torch.autograd.grad(loss, self._parameters)
+        if self._start.nbytes >= APART_BYTES:
+            return Unjoined(gradients), loss.item()
+        return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
+
+    def gradients(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
+        """As `gradient` for each of the vectors on the data of its samples, `together` at a time where sizes agree."""
+        answers: list[tuple[Tensor, float]] = [(torch.empty(0), math.nan)] * len(vectors)
+        alike: dict[int, list[int]] = defaultdict(list)
+        for place, one in enumerate(samples):
+            alike[one.count].append(place)
+        for places in alike.values():
+            for first in range(0, len(places), self.together):
+                some = places[first : first + self.together]
+                found = self._some([vectors[place] for place in some], [samples[place] for place in some])
+                for place, answer in zip(some, found, strict=True):
+                    answers[place] = answer
+        return answers
+
+    def choose(self, how: Gradients) -> None:
+        """Computes gradients so from now on, whatever the rule on sizes says; auto leaves it to the rule.
+
+        Raises:
+            InputError: they shall be computed together, and the module cannot.
+        """
+        if how == "auto":
+            return
+        self.together, self.worth_flops = (TOGETHER if how == "together" else 1), math.inf
+        if how == "together":
+            some = [Samples(worker, FEWEST, 0, 1) for worker in range(FEWEST)]
+            try:
+                self._together([self._start] * FEWEST, some)
+            except VMAP_REFUSES as error:
+                right = "expected auto or one-by-one: torch.func.vmap refuses the module"
+                raise InputError(f"workload.gradients: found 'together', {right}: {error}") from error
+
+    def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
+        """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""
+        if len(vectors) >= FEWEST and self.together > 1 and self._pays(samples[0].count):
+            try:
+                return self._together(vectors, samples)
+            except VMAP_REFUSES:
+                self.together = 1  # what is wrong in any case is wrong one by one, too
+        return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
+
+    def _pays(self, count: int) -> bool:
+        """Whether batches of this size are small enough."""
+        return self.worth_flops == math.inf or count * self.forward_flops <= self.worth_flops
+
+    @cached_property
+    def forward_flops(self) -> int:
+        """Of one sample."""
+        self._hold(self._start)
+        sample = self._shaped(self.examples.train.at(slice(0, 1)))
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.module(sample.inputs)
+        return int(counter.get_total_flops())
+
+    def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
+        missing = block_size(len(vectors), self.together) - len(vectors)
+        batch = self._shaped(self.draw.batches([*samples, *[samples[-1]] * missing]))
+        return self._joint([*vectors, *[vectors[-1]] * missing], batch)[: len(vectors)]
+
+    def _loss_at(self, parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:
+        named = {piece.name: parameter for piece, parameter in zip(self._pieces, parameters, strict=True)}
+        return self.loss(functional_call(self.module, named, (inputs,)), labels)
+
+    def layer_gradients(self, vector: Tensor, data: Batch, ready: Ready) -> float:
+        """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.
+
+        Returns the mean loss. The parts are bit for bit those of `gradient`.
+        """
+        self._hold(vector)
+        loss = self.loss(self.module(data.inputs), data.labels)
+        self._by_layer.run(loss, ready)
+        return loss.item()
+
+    @cached_property
+    def _by_layer(self) -> ByLayer:
+        return ByLayer(self._parameters, self._pieces)
+
+    def evaluate(self, vector: Tensor) -> Score:
+        """Mean loss on the examples held out, and accuracy where labels are classes."""
+        self._hold(vector)
+        test, losses, right = self.examples.test, [], 0
+        whole = len(test.labels)
+        with torch.no_grad():
+            for first in range(0, whole, AT_ONCE):
+                batch = self._shaped(test.at(slice(first, first + AT_ONCE)))
+                outputs = self.module(batch.inputs)
+                losses.append(self.loss(outputs, batch.labels).item() * (len(batch.labels) / whole))
+                if self.examples.classes is not None:
+                    right += int((outputs.argmax(dim=1) == batch.labels).sum())
+        return Score(math.fsum(losses), None if self.examples.classes is None else right / whole)
+
+    def _hold(self, vector: Tensor) -> None:
+        """Makes the module's parameters views of `vector`."""
+        parts = _unflatten_dense_tensors(vector.detach(), self._parameters)
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.data = part
+
+
+def together_of(module: nn.Module, dtype: torch.dtype) -> int:
+    """How many gradients are computed together: as many as gain by it, by their size; 1: none.
+
+    A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
+    32 vectors of at most 128 KiB, 16 of at most 512 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
+    either. What was measured is in docs/learning.md.
+
+    >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]
+    [32, 16, 1]
+    """
+    nbytes = sum(parameter.numel() for parameter in module.parameters()) * dtype.itemsize
+    return next((most for most, largest in BLOCKS.items() if nbytes <= largest), 1)
+
+
+def _layers(module: nn.Module) -> list[LayerInfo]:
+    """Modules that have parameters of their own, and how many."""
+    sizes: dict[str, int] = {}
+    for name, parameter in module.named_parameters():
+        layer = name.rpartition(".")[0]
+        sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+    return [LayerInfo(name, size) for name, size in sizes.items()]
+
+
+def _pieces(module: nn.Module) -> list[Piece]:
+    pieces, start = [], 0
+    for name, parameter in module.named_parameters():
+        part = slice(start, start + parameter.numel())
+        pieces.append(Piece(name, name.rpartition(".")[0], part, parameter.shape))
+        start = part.stop
+    return pieces

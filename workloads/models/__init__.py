@@ -1,0 +1,4 @@
+"""The models by name: their modules, layer tables and initial weights.
+
+Read `layer_tables` first, then `zoo`.
+"""

@@ -1,0 +1,181 @@
+"""The models by name, as layer tables: what each layer has and asks for, first layer first.
+
+Rules of this file: counts are derived by tracing (`workloads.trace`), never typed in as totals; the totals known from
+papers are checked in the tests. A table is read when its model is asked for, and nothing here needs torch but the
+tracing of a user's own model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import imported
+from paceline.algorithms.core.values import Layer, Layout
+from paceline.workloads.models.layer_costs import TABLES, LayerWork, read_table
+from paceline.workloads.models.zoo import IMAGENET, USUAL, ZOO
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """One layer: weights and biases together."""
+
+    name: str
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """A model's layers, and the size of the data set that it is usually trained on.
+
+    Args:
+        layers: those that have parameters.
+        works: all its modules and what they ask of a device; empty where that is not known.
+        family: models whose kernels are alike; the name itself where there are no others.
+
+    >>> MODELS["lenet"].parameters
+    431080
+    """
+
+    name: str
+    layers: tuple[LayerInfo, ...]
+    population: int
+    """samples in one epoch"""
+    provenance: str
+    works: tuple[LayerWork, ...] = ()
+    family: str = ""
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> int:
+        """Operations of a forward pass of one sample; a multiplication and an addition are two.
+
+        >>> MODELS["resnet50"].forward_flops / 2e9
+        3.857973248
+        """
+        return sum(work.forward.flops for work in self.works)
+
+    @property
+    def training_flops(self) -> int:
+        """Operations of the forward and the backward pass of one sample."""
+        return self.forward_flops + sum(work.backward.flops for work in self.works)
+
+    def layout(self) -> Layout:
+        """The layers end to end in one flat vector.
+
+        >>> MODELS["digits-mlp"].layout().layers[1]
+        Layer(name='output', start=4160, stop=4810)
+        """
+        return layout_of(self.layers)
+
+
+def layout_of(layers: tuple[LayerInfo, ...]) -> Layout:
+    """Where each layer lies when they are put end to end, in elements."""
+    placed, start = [], 0
+    for layer in layers:
+        placed.append(Layer(layer.name, start, start + layer.parameters))
+        start += layer.parameters
+    return Layout(tuple(placed))
+
+
+QUADRATIC = ModelInfo(
+    name="quadratic",
+    layers=(LayerInfo("first", 32), LayerInfo("second", 32)),
+    population=1024,
+    provenance="noisy quadratic model, Zhang et al., NeurIPS 2019; dimensions ours, an option of the learning problem",
+)
+
+
+def _of(name: str, works: tuple[LayerWork, ...], *, family: str, population: int, provenance: str) -> ModelInfo:
+    layers = tuple(LayerInfo(work.name, work.parameters) for work in works if work.parameters)
+    return ModelInfo(name=name, layers=layers, population=population, provenance=provenance, works=works, family=family)
+
+
+@cache
+def _known(name: str) -> ModelInfo:
+    known = ZOO[name]
+    works = read_table(TABLES / f"{name}.csv")
+    return _of(name, works, family=known.family, population=known.population, provenance=known.provenance)
+
+
+class _Models(Mapping[str, ModelInfo]):
+    """Reads the table of a model when it is asked for."""
+
+    _names = (*ZOO, QUADRATIC.name)
+
+    def __getitem__(self, name: str) -> ModelInfo:
+        if name not in self._names:
+            raise KeyError(name)
+        return QUADRATIC if name == QUADRATIC.name else _known(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without reading a table
+
+
+MODELS: Mapping[str, ModelInfo] = _Models()
+
+
+def find_model(name: str) -> ModelInfo:
+    """A model by its name in `MODELS`, or a user's own as ``module:function`` or ``path/to/file.py:function``.
+
+    The function returns a `torch.nn.Module`, or a tuple of it with the shape of one sample (without the batch), a
+    sample itself, or data (see `own`); pictures of 3 × 224 × 224 if it says nothing. It is traced.
+
+    Raises:
+        InputError: there is no such model, or it cannot be traced.
+
+    >>> find_model("vgg19").parameters
+    143667240
+    >>> find_model("paceline.workloads.models.transformer:transformer").parameters
+    8289552
+    >>> find_model("vgg")
+    Traceback (most recent call last):
+    paceline.algorithms.core.errors.InputError: unknown model 'vgg' (did you mean vgg19?)
+    """
+    if name in MODELS:
+        return MODELS[name]
+    if ":" in name:
+        return _traced(name)
+    near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(MODELS)}, or your own as module:function"
+    raise InputError(f"unknown model {name!r} ({hint})")
+
+
+@cache
+def _traced(name: str) -> ModelInfo:
+    try:
+        maker = imported(name)
+    except InputError as error:
+        raise InputError(f"model {name!r}: {error}; expected module:function or path/to/file.py:function") from error
+    import torch  # here, because it takes a second that the models known by name need not pay
+
+    from paceline.workloads.models.custom import FORM, Own, called, made, unpacked
+    from paceline.workloads.models.layer_tracing import trace
+
+    def info(mine: Own) -> ModelInfo:
+        sample = torch.empty(*USUAL, device="meta") if mine.sample is None else mine.sample
+        works = trace(copy.deepcopy(mine.module), sample)
+        population = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
+        words = "DERIVED by tracing the user's own module"
+        return _of(name, works, family="", population=population, provenance=words)
+
+    with contextlib.suppress(Exception), torch.device("meta"):  # where a model of any size costs no memory,
+        return info(unpacked(called(maker, 1)))
+    try:  # but a function that works with real data cannot do so there
+        return info(made(name))
+    except Exception as error:  # the user's own code: anything may happen
+        raise InputError(f"model {name!r} cannot be traced: {error}; expected {FORM}") from error

@@ -1,0 +1,200 @@
+"""Layer tables by tracing a torch module on the meta device, where tensors have shapes and no numbers.
+
+    python -m paceline.workloads.models.layer_tracing          # are workloads/tables/ what tracing gives?
+    python -m paceline.workloads.models.layer_tracing --write  # writes them
+
+Rules of this file: FLOPs are torch's own formulas (`torch.utils.flop_counter`). Every operator that is no view is
+one kernel, which reads its inputs and writes its outputs once. A backward operator belongs to the module whose forward
+pass made its autograd node. Two batches are traced; what does not grow with the batch is fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._C._autograd import _get_sequence_nr
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from paceline.workloads.models.custom import unpacked
+from paceline.workloads.models.layer_costs import TABLES, LayerWork, Pass, read_table, write_table
+from paceline.workloads.models.zoo import ZOO
+
+FREE = {"detach", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty"}
+"""operators that start no kernel, beside the views"""
+SMALL, LARGE = 2, 4
+"""the batches traced; normalisation needs two samples"""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one module did in one direction."""
+
+    flops: int = 0
+    moved_bytes: int = 0
+    kernels: int = 0
+
+
+@dataclass(slots=True)
+class Traced:
+    """One module, in one batch."""
+
+    forward: Tally = field(default_factory=Tally)
+    backward: Tally = field(default_factory=Tally)
+    saved_bytes: int = 0
+
+
+class Recorder(TorchDispatchMode):
+    """Notes every operator under the module that it belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.modules: dict[str, Traced] = {}
+        self.current = ""
+        self.backward = False
+        self._starts: list[tuple[int, str]] = []
+
+    def enter(self, name: str) -> None:
+        """The forward pass has come to this module."""
+        self.current = name
+        self.modules.setdefault(name, Traced())
+        self._starts.append((_get_sequence_nr(), name))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if not func.is_view and func.overloadpacket.__name__ not in FREE and self.current:
+            module = self.modules[self._owner()]
+            tally = module.backward if self.backward else module.forward
+            tally.kernels += 1
+            tally.moved_bytes += sum(_nbytes(leaf) for leaf in tree_leaves((args, kwargs, answer)))
+            tally.flops += _flops(func.overloadpacket, args, kwargs or {}, answer)
+        return answer
+
+    def _owner(self) -> str:
+        node: Any = torch._C._current_autograd_node() if self.backward else None
+        if node is not None:
+            at = bisect_right(self._starts, node._sequence_nr(), key=lambda start: start[0])
+            if at > 0 and node._sequence_nr() < 1 << 62:  # nodes that add up gradients have no number
+                self.current = self._starts[at - 1][1]
+        return self.current
+
+
+def _flops(operator: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> int:
+    """By torch's own formulas; of a backward convolution these forget that channels are in groups."""
+    if operator is torch.ops.aten.convolution_backward:
+        towards, weight, wanted = args[0], args[2], args[10]
+        return int(2 * towards.numel() * weight[0].numel() * sum(wanted[:2]))
+    return int(flop_registry[operator](*args, **kwargs, out_val=answer)) if operator in flop_registry else 0
+
+
+def _nbytes(leaf: object) -> int:
+    return leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else 0
+
+
+@contextmanager
+def _hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Tells the recorder where the forward pass is, and what is kept for the backward pass."""
+    held: dict[int, Tensor] = {tensor.untyped_storage()._cdata: tensor for tensor in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in held and recorder.current:
+            held[storage._cdata] = tensor  # kept, so that its address is not used again
+            recorder.modules[recorder.current].saved_bytes += storage.nbytes()
+        return tensor
+
+    def entering(name: str) -> Callable[..., None]:
+        return lambda *_: recorder.enter(name)
+
+    leaves = [(name, part) for name, part in model.named_modules() if not list(part.children()) and name]
+    hooks = [part.register_forward_pre_hook(entering(name)) for name, part in leaves or [("model", model)]]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _run(model: nn.Module, sample: Tensor, batch: int) -> dict[str, Traced]:
+    recorder = Recorder()
+    model.zero_grad(set_to_none=True)  # or gradients would be added to those of the batch before
+    inputs = sample.expand(batch, *sample.shape).clone()
+    with _hooked(model, recorder), recorder:
+        outputs = model(inputs)
+        recorder.backward = True
+        torch.autograd.backward(outputs, torch.empty_like(outputs))
+    return recorder.modules
+
+
+def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
+    """The rows of a model.
+
+    Args:
+        model: on any device; a copy of its structure is traced on the meta device.
+        sample: one input, without the batch; only shape and type matter.
+    """
+    model = model.to("meta").train()
+    model.requires_grad_(True)
+    small, large = (_run(model, sample.to("meta"), batch) for batch in (SMALL, LARGE))
+    own = dict(model.named_modules())
+    rows = []
+    for name, few in small.items():
+        many, module = large[name], own.get(name, model)
+        parameters = sum(tensor.numel() for tensor in module.parameters(recurse=len(own) == 1))
+        saved = (many.saved_bytes - few.saved_bytes) // (LARGE - SMALL)
+        ways = [_pass(few.forward, many.forward), _pass(few.backward, many.backward)]
+        rows.append(LayerWork(name, parameters, saved, *ways))
+    return tuple(rows)
+
+
+def _pass(few: Tally, many: Tally) -> Pass:
+    growth = LARGE - SMALL
+    per_sample = (many.moved_bytes - few.moved_bytes) // growth
+    return Pass(
+        flops=(many.flops - few.flops) // growth,
+        moved_bytes=per_sample,
+        fixed_bytes=few.moved_bytes - SMALL * per_sample,
+        kernels=few.kernels,
+    )
+
+
+def trace_named(name: str) -> tuple[LayerWork, ...]:
+    """The rows of a model of the zoo.
+
+    >>> sum(row.parameters for row in trace_named("lenet"))
+    431080
+    """
+    with torch.device("meta"):
+        made = unpacked(ZOO[name].make())
+        return trace(made.module, torch.empty(*ZOO[name].shape) if made.sample is None else made.sample)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Derives the layer tables.")
+    parser.add_argument("--write", action="store_true", help="write them, rather than compare")
+    write = parser.parse_args().write
+    wrong = []
+    for name in ZOO:
+        rows, path = trace_named(name), TABLES / f"{name}.csv"
+        if write:
+            write_table(path, rows)
+        elif not path.exists() or read_table(path) != rows:
+            wrong.append(name)
+    sys.stdout.write(f"{len(ZOO)} models, wrong: {', '.join(wrong) or 'none'}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The models that are known by name: where their modules are, what a sample looks like, what they are trained on.
+
+Nothing here imports torch until a module is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.workloads.datasets import DATA
+
+IMAGENET = 1_281_167
+"""samples in one epoch"""
+USUAL = (3, 224, 224)
+"""the shape of a sample where nothing is said"""
+NETWORKS = "paceline.workloads.models.paper_networks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A model of the zoo.
+
+    Args:
+        family: models whose kernels are alike, so that one's efficiency says something about another's.
+        maker: ``module:function``.
+        arguments: of the function.
+        shape: of one sample.
+        classes: that it tells apart; None: it does something else.
+        population: samples in one epoch of its usual data set.
+        data: its usual data set, in `DATA`; None: none of these.
+    """
+
+    family: str
+    maker: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    shape: tuple[int, ...] = USUAL
+    classes: int | None = 1000
+    population: int = IMAGENET
+    data: str | None = "images"
+    provenance: str
+
+    def make(self) -> Any:
+        """The module, or the module and a sample."""
+        module, _, function = self.maker.partition(":")
+        return getattr(importlib.import_module(module), function)(**self.arguments)
+
+
+def _derived(words: str) -> str:
+    return f"DERIVED by tracing our module with torch's FLOP counter: {words}"
+
+
+def _on(name: str, *, flat: bool = False) -> dict[str, Any]:
+    """What follows from a model's usual data set; `flat`: it takes the numbers of a picture in a row."""
+    one = DATA[name]
+    shape = one.shape or ()
+    return {
+        "data": name,
+        "shape": (math.prod(shape),) if flat else shape,
+        "classes": one.classes,
+        "population": one.train,
+    }
+
+
+ZOO: dict[str, Known] = {
+    "digits-mlp": Known(family="mlp", maker=f"{NETWORKS}:digits_mlp", **_on("digits", flat=True),
+        provenance="ours: the smallest network that learns the digits well, so that many can be trained at once"),
+    "digits-cnn": Known(family="lenet", maker=f"{NETWORKS}:digits_cnn", **_on("digits"),
+        provenance="ours: a small network with convolutions whose data is bundled"),
+    "mlp": Known(family="mlp", maker=f"{NETWORKS}:mlp", **_on("mnist", flat=True),
+        provenance=_derived("784-512-512-10, ours")),
+    "lenet": Known(family="lenet", maker=f"{NETWORKS}:lenet", **_on("mnist"),
+        provenance=_derived("Caffe's LeNet for MNIST, 431 080 parameters; the model of You, Buluç, Demmel, SC'17")),
+    "cifar10-full": Known(family="lenet", maker=f"{NETWORKS}:cifar10_full", **_on("cifar10"),
+        provenance=_derived("Caffe's cifar10_full; of the size of Zhang et al.'s CIFAR network, 2016")),
+    "small-cnn": Known(family="lenet", maker=f"{NETWORKS}:small_cnn", **_on("cifar10"),
+        provenance="ours: small enough that the gradients of many workers are computed together"),
+    "small-cnn-100": Known(family="lenet", maker=f"{NETWORKS}:small_cnn", arguments={"classes": 100},
+        **_on("cifar100"), provenance="ours: small-cnn for 100 classes"),
+    "cifar-alexnet": Known(family="alexnet", maker=f"{NETWORKS}:cifar_alexnet", **_on("cifar10"),
+        provenance="INFERENCE: AlexNet's filters and widths for pictures of 32 × 32, ours. SC'17 trains AlexNet (5 "
+        "convolutions, 3 dense layers) on CIFAR-10 (FOUND) but how it was fitted to them was not found, and its 249 MB "
+        "are those of the model for ImageNet, which is alexnet here"),
+    "alexnet": Known(family="alexnet", maker=f"{NETWORKS}:alexnet", shape=(3, 227, 227),
+        provenance=_derived("AlexNet without channel groups, 62 378 344 parameters; the 249 MB of SC'17 (FOUND)")),
+    "alexnet-bvlc": Known(family="alexnet", maker=f"{NETWORKS}:alexnet_bvlc", shape=(3, 227, 227),
+        provenance=_derived("Caffe's AlexNet, two channel groups; Krizhevsky et al., 2012")),
+    "alexnet-owt": Known(family="alexnet", maker=f"{NETWORKS}:alexnet_owt",
+        provenance=_derived("AlexNet of Krizhevsky's One weird trick, 2014")),
+    "googlenet": Known(family="googlenet", maker=f"{NETWORKS}:googlenet",
+        provenance=_derived("GoogLeNet without auxiliary heads; Szegedy et al., 2015")),
+    "inception3": Known(family="inception", maker="paceline.workloads.models.inception:inception3", shape=(3, 299, 299),
+        provenance=_derived("Inception-v3 without its auxiliary head; Szegedy et al., 2016")),
+    **{f"vgg{depth}": Known(family="vgg", maker=f"{NETWORKS}:vgg", arguments={"depth": depth},
+        provenance=_derived(f"VGG-{depth}; Simonyan, Zisserman, 2015")) for depth in (11, 16, 19)},
+    **{f"resnet{depth}": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": depth},
+        provenance=_derived(f"ResNet-{depth} v1, stride in the first convolution; He et al., 2016"))
+       for depth in (50, 101, 152)},
+    "resnet50-v1.5": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": 50, "late": True},
+        provenance=_derived("ResNet-50 v1.5, stride in the 3 × 3 convolution")),
+    "transformer": Known(family="transformer", maker="paceline.workloads.models.transformer:transformer",
+        shape=(128,), classes=None, population=1_000_000, data=None,
+        provenance=_derived("a decoder of 4 blocks, width 256, 4 heads, 128 tokens, 10 000 words, ours; epoch ours")),
+}  # fmt: skip
+"""the models whose tables are in `tables/`"""
