@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.naming import imported
 
 GROUP = "paceline.methods"
@@ -35,7 +35,10 @@ def _are_guarantees(value: object) -> bool:
 
 CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "name": (_is_name, "a name of letters, digits, '.', '-' and '_'"),
-    "notion": (lambda value: isinstance(value, Notion), f"a Notion: {', '.join(notion.name for notion in Notion)}"),
+    "notion": (
+        lambda value: isinstance(value, StalenessKind),
+        f"a Notion: {', '.join(staleness_kind.name for staleness_kind in StalenessKind)}",
+    ),
     "source": (lambda value: isinstance(value, str) and value != "", "text: where the rule is from"),
     "guarantees": (_are_guarantees, "a frozenset of Guarantee, empty if it promises nothing"),
 }

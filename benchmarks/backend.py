@@ -38,7 +38,7 @@ import torch
 from backend_costs import ALLOWED_S, Cost, costs
 from backend_maker import Launching, Maker
 from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARM_UP, WORKERS, Timed, by_paceline, by_torch
+from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARMUP, WORKERS, Timed, by_paceline, by_torch
 from paired import between
 from rich.console import Console
 from rich.table import Table
@@ -114,7 +114,7 @@ def measured(every: Sequence[Way], maker: Maker, times: int) -> list[Launches]:
     for number in range(times):
         first = number % len(every)
         launches = {way: maker.launch(way) for way in (*every[first:], *every[:first])}
-        check(launches, WARM_UP + maker.steps)
+        check(launches, WARMUP + maker.steps)
         found.append(launches)
     return found
 
@@ -255,7 +255,7 @@ def main() -> None:
             "overhead": [asdict(cost) for cost in overhead],
             "workers": WORKERS,
             "batch": BATCH,
-            "warm_up_steps": WARM_UP,
+            "warm_up_steps": WARMUP,
             "cores": cores,
             "other_load": other.share,
         }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layer, Layout, Samples
 from paceline.workloads.batches.examples import Batch, Examples
 from paceline.workloads.learners.torch_learner import TorchLearner
@@ -82,7 +82,7 @@ class Nothing(OneByOne):
     """A learner without arithmetic: what is left of a step is what the run itself costs."""
 
     layers: int = 4
-    population: int = EXAMPLES
+    num_samples: int = EXAMPLES
 
     @property
     def layout(self) -> Layout:
@@ -103,5 +103,5 @@ class Nothing(OneByOne):
             ready(layer.name, gradient[layer.part])
         return 0.0
 
-    def evaluate(self, vector: Any) -> Score:
-        return Score(0.0, None)
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(0.0, None)

@@ -46,7 +46,7 @@ RATE = 0.01
 PERIOD = 8
 BUCKET = 25 * 2**20 // 4
 """numbers in a message of layerwise-sgd: as many bytes as DistributedDataParallel waits for"""
-WARM_UP = 2 * PERIOD
+WARMUP = 2 * PERIOD
 INTERFACE = "lo"
 
 
@@ -73,7 +73,7 @@ class Rounds:
 
     @property
     def all_steps(self) -> int:
-        return WARM_UP + self.steps
+        return WARMUP + self.steps
 
 
 # --- by torch ---------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def _rank(name: str, rank: int, rounds: Rounds, store: Path, answer: Connection)
     dist.barrier()
     TORCH[name](setting, rounds.all_steps)
     dist.barrier()
-    seconds = (setting.stamps[-1] - setting.stamps[WARM_UP]) / (rounds.steps - 1)
+    seconds = (setting.stamps[-1] - setting.stamps[WARMUP]) / (rounds.steps - 1)
     answer.send((seconds, parameters_to_vector(module.parameters()).detach().numpy()))
 
 

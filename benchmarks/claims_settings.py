@@ -40,7 +40,7 @@ class Setting:
     name: str
     words: str
     nodes: int = 1
-    per_node: int = 1
+    workers_per_node: int = 1
     message_s: float = 0.0001
     """the weights from one node to another"""
     local_s: float = 0.0001
@@ -71,9 +71,9 @@ class Setting:
             return dbs.cluster()
         device = {"name": "device", "overhead": f"{STEP_S / 5} s", "per_sample": f"{STEP_S / 20} s"}
         return {
-            "nodes": [{"device": device, "count": self.nodes, "per_node": self.per_node}],
+            "nodes": [{"device": device, "count": self.nodes, "workers_per_node": self.workers_per_node}],
             "network": {"topology": "star", "link": _link(self.message_s), "local": _link(self.local_s)},
-            "spread": {"law": "lognorm", "sigma": dbs.SPREAD},
+            "step_time": {"distribution": "lognorm", "sigma": dbs.SPREAD},
         }
 
 
@@ -116,8 +116,8 @@ class Contender:
         stop: dict[str, Any] = {"samples": one.samples} if one.seconds is None else {"seconds": f"{one.seconds!r} s"}
         return {
             "name": "claims",
-            "algorithms": [{"name": self.method, "rate": rate * self.scale, **dict(self.options)}],
-            "workload": {"model": MODEL, "data": "digits", "batch_per_worker": one.batch},
+            "algorithms": [{"name": self.method, "learning_rate": rate * self.scale, **dict(self.options)}],
+            "workload": {"model": MODEL, "dataset": "digits", "batch_per_worker": one.batch},
             "cluster": one.cluster(),
             "evaluate": {"every": f"{max(128, one.batch)} samples"},
             "stop": {**stop, "divergence": False},  # what comes apart may still come back

@@ -60,8 +60,8 @@ class Claim:
         return "higher" if self.figure in ("accuracy", "largest rate") else "lower"
 
 
-TWO = Setting("2 × 4", "two nodes of four devices", nodes=2, per_node=4, message_s=1e-3, seconds=0.6)
-EIGHT = Setting("8 × 4", "eight nodes of four devices", nodes=8, per_node=4, message_s=1e-3, seconds=0.4)
+TWO = Setting("2 × 4", "two nodes of four devices", nodes=2, workers_per_node=4, message_s=1e-3, seconds=0.6)
+EIGHT = Setting("8 × 4", "eight nodes of four devices", nodes=8, workers_per_node=4, message_s=1e-3, seconds=0.4)
 ALONE = Setting("1 × 1", "one device", seconds=2.0)
 LONG = replace(
     TWO, name="2 × 4, long", words="two nodes of four devices, until one device can be there too", seconds=2.0
@@ -69,14 +69,14 @@ LONG = replace(
 EIGHT_SAMPLES = replace(EIGHT, name="8 × 4, samples", words="the same, equal samples", seconds=None, samples=16384)
 UNLIKE = Setting("unlike", "eight workers of speeds 8 to 1", seconds=1.0, batch=32, unlike=True)
 UNLIKE_SAMPLES = replace(UNLIKE, name="unlike, samples", words="the same, equal samples", seconds=None, samples=5632)
-NODE = Setting("node", "one node of eight devices", per_node=8, local_s=0.5e-3, seconds=0.5)
+NODE = Setting("node", "one node of eight devices", workers_per_node=8, local_s=0.5e-3, seconds=0.5)
 SLOW_NODE = replace(NODE, name="slow node", words="the same, messages take 2 ms", local_s=2e-3, seconds=1.0)
 BOUND = Setting("bound", "eight nodes whose messages weigh", nodes=8, message_s=3.2e-3, seconds=0.6)
 BOUND_SAMPLES = replace(BOUND, name="bound, samples", words="the same, equal samples", seconds=None, samples=6144)
 THIRTY = Setting("thirty", "thirty learners with batches of 4", nodes=30, batch=4, samples=16384)
 THIRTY_SHORT = replace(THIRTY, name="thirty, short", words="the same, for fewer samples", samples=4096)
 LEARNER = Setting("learner", "one learner with batches of 4", batch=4, samples=16384)
-SMALL = Setting("batch 64", "four devices, a global batch of 64", nodes=2, per_node=2, batch=16, samples=28672)
+SMALL = Setting("batch 64", "four devices, a global batch of 64", nodes=2, workers_per_node=2, batch=16, samples=28672)
 LARGE = replace(SMALL, name="batch 1024", words="four devices, a global batch of 1024", batch=256)
 
 
@@ -230,7 +230,7 @@ def _reasons() -> list[Claim]:
     found = []
     words = "at P times the rate, {} learns from a sample what Async SGD does"
     for setting, name, shown in ((NODE, "async-easgd", "Async EASGD"), (TWO, "k-avg", "K-AVG")):
-        workers = setting.nodes * setting.per_node
+        workers = setting.nodes * setting.workers_per_node
         ours, theirs = entered(name, setting), entered("async-sgd", setting, scale=1 / workers)
         told = words.format(shown)
         found.append(Claim("why-rate", OURS, told, "I", ours, theirs, direction="no worse", rate_of=ours))

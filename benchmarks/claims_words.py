@@ -35,7 +35,8 @@ def answer(found: Tested) -> dict[str, Any]:
         "figure": claim.figure,
         "direction": claim.direction,
         "common": [
-            {"rate": rate, **asdict(less), "verdict": words} for rate, (less, words) in sorted(found.common.items())
+            {"learning_rate": rate, **asdict(less), "verdict": words}
+            for rate, (less, words) in sorted(found.common.items())
         ],
         "why": reasons(found),
     }

@@ -86,7 +86,7 @@ def cluster_of(ranks: int, k: int) -> Cluster:
     device = Device(name="device", overhead_s=0.0, per_sample_s=1.0)
     link = LINKS[LINK]
     hosts = [f"host{number}" for number in range(ranks)]
-    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, local=link) for host in hosts)
+    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, intra_node_link=link) for host in hosts)
     return Cluster(nodes=nodes, graph=fat_tree(k=k, link=link))
 
 

@@ -64,11 +64,11 @@ def cnn() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
 
 
-def made_up(shape: tuple[int, ...], population: int) -> Examples:
+def made_up(shape: tuple[int, ...], num_samples: int) -> Examples:
     """Examples with inputs of this shape; what they say does not change what they cost."""
     source = torch.Generator().manual_seed(0)
-    inputs = torch.randn(population, *shape, generator=source)
-    train = Batch(inputs, torch.randint(CLASSES, (population,), generator=source))
+    inputs = torch.randn(num_samples, *shape, generator=source)
+    train = Batch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))
     return Examples(train, train.at(slice(0, 256)), classes=CLASSES)
 
 
@@ -83,11 +83,11 @@ class Case:
     workers: tuple[int, ...]
     gradients: int
     """in one turn"""
-    population: int
+    num_samples: int
 
     def examples(self) -> Examples:
         """Made-up ones."""
-        return made_up(self.shape, self.population)
+        return made_up(self.shape, self.num_samples)
 
 
 SMALL = Case(
@@ -96,10 +96,10 @@ SMALL = Case(
     shape=(64,),
     workers=(16, 64, 256, 1024),
     gradients=32_768,
-    population=65_536,
+    num_samples=65_536,
 )
 """small enough for gradients to be computed together"""
-MUCH_WORK = Case(name="cnn-3x32x32", module=cnn, shape=(3, 32, 32), workers=(16, 64), gradients=192, population=4096)
+MUCH_WORK = Case(name="cnn-3x32x32", module=cnn, shape=(3, 32, 32), workers=(16, 64), gradients=192, num_samples=4096)
 """too much work in a gradient: 100 million operations in a forward pass"""
 MANY_WEIGHTS = Case(
     name="mlp-784-1024-512-10",
@@ -107,7 +107,7 @@ MANY_WEIGHTS = Case(
     shape=(784,),
     workers=(16,),
     gradients=192,
-    population=4096,
+    num_samples=4096,
 )
 """too many weights, 1.3 million, with little work for each"""
 CASES = {case.name: case for case in (SMALL, MUCH_WORK, MANY_WEIGHTS)}
@@ -145,9 +145,9 @@ def plan_of(algorithm: str, workers: int, learner: Learner, gradients: int) -> P
             "algorithms": [algorithm],
             "workload": {"model": "digits-mlp", "learning": "none", "batch_per_worker": 1},
             "cluster": {
-                "nodes": [{"device": device, "count": workers, "per_node": 1}],
+                "nodes": [{"device": device, "count": workers, "workers_per_node": 1}],
                 "network": {"topology": "star", "link": "eth-10g"},
-                "spread": {"law": "lognorm", "sigma": 0.1},
+                "step_time": {"distribution": "lognorm", "sigma": 0.1},
             },
             "evaluate": {"every": "1000000 s"},
             "stop": {"updates": 1},
@@ -173,7 +173,7 @@ def bare_us(case: Case, workers: int) -> float:
     """Wall time of plain torch for one gradient."""
     train = case.examples().train
     modules = [case.module() for _ in range(workers)]
-    order = torch.randperm(case.population, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
+    order = torch.randperm(case.num_samples, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
     start_s = clock()
     for number in range(case.gradients):
         module, places = modules[number % workers], order[number % len(order)]
@@ -192,7 +192,7 @@ def measured(case: Case, algorithm: str, workers: int, repeats: int) -> Row:
         return TorchLearner(module, case.examples(), uniform(module, 1), seed=1)
 
     def none() -> Learner:
-        return TimingOnly(training().layout, case.population)
+        return TimingOnly(training().layout, case.num_samples)
 
     turns: dict[str, Callable[[], float]] = {
         "whole_us": lambda: simulated_us(algorithm, workers, training(), case.gradients),

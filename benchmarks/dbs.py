@@ -47,8 +47,8 @@ def algorithm(name: str, rate: float) -> dict[str, Any]:
     """An algorithm of the scenario, at a rate per gradient."""
     if name.startswith("softsync"):
         undamped = {"damping": "none"} if name == UNDAMPED else {}
-        return {"name": "softsync", "n": SOFTSYNC, "rate": rate * (len(SPEEDS) // SOFTSYNC), **undamped}
-    return {"name": name, "rate": rate}
+        return {"name": "softsync", "n": SOFTSYNC, "learning_rate": rate * (len(SPEEDS) // SOFTSYNC), **undamped}
+    return {"name": name, "learning_rate": rate}
 
 
 def cluster() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def cluster() -> dict[str, Any]:
     return {
         "nodes": nodes,
         "network": {"topology": "star", "link": "eth-10g"},
-        "spread": {"law": "lognorm", "sigma": SPREAD},
+        "step_time": {"distribution": "lognorm", "sigma": SPREAD},
     }
 
 
@@ -71,7 +71,7 @@ def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run
             {
                 "name": "dbs",
                 "algorithms": [algorithm(name, rate)],
-                "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": BATCH},
+                "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": BATCH},
                 "cluster": cluster(),
                 "evaluate": {"every": "4096 samples"},
                 "stop": {"seconds": f"{seconds!r} s", "divergence": False},
@@ -108,7 +108,7 @@ def measured(names: Sequence[str], rates: Sequence[float], *, seeds: int, second
             key: {name: asdict(difference(ours[key], found[name][key])) for name in names}
             for key in ("loss", "accuracy")
         }
-        rows.append({"rate": rate, "methods": found, "difference": less})
+        rows.append({"learning_rate": rate, "methods": found, "difference": less})
     return rows
 
 

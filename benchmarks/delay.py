@@ -97,13 +97,13 @@ def reached(evaluations: Any, target: float) -> int | None:
 
 def delayed(delay: int, *, seeds: int, epochs: float) -> Row:
     """agd at this delay."""
-    runs = trained({"name": "agd", "delay": delay, "rate": 0.1}, batch=32, seeds=seeds, epochs=epochs)
+    runs = trained({"name": "agd", "delay": delay, "learning_rate": 0.1}, batch=32, seeds=seeds, epochs=epochs)
     return row(f"agd, delay {delay}", runs, epochs=epochs, expected=DELAYS.get(delay, ""))
 
 
 def batched(batch: int, rate: float, *, seeds: int, epochs: float) -> Row:
     """sequential-sgd with this batch and rate."""
-    runs = trained({"name": "sequential-sgd", "rate": rate}, batch=batch, seeds=seeds, epochs=epochs)
+    runs = trained({"name": "sequential-sgd", "learning_rate": rate}, batch=batch, seeds=seeds, epochs=epochs)
     return row(f"batch {batch}, rate {rate:g}", runs, epochs=epochs, expected=BATCHES[batch, rate])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 METHODS = [
     "sync-sgd",
-    {"name": "async-sgd", "rate": 0.02},
+    {"name": "async-sgd", "learning_rate": 0.02},
     "easgd",
     "sync-easgd1",
     "sync-easgd2",
@@ -21,8 +21,8 @@ def _scenario(name: str, *, nodes: list[dict[str, Any]], network: dict[str, Any]
     return {
         "name": f"emulated-{name}",
         "algorithms": METHODS,
-        "hyperparameters": {"rate": 0.05},
-        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32},
+        "hyperparameters": {"learning_rate": 0.05},
+        "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 32},
         "cluster": {"nodes": nodes, "network": network},
         "train": {"pace": "device", "network": "emulated"},
         "evaluate": {"every": "5 epochs"},
@@ -54,7 +54,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     ),
     "pairs": _scenario(
         "pairs",
-        nodes=[{"device": _device(30), "count": 2, "per_node": 2}],
+        nodes=[{"device": _device(30), "count": 2, "workers_per_node": 2}],
         network={"topology": "star", "link": {"latency": "5 ms", "bandwidth": "200 Mbit/s"}},
         workload=LARGE,
         stop={"samples": 5120},
@@ -77,7 +77,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     ),
     "two-by-two": _scenario(
         "two-by-two",
-        nodes=[{"device": _device(36), "count": 2, "per_node": 2}],
+        nodes=[{"device": _device(36), "count": 2, "workers_per_node": 2}],
         network={"topology": "star", "link": {"latency": "2 ms", "bandwidth": "20 Mbit/s"}},
     ),
     "three": _scenario(

@@ -117,11 +117,11 @@ def scenario_of(method: type[Method]) -> dict[str, Any]:
     device = {"name": "device", "overhead": "4 ms", "per_sample": "0.1 ms"}
     two = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
     apart = not method().problems(two)
-    nodes = [{"device": device, "count": 2 if apart else 1, "per_node": 2 if apart else WORKERS}]
+    nodes = [{"device": device, "count": 2 if apart else 1, "workers_per_node": 2 if apart else WORKERS}]
     return {
         "name": "faults",
         "algorithms": [method.name],
-        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 8},
+        "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8},
         "cluster": {"nodes": nodes, "network": {"topology": "star", "link": "eth-10g"}},
         "train": {"timeout": f"{TIMEOUT_S} s"},
         "evaluate": {"every": "1 s"},
@@ -251,7 +251,7 @@ def as_promised(what: Happened) -> Iterator[str]:
     """Who can be done without is; any other death is said, with the rank's name."""
     if what.told is None:
         return
-    case, error, lost = what.case, what.told["error"], lost_ranks(what)
+    case, error, lost = what.case, what.told["error"], failed_ranks(what)
     harmless = what.hit_s is None or case.fault == "SIGSTOP, SIGCONT"
     if harmless and (error or lost):
         yield f"nobody died, but it said {error or lost!r}"
@@ -289,15 +289,15 @@ def record_readable(what: Happened) -> Iterator[str]:
 def survivors_reach_the_end(what: Happened) -> Iterator[str]:
     """Everybody else's program ends as it should."""
     if what.told is not None and what.told["error"] is None:
-        expected = set(range(ranks_of(METHODS[what.case.method]))) - set(lost_ranks(what))
+        expected = set(range(ranks_of(METHODS[what.case.method]))) - set(failed_ranks(what))
         if missing := expected - set(what.told["reached"]):
             yield f"ranks {sorted(missing)} have not reached the end"
 
 
-def lost_ranks(what: Happened) -> list[int]:
+def failed_ranks(what: Happened) -> list[int]:
     """Those that the record says the run went on without."""
     (folder,) = what.folder.glob("faults-*")
-    return [one["rank"] for one in store.read_run(folder).summary.get("lost_ranks", [])]
+    return [one["rank"] for one in store.read_run(folder).summary.get("failed_ranks", [])]
 
 
 CHECKS: tuple[Callable[[Happened], Iterator[str]], ...] = (

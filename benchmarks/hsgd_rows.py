@@ -49,7 +49,11 @@ class Feature:
 
 FEATURES = (
     Feature("two levels", "sums in each node, then among nodes, in place of a server", (SERVER,)),
-    Feature("shared memory", "between processes of a node, in place of sockets", ("cluster.network.local=loopback",)),
+    Feature(
+        "shared memory",
+        "between processes of a node, in place of sockets",
+        ("cluster.network.intra_node_link=loopback",),
+    ),
     Feature("contiguous", "each reader reads runs of the file", SCATTERED),
     Feature("prefetch", "batches are read ahead", ("workload.reading.prefetch=0",)),
     Feature("LARS", "8K images make one step, in place of 1K", (PLAIN,)),
@@ -180,17 +184,19 @@ def offloaded() -> str:
 def variants() -> dict[str, dict[str, Any]]:
     """Other assumptions, each as arguments of `waterfall`."""
     slow = "{name: slow-loopback, latency: 60 us, bandwidth: 1 GB/s}"
-    halving = (RING, "cluster.network.collective=halving-doubling")
+    halving = (RING, "cluster.network.allreduce_algorithm=halving-doubling")
     return {
         "native: a flat ring, laid along the nodes": {"instead": {"two levels": (RING,)}},
         "native: flat, by halving and doubling": {"instead": {"two levels": halving}},
-        "native: a server, one worker a node": {"instead": {"two levels": (SERVER, "cluster.nodes[0].per_node=1")}},
+        "native: a server, one worker a node": {
+            "instead": {"two levels": (SERVER, "cluster.nodes[0].workers_per_node=1")}
+        },
         "16 nodes": {"changes": ["cluster.nodes[0].count=16"]},
         "56 nodes": {"changes": ["cluster.nodes[0].count=56"]},
         "4K with LARS": {"large": 4096},
         "16K with LARS": {"large": 2 * LARGE},
         "weights and gradients cross PCIe": {"changes": [offloaded()]},
-        "sockets of 1 GB/s": {"instead": {"shared memory": (f"cluster.network.local={slow}",)}},
+        "sockets of 1 GB/s": {"instead": {"shared memory": (f"cluster.network.intra_node_link={slow}",)}},
         "a P100 in place of each Phi": {"changes": ["cluster.nodes[0].device=p100"]},
         "every picture in a file of its own": {"instead": {"contiguous": (*SCATTERED, FILES)}},
         "a hard disk in each node": {"changes": ["cluster.storage=hdd"]},

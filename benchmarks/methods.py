@@ -29,8 +29,8 @@ LEAST = 0.9
 """of test accuracy, at the end of each run"""
 FAST = {"name": "fast", "overhead": "4 ms", "per_sample": "0.5 ms"}
 SLOW = {"name": "slow", "overhead": "4 ms", "per_sample": "1.125 ms"}
-TWO_NODES = [{"device": FAST, "per_node": 2}, {"device": SLOW, "per_node": 2}]
-ONE_NODE = [{"device": FAST, "per_node": 4}]
+TWO_NODES = [{"device": FAST, "workers_per_node": 2}, {"device": SLOW, "workers_per_node": 2}]
+ONE_NODE = [{"device": FAST, "workers_per_node": 4}]
 PLACED = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
 
 
@@ -39,13 +39,13 @@ def scenario(names: list[str], nodes: list[dict[str, Any]], epochs: float) -> di
     return {
         "name": "methods",
         "algorithms": names,
-        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32},
+        "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 32},
         "cluster": {
             "nodes": nodes,
             "network": {"topology": "star", "link": "eth-10g"},
-            "spread": {"law": "lognorm", "sigma": 0.3},
+            "step_time": {"distribution": "lognorm", "sigma": 0.3},
         },
-        "train": {"pace": "device", "network": "local", "threads": 1},
+        "train": {"pace": "device", "network": "local", "torch_threads": 1},
         "evaluate": {"every": "256 samples"},
         "target": {"accuracy": LEAST},
         "stop": {"epochs": epochs, "accuracy": 0.95},

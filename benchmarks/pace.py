@@ -30,13 +30,13 @@ def scenario(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict
     return {
         "name": "pace",
         "algorithms": [algorithm],
-        "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32, "learning": "train"},
+        "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 32, "learning": "train"},
         "cluster": {
             "nodes": [
                 {
                     "device": {"name": "paced", "overhead": f"{step_ms} ms", "per_sample": "0 ms"},
                     "count": ranks // 2,
-                    "per_node": 2,
+                    "workers_per_node": 2,
                 }
             ],
             "network": {"topology": "star", "link": "eth-10g"},

@@ -51,7 +51,7 @@ def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost
         yield Cost("hierarchy", *_hierarchy(machine, nbytes))
         return
     for algorithm in _chosen(machine, nbytes):
-        if machine.per_node == 1 and nbytes / 4 >= machine.ranks:
+        if machine.workers_per_node == 1 and nbytes / 4 >= machine.ranks:
             yield Cost(algorithm, *_played(machine, algorithm, nbytes))
             continue
         yield Cost(algorithm, *ALGORITHMS[algorithm](partial(_message, machine), machine.ranks, nbytes))
@@ -86,7 +86,7 @@ def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False,
         adds: whether the receiver adds what has come.
         active: share of ranks that send.
     """
-    ranks = machine.per_node
+    ranks = machine.workers_per_node
     sending = max(1.0, ranks * active)
     memory = NODE_MEMORY_BYTES_PER_S.get(machine.chip.generation, math.inf) / MEMORY_TRAFFIC
     if machine.nodes > 1 and 2 * distance > ranks:
@@ -157,11 +157,11 @@ def _hierarchy(machine: Machine, nbytes: float) -> Time:
     Nodes are at a segment while leaders are at the one before it.
     """
     segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
-    within = partial(_message, replace(machine, nodes=1, ranks=machine.per_node))
-    levels = range(math.ceil(math.log2(machine.per_node)))
+    within = partial(_message, replace(machine, nodes=1, ranks=machine.workers_per_node))
+    levels = range(math.ceil(math.log2(machine.workers_per_node)))
     up = [within(segment, 2**n, True, 0.5 / 2**n) for n in levels]
     radix = KNOMIAL_RADIX
-    wide = range(math.ceil(math.log(machine.per_node, radix) - 1e-9))
+    wide = range(math.ceil(math.log(machine.workers_per_node, radix) - 1e-9))
     down = [within(segment, radix**n, False, (1 - 1 / radix) / radix**n) for n in wide]
     node = _total(up + down)
     leaders = _tree(partial(_message, replace(machine, ranks=machine.nodes)), machine.nodes, segment)

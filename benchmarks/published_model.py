@@ -70,7 +70,7 @@ def kind_of(text: str) -> str:
             return kind
     if not word or "bcast" in word:
         return "broadcast" if word else "allreduce"
-    raise Unread(f"collective: found {text!r}, which is not modelled")
+    raise Unread(f"allreduce_algorithm: found {text!r}, which is not modelled")
 
 
 def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
@@ -109,7 +109,7 @@ def _has_ll128(machine: Machine) -> bool:
 
 
 def _ring_rate(machine: Machine) -> float:
-    rates = [machine.inside.bytes_per_s] if machine.per_node > 1 else []
+    rates = [machine.inside.bytes_per_s] if machine.workers_per_node > 1 else []
     return min(rates + ([machine.between.bytes_per_s] if machine.nodes > 1 else []))
 
 
@@ -122,11 +122,11 @@ def _ll_limit(machine: Machine) -> float:
 def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -> Cost:
     p, m, around = machine.ranks, machine.nodes, STEPS[kind]
     steps, crossing = around * (p - 1), around * (m - 1)
-    inside = protocol.step_s[machine.inside.medium if machine.per_node > 1 else "network"]
+    inside = protocol.step_s[machine.inside.medium if machine.workers_per_node > 1 else "network"]
     across = protocol.step_s["network"]
     if m > 1:  # every step of a ring between nodes is posted by the CPU, three times where it asks first
         inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
-        if machine.per_node == 1:  # nothing hides it: what a step of a tree takes
+        if machine.workers_per_node == 1:  # nothing hides it: what a step of a tree takes
             across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
         across += _slow_network_s(machine)
     limit = _ll_limit(machine) if protocol.name == "LL" else math.inf
@@ -156,11 +156,11 @@ def _index(algorithm: str, name: str) -> int:
 
 def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     """Two trees: between two nodes each byte leaves a node once, between more twice."""
-    inside = protocol.step_s[machine.inside.medium] if machine.per_node > 1 else 0.0
+    inside = protocol.step_s[machine.inside.medium] if machine.workers_per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
     across = protocol.step_s["network"] + _slow_network_s(machine)
-    latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.per_node - 1) * inside + levels * across)
-    rate = machine.inside.bytes_per_s if machine.per_node > 1 else math.inf
+    latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.workers_per_node - 1) * inside + levels * across)
+    rate = machine.inside.bytes_per_s if machine.workers_per_node > 1 else math.inf
     if machine.nodes > 1:
         balanced = machine.nodes == 2 and (machine.version or BALANCED_SINCE) >= BALANCED_SINCE
         rate = min(rate, machine.between.bytes_per_s * (2 if balanced else 1))

@@ -42,7 +42,7 @@ class MachineFabric:
 
     def __post_init__(self) -> None:
         machine, limit = self.machine, min(self.limit_bytes_per_s, NO_TIME)
-        inside = machine.inside.bytes_per_s if machine.per_node > 1 else NO_TIME
+        inside = machine.inside.bytes_per_s if machine.workers_per_node > 1 else NO_TIME
         for way in ("out of", "into"):
             for rank in range(machine.ranks):
                 self.capacity[f"{way} rank {rank}"] = min(self.share * inside, limit)
@@ -51,7 +51,7 @@ class MachineFabric:
                 )
 
     def node_of(self, rank: Rank) -> int:
-        return int(rank) // self.machine.per_node
+        return int(rank) // self.machine.workers_per_node
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)

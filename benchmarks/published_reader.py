@@ -60,7 +60,7 @@ class Machine:
     assumed: tuple[str, ...]
 
     @property
-    def per_node(self) -> int:
+    def workers_per_node(self) -> int:
         """Ranks of one node."""
         return max(1, self.ranks // self.nodes)
 
@@ -73,8 +73,8 @@ def read(row: Row) -> Machine:
     if ranks > MOST_RANKS:
         raise Unread(f"nranks: found {ranks}, expected at most {MOST_RANKS}")
     assumed: list[str] = []
-    per_node = whole(row, "ranks_per_node")
-    nodes = whole(row, "nnodes") or (-(-ranks // per_node) if per_node else 1)
+    workers_per_node = whole(row, "ranks_per_node")
+    nodes = whole(row, "nnodes") or (-(-ranks // workers_per_node) if workers_per_node else 1)
     if nodes > ranks:
         raise Unread(f"nnodes: found {nodes} of {ranks} ranks, expected at most one node a rank")
     words = text_of(row, "topology", "device", "system", "interconnect")
@@ -106,13 +106,13 @@ def read(row: Row) -> Machine:
     )
 
 
-def _chip(row: Row, library: str, per_node: int, assumed: list[str]) -> Chip:
+def _chip(row: Row, library: str, workers_per_node: int, assumed: list[str]) -> Chip:
     """The chip that is named, a GPU where the library is for GPUs; without a name, a usual one."""
     gpus = bool(re.search("nccl|rccl", library))
     named = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"), hosts=not gpus)
     if named and named.generation != "cpu":
         return named
-    year = 2020 if per_node > MANY_CORES else 2018
+    year = 2020 if workers_per_node > MANY_CORES else 2018
     chip = Chip("volta", 2018) if gpus else Chip("cpu", year)
     if named is None:
         assumed.append(f"no chip named: one of {chip.year} taken")

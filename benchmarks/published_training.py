@@ -124,7 +124,7 @@ def model_of(row: Row) -> ModelInfo:
     ahead, back = (Pass(flops=round(flops * part / 3), moved_bytes=0, fixed_bytes=0, kernels=1) for part in (1, 2))
     work = LayerWork(name="all", parameters=parameters, saved_bytes=0, forward=ahead, backward=back)
     family = next((family for family in ("resnet", "vgg", "inception", "alexnet") if family in plain), "")
-    return ModelInfo(name=plain or "unnamed", layers=(), population=1, provenance=asked, works=(work,), family=family)
+    return ModelInfo(name=plain or "unnamed", layers=(), num_samples=1, provenance=asked, works=(work,), family=family)
 
 
 def spec_of(row: Row, precision: str) -> Spec:

@@ -103,7 +103,7 @@ class Bench:
 
     def _shares(self, cell: Cell, turn: int) -> list[Share]:
         options = self.options
-        return cell.shares(self.file.population, buffer=options.buffer, batch=options.batch, turn=turn)
+        return cell.shares(self.file.num_samples, buffer=options.buffer, batch=options.batch, turn=turn)
 
     def _handling_s(self, strategy: Strategy, turn: int) -> float:
         """Seconds that a reader alone needs for a batch, beside the reading."""

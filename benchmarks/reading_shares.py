@@ -33,7 +33,7 @@ class InMemory(Opened):
     def __init__(self, file: RecordFile) -> None:
         self.file, self.note, self.direct = file, None, False
         self._records = np.ones(
-            min(file.population, IN_MEMORY // file.record_bytes) * file.record_bytes, np.uint8
+            min(file.num_samples, IN_MEMORY // file.record_bytes) * file.record_bytes, np.uint8
         ).view(file.dtype)
 
     def read(self, piece: Piece) -> Records:
@@ -79,7 +79,7 @@ class Cell:
     readers: int
     strategy: Strategy
 
-    def shares(self, population: int, *, buffer: int, batch: int, turn: int) -> list[Share]:
+    def shares(self, num_samples: int, *, buffer: int, batch: int, turn: int) -> list[Share]:
         """What each of them reads in a turn: of an epoch everything, or a part where each record is a request.
 
         Args:
@@ -88,8 +88,8 @@ class Cell:
             batch: samples of one reader's step.
             turn: each reads what comes after the one before.
         """
-        order = Order(strategy=self.strategy, population=population, seed=SEED, buffer=buffer)
-        epoch = population // (self.readers * batch)
+        order = Order(strategy=self.strategy, num_samples=num_samples, seed=SEED, buffer=buffer)
+        epoch = num_samples // (self.readers * batch)
         steps = epoch if self.strategy == "contiguous" else max(2, epoch // SHARE)
         first = turn * steps
         return [Share(order, worker, self.readers, batch, first, steps) for worker in range(self.readers)]

@@ -17,8 +17,8 @@ from rich.table import Table
 from shared_runs import Flat, never
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
-from paceline.algorithms.core.operations import Next, Now, Receive, Send
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.operations import NextStep, Now, Receive, Send
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Rank
 from paceline.backend.local.launch import Launch, run_job
@@ -35,19 +35,19 @@ class Timed(Method):
     """One step, whose outcome is what the program has timed."""
 
     name = "timed"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "a benchmark"
     guarantees = frozenset()
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         memory = None
-        while (yield from Next(state)):
+        while (yield from NextStep(state)):
             memory = yield from self.timed(me)
             state = Replica(state.step + 1, state.weights, memory)
         return state
 
-    def timed(self, me: Me) -> Routine[Any]:
+    def timed(self, me: RankContext) -> Routine[Any]:
         """What the rank does in the step; answers seconds."""
         raise NotImplementedError
 
@@ -57,7 +57,7 @@ class RoundTrips(Timed):
     """Rank 0 sends, rank 1 sends back what has come."""
 
     @program
-    def timed(self, me: Me) -> Program[dict[int, float]]:
+    def timed(self, me: RankContext) -> Program[dict[int, float]]:
         found: dict[int, float] = {}
         other = Rank(1 - me.rank)
         for size, times in SIZES.items():
@@ -79,7 +79,7 @@ class Pushes(Timed):
     """Rank 0 answers each message with one as large, as a server does; the others push and pull."""
 
     @program
-    def timed(self, me: Me) -> Program[float]:
+    def timed(self, me: RankContext) -> Program[float]:
         value, others = np.ones(PUSHED_BYTES // 4, np.float32), len(me.workers) - 1
         start = yield from Now()
         for _ in range(PUSHES * (others if me.rank == 0 else 1)):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layer, Layout, Samples
 from paceline.records.trace import Schedule
 
@@ -18,7 +18,7 @@ class Flat(OneByOne):
     """A learner that costs nothing: its gradient lies ready."""
 
     size: int
-    population: int = 1000
+    num_samples: int = 1000
 
     @property
     def layout(self) -> Layout:
@@ -37,8 +37,8 @@ class Flat(OneByOne):
         ready("all", vector)
         return 0.0
 
-    def evaluate(self, vector: Any) -> Score:
-        return Score(0.0, None)
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(0.0, None)
 
 
 def never() -> Schedule:

@@ -48,16 +48,16 @@ WIDTH = 120
 """of a table that nobody watches: no name is cut off"""
 
 
-def scenario(methods: Sequence[str], nodes: int, per_node: int, samples: int) -> dict[str, Any]:
+def scenario(methods: Sequence[str], nodes: int, workers_per_node: int, samples: int) -> dict[str, Any]:
     """A small network on so many nodes, trained by these methods as fast as the machine goes."""
     device = {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}
     return {
         "name": "two-hosts",
         "algorithms": list(methods),
-        "hyperparameters": {"rate": 0.05},
+        "hyperparameters": {"learning_rate": 0.05},
         "workload": {"model": "digits-mlp", "batch_per_worker": 16},
         "cluster": {
-            "nodes": [{"device": device, "count": nodes, "per_node": per_node}],
+            "nodes": [{"device": device, "count": nodes, "workers_per_node": workers_per_node}],
             "network": {"topology": "star", "link": "eth-10g"},
         },
         "train": {"pace": "none", "shared_memory": False},
@@ -66,10 +66,10 @@ def scenario(methods: Sequence[str], nodes: int, per_node: int, samples: int) ->
     }
 
 
-def suits(name: str, nodes: int, per_node: int) -> bool:
+def suits(name: str, nodes: int, workers_per_node: int) -> bool:
     """Whether a method can be placed so."""
-    ranks = iter(range(nodes * per_node))
-    return not find(name)().problems([[Rank(next(ranks)) for _ in range(per_node)] for _ in range(nodes)])
+    ranks = iter(range(nodes * workers_per_node))
+    return not find(name)().problems([[Rank(next(ranks)) for _ in range(workers_per_node)] for _ in range(nodes)])
 
 
 def starts(methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict[str, Any]]:

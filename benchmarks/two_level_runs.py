@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.two_level import Hsgd
@@ -59,7 +59,7 @@ class Bowl(OneByOne):
     """|w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
 
     size: int
-    population: int = 1 << 20
+    num_samples: int = 1 << 20
 
     @property
     def layout(self) -> Layout:
@@ -77,8 +77,8 @@ class Bowl(OneByOne):
     def layer_gradients(self, vector: Array, data: None, ready: Any) -> float:
         raise NotImplementedError("no method here asks for layers")
 
-    def evaluate(self, vector: Array) -> Score:
-        return Score(float(np.mean((vector - 1) ** 2)) / 2, None)
+    def evaluate(self, vector: Array) -> Evaluation:
+        return Evaluation(float(np.mean((vector - 1) ** 2)) / 2, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class Times:
     def timeline(self, rank: Rank) -> Timeline | None:
         return None
 
-    def work_s(self, rank: Rank, op: Work) -> float:
+    def work_s(self, rank: Rank, op: Charge) -> float:
         return self.update_s
 
     def load_s(self, rank: Rank, samples: int) -> float:
@@ -176,7 +176,7 @@ class Measured:
     step_s: float
     """median over ranks and steps"""
     stages_s: dict[Stage, float]
-    """of each collective: from its last entry to its last exit, median over steps and hosts"""
+    """of each allreduce_algorithm: from its last entry to its last exit, median over steps and hosts"""
     sent: float = 0.0
     """bytes that crossed each host's link in a step, each way, mean over hosts and directions"""
 

@@ -14,26 +14,26 @@ from paceline.algorithms.core.operations import (
     Access,
     AllGather,
     AllReduce,
-    Applied,
     Barrier,
     Broadcast,
     Cancel,
+    Charge,
     Gradient,
     Handle,
     LayerGradients,
     Load,
     Lock,
-    Next,
+    NextStep,
     Now,
     Op,
     Receive,
+    RecordUpdate,
     Reduce,
     Send,
     Start,
     Unlock,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import Batch, GradientResult, Message, Rank, Step
@@ -75,7 +75,7 @@ class AnyOrder(Driver):
         self._begun: dict[Rank, int] = {}
         """steps that each rank of the keeper's role has been let into"""
         if start is not None:
-            role = job.method.keeper
+            role = job.method.weights_owner
             self._begun = {me.rank: start.states[me.rank].step for me in job.team if me.role == role}
         self._learned = Learned(job, Schedule(every=1))
 
@@ -97,7 +97,7 @@ class AnyOrder(Driver):
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
         match op:
-            case Next():
+            case NextStep():
                 return self._next(task, op)
             case Load(samples):
                 return Batch(samples, self.job.learner.load(samples))
@@ -107,7 +107,7 @@ class AnyOrder(Driver):
                 return self._layers(task, op)
             case LayerReady(promise, result):
                 return promise.keep(result)
-            case Work():
+            case Charge():
                 return None
             case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
                 return task.answer
@@ -131,17 +131,17 @@ class AnyOrder(Driver):
                 return self._cells.lock(task.me.node, cell, self._holder(task))
             case Unlock(cell):
                 return self._cells.unlock(task.me.node, cell, self._holder(task))
-            case Applied():
+            case RecordUpdate():
                 return self._apply(task, op)
             case _:
                 raise ProgramError(f"asks for {op!r}, an operation that the any-order interpreter does not know")
 
     # ------------------------------------------------------------------------------------------------ learning
 
-    def _next(self, task: Task, op: Next) -> Step | None:
+    def _next(self, task: Task, op: NextStep) -> Step | None:
         step = op.state.step
         self._steps[task.me.rank] = step
-        if task.me.role == self.job.method.keeper:
+        if task.me.role == self.job.method.weights_owner:
             if not self._is_within_budget(task.me.rank, step):
                 return None
             self._begun[task.me.rank] = step + 1
@@ -163,13 +163,13 @@ class AnyOrder(Driver):
         self._begin_lane(task, backward(op, layout, promises), line=task.line)
         return tuple(handle for handle, _ in made)
 
-    def _apply(self, task: Task, op: Applied) -> int:
+    def _apply(self, task: Task, op: RecordUpdate) -> int:
         if op.layer is not None:
             self.trace.layers.extend(self._ledgers[task.me.rank].land(op, op.layer, self.now_s))
             return op.weights.version
         version, rows = self._ledgers[task.me.rank].enter(op, self.now_s)
         self.trace.updates.extend(rows)
-        if task.me.rank == self.job.keeper:
+        if task.me.rank == self.job.weights_owner:
             shot = self._learned.applied(op, version, rows, self.now_s)
             if shot is not None:
                 self.trace.weights = shot.vector

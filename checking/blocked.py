@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.algorithms.core.operations import (
     Cancel,
+    Charge,
     Gradient,
     Handle,
     Load,
@@ -16,7 +17,6 @@ from paceline.algorithms.core.operations import (
     Send,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.values import nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe, sent_bytes
@@ -27,7 +27,7 @@ from paceline.records.trace import Activity, Span
 ACTIVITIES: dict[type[Op[Any]], Activity] = {
     Gradient: "compute",
     Load: "load",
-    Work: "update",
+    Charge: "update",
     Receive: "receive",
     Send: "send",
 }

@@ -81,7 +81,7 @@ def conserved(job: Job, trace: Trace) -> list[str]:
 def _total(job: Job, states: Any, with_centre: bool) -> Any:
     vectors = [states[me.rank].weights.vector for me in job.team if me.role == "worker" or with_centre]
     if with_centre and not job.method.has_server:
-        vectors.append(states[job.keeper].centre.vector)
+        vectors.append(states[job.weights_owner].centre.vector)
     return _numbers(reduce(add, vectors))
 
 
@@ -158,7 +158,7 @@ def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
 
 def _replicas_meet(job: Job, trace: Trace) -> Iterator[str]:
     """Shown by a run that ends with an average: everything that was learned is then in the common weights."""
-    learned = trace.states[job.keeper].step * job.samples_per_step
+    learned = trace.states[job.weights_owner].step * job.samples_per_step
     if trace.snapshots and trace.snapshots[-1].samples == learned:
         yield from _replicas_equal(job, trace)
 
@@ -187,7 +187,7 @@ def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
 
 def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
     """Read off the batches in force that the server's state holds; there are none before the first gradient."""
-    batches, total = trace.states[job.keeper].batches, job.batch * job.workers
+    batches, total = trace.states[job.weights_owner].batches, job.batch * job.workers
     if batches and sum(batches) != total:
         yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
 
@@ -201,8 +201,8 @@ def _by_version(trace: Trace) -> dict[int, list[Update]]:
 
 def _conserves_messages(job: Job, trace: Trace) -> Iterator[str]:
     """All that workers sent was heard at the server by the end, and no gradient was applied that was not computed."""
-    pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.keeper)
-    heard = Counter(source for receiver, source in trace.heard if receiver == job.keeper and source is not None)
+    pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.weights_owner)
+    heard = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner and source is not None)
     for rank in job.team[0].workers:
         if heard[rank] != pushes[rank]:
             yield f"rank {rank} sent {pushes[rank]} messages, of which {heard[rank]} were heard"

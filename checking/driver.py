@@ -62,7 +62,7 @@ class Driver(ABC):
         self._tasks: list[Task] = []
         self._promises: MutableMapping[Handle[Any], Promise] = {}
         self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()
-        self._ledgers = {me.rank: Ledger(job.method.notion, job.workers) for me in job.team}
+        self._ledgers = {me.rank: Ledger(job.method.staleness_kind, job.workers) for me in job.team}
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
         self._started: Counter[Rank] = Counter()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import (
     Gradient,
     Handle,
@@ -48,7 +48,7 @@ class Task:
     order, a sub-program has one for itself.
     """
 
-    me: Me
+    me: RankContext
     name: str
     lane: Lane
     line: str = ""

@@ -2,7 +2,7 @@
 
 `run_in_parts` does what a checkpoint does: it stops all programs at a step, and enters all of them again from the
 states that they return. `Reentered` needs no stop: it closes a program whenever it asks for its next step, and enters
-it again from the state that it has just given to `Next`. So it can do this to one role alone; and where all programs
+it again from the state that it has just given to `NextStep`. So it can do this to one role alone; and where all programs
 keep what they know in their states, the run makes the same moves as one that is never interrupted.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Role
-from paceline.algorithms.core.operations import Next
+from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Lane, innermost
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.lanes import Checkpoint, Task
@@ -49,7 +49,7 @@ def run_in_parts(job: Job, stops: Sequence[int], choose: Callable[[], Chooser] =
 
 
 class Reentered(AnyOrder):
-    """A run in which the programs of some roles are entered again from their state at every `Next`.
+    """A run in which the programs of some roles are entered again from their state at every `NextStep`.
 
     Args:
         job: what to run.
@@ -71,7 +71,7 @@ class Reentered(AnyOrder):
 
     def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
         super()._advance(task, answer, failure)
-        if task.lane.done or not isinstance(task.op, Next) or task.promise is not None:
+        if task.lane.done or not isinstance(task.op, NextStep) or task.promise is not None:
             return
         if task in self._entered:  # the first step that it asks for
             self._entered.remove(task)
@@ -84,7 +84,7 @@ class Reentered(AnyOrder):
         task.lane = Lane(self.job.method.enter(task.me, state))
         self._entered.add(task)
         self._advance(task)
-        if isinstance(task.op, Next):  # not where the program does something before its first step
+        if isinstance(task.op, NextStep):  # not where the program does something before its first step
             new = _variables(task.lane)
             self.changed |= {name for name in old.keys() & new.keys() if not _same(old[name], new[name])}
 

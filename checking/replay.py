@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Access, Cancel, Handle, Lock, Next, Op, Receive, WaitFor
+from paceline.algorithms.core.operations import Access, Cancel, Handle, Lock, NextStep, Op, Receive, WaitFor
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
@@ -155,9 +155,9 @@ class Replay(AnyOrder):
             case _:
                 return super()._can_go(task)
 
-    def _next(self, task: Task, op: Next) -> Step | None:
+    def _next(self, task: Task, op: NextStep) -> Step | None:
         step = super()._next(task, op)
-        if task.me.role == self.job.method.keeper:
+        if task.me.role == self.job.method.weights_owner:
             self._told(min(1.0, self._done / max(1, self.limit)))
         return step
 

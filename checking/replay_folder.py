@@ -116,7 +116,7 @@ def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
         plan = plan_of(run)
         recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
-    with torch_threads(plan.scenario.train.threads):
+    with torch_threads(plan.scenario.train.torch_threads):
         trace = replay(job, recording, told)
     return Replayed(
         run=run,
@@ -144,7 +144,7 @@ def plan_of(run: Run) -> Plan:
             f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory at once, and which of "
             "two came first to a number is in no record, since to note it would take a lock"
         )
-    if run.summary.get("lost_ranks"):
+    if run.summary.get("failed_ranks"):
         raise InputError(f"{where}: ranks died in the run, and when the others heard of it is in no record")
     for note, what in (("resumed_from", "went on from a checkpoint"), ("checkpoints", "paused for checkpoints")):
         if run.machine.get(note) is not None and not plan.job.method.deterministic:
@@ -157,7 +157,7 @@ def plan_of(run: Run) -> Plan:
 
 def _as_long(job: Job, recording: Recording) -> Job:
     """The job with a budget of the steps that were taken, whatever had ended it."""
-    taken = [recording.steps[me.rank] for me in job.team if me.role == job.method.keeper]
+    taken = [recording.steps[me.rank] for me in job.team if me.role == job.method.weights_owner]
     steps = sum(taken) if job.method.independent else taken[0]
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 

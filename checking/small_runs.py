@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import PacelineError
-from paceline.algorithms.core.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
@@ -68,7 +68,7 @@ class Slopes(OneByOne):
     """
 
     tensors: bool = False
-    population: int = 64
+    num_samples: int = 64
 
     @property
     def layout(self) -> Layout:
@@ -90,8 +90,8 @@ class Slopes(OneByOne):
             ready(layer.name, gradient[layer.part])
         return loss
 
-    def evaluate(self, vector: Any) -> Score:
-        return Score(float((vector * vector).sum()), None)
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(float((vector * vector).sum()), None)
 
     def _vector(self, numbers: NDArray[np.float64]) -> Any:
         if not self.tensors:

@@ -201,7 +201,7 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
 def say_lost(runs: Iterable[Run], output: Output) -> None:
     """Who died in runs that went on."""
     for run in runs:
-        for one in run.summary.get("lost_ranks", ()):
+        for one in run.summary.get("failed_ranks", ()):
             who, when = f"rank {one['rank']} ({one['role']})", f"{one['time_s']:.3g} s"
             output.note(
                 f"note: {run.algorithm} with seed {run.seed} went on without {who}, which {one['how']}, at {when}"

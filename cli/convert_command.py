@@ -75,14 +75,14 @@ def convert(
       paceline convert digits
       paceline convert mnist --directory ~/data/mnist --out mnist-records
       paceline convert images --directory flowers --size 64 --out /scratch/flowers-records
-      paceline simulate my.yaml --set workload.data=records --set workload.directory=mnist-records
+      paceline simulate my.yaml --set workload.dataset=records --set workload.data_dir=mnist-records
     """
     made = out or Path(f"{data}-records")
     told = output(ctx, as_json, quiet, verbose)
     with told.progress() as stage:
         there = _converted(data, directory, made, size, None if keep_order else seed, stage)
     told.answer(answer(there, made), [] if as_json else [_table(there)])
-    told.note(f"to use it: workload: {{data: records, directory: {made.resolve()}}}")
+    told.note(f"to use it: workload: {{data: records, data_dir: {made.resolve()}}}")
 
 
 def _converted(

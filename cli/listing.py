@@ -61,7 +61,7 @@ def algorithms() -> Iterable[Item]:
             "name": name,
             "description": first_line(method),
             "common_names": names_for(name),
-            "staleness": method.notion.value,
+            "staleness": method.staleness_kind.value,
             "guarantees": sorted(guarantee.slug for guarantee in method.guarantees),
             "server": method.has_server,
             "hyperparameters": dataclasses.asdict(method()),
@@ -100,7 +100,7 @@ def models() -> Iterable[Item]:
             "parameters": model.parameters,
             "forward_flops": model.forward_flops,
             "training_flops": model.training_flops,
-            "samples_per_epoch": model.population,
+            "samples_per_epoch": model.num_samples,
             "layers": [{"name": layer.name, "parameters": layer.parameters} for layer in model.layers],
             "provenance": model.provenance,
         }

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.core.job import Budget, Score
+from paceline.algorithms.core.job import Budget, Evaluation
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Reason
 
@@ -97,9 +97,9 @@ class Goal:
         budget: what the mean of the last evaluations has to reach, if anything, and whether divergence ends the run.
 
     >>> goal = Goal(Budget(accuracy=0.5, divergence=True))
-    >>> [goal.reached(Score(1.0, accuracy)) for accuracy in (0.2, 0.6, 0.6, 0.6)]
+    >>> [goal.reached(Evaluation(1.0, accuracy)) for accuracy in (0.2, 0.6, 0.6, 0.6)]
     [None, None, None, 'accuracy']
-    >>> goal.reached(Score(11.0, 0.1))
+    >>> goal.reached(Evaluation(11.0, 0.1))
     'divergence'
     """
 
@@ -108,7 +108,7 @@ class Goal:
         self._losses: list[float] = []
         self._accuracies: list[float] = []
 
-    def reached(self, score: Score) -> Reason | None:
+    def reached(self, score: Evaluation) -> Reason | None:
         """Takes note of the next evaluation; answers why the run is to end with it, if it is."""
         self._losses.append(score.loss)
         self._accuracies.append(math.nan if score.accuracy is None else score.accuracy)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Applied
+from paceline.algorithms.core.operations import RecordUpdate
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.trace import Schedule, Snapshot
 
@@ -24,10 +24,10 @@ class Kept:
 class Learned:
     """The keeper's weights as they change, with the samples that went into them.
 
-    Only an `Applied` that moves the version changes what is being learned: a local step between averages does not.
+    Only an `RecordUpdate` that moves the version changes what is being learned: a local step between averages does not.
 
     Args:
-        job: whose keeper's `Applied` this is told of.
+        job: whose keeper's `RecordUpdate` this is told of.
         schedule: when the weights are to be evaluated.
     """
 
@@ -40,8 +40,8 @@ class Learned:
         self.latest = Snapshot(0.0, 0, 0, job.learner.initial())
         """what they are now"""
 
-    def applied(self, op: Applied, version: int, rows: Sequence[Update], now_s: float) -> Snapshot | None:
-        """Takes note of the keeper's `Applied`; answers what to evaluate, where that is due.
+    def applied(self, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> Snapshot | None:
+        """Takes note of the keeper's `RecordUpdate`; answers what to evaluate, where that is due.
 
         By a schedule in seconds it is the weights that this update replaces.
 

@@ -87,30 +87,30 @@ def pace_figures(spans: pd.DataFrame, asked: Asked) -> PaceFigures | None:
     )
 
 
-def say_pace(pace: PaceFigures, stretch: float) -> str | None:
+def say_pace(pace: PaceFigures, time_dilation: float) -> str | None:
     """That a pace was not held, by whom and by how much, and what to do; None where it was.
 
     The excess is taken to stay as long as it is when the clock is stretched.
 
     Args:
         pace: of a run.
-        stretch: by how much its device times were stretched.
+        time_dilation: by how much its device times were stretched.
 
     >>> worst = RankPace(rank=3, asked_s=0.005, achieved_s=0.006, ratio=1.2)
     >>> print(say_pace(PaceFigures(asked_s=0.005, achieved_s=0.0055, ratio=1.1, held=False, late_start_s=0.0,
-    ...     worst=worst, by_rank=[]), stretch=2.0))
+    ...     worst=worst, by_rank=[]), time_dilation=2.0))
     the pace was not held: rank 3 took 6 ms a step where its device was to take 5 ms, 20 % more (10 % over all ranks); \
-times of this run are this machine's in part. Give `train.stretch: 8`, fewer ranks, or an idle machine
+times of this run are this machine's in part. Give `train.time_dilation: 8`, fewer ranks, or an idle machine
     """
     if pace["held"]:
         return None
     worst = pace["worst"]
     its, all_ = (f"{100 * ratio - 100:.0f} %" for ratio in (worst["ratio"], pace["ratio"]))
-    needed = math.ceil((worst["ratio"] - 1) / TOLERANCE - 1e-9) * stretch  # 4 times TOLERANCE is 4, not 5
+    needed = math.ceil((worst["ratio"] - 1) / TOLERANCE - 1e-9) * time_dilation  # 4 times TOLERANCE is 4, not 5
     return (
         f"the pace was not held: rank {worst['rank']} took {worst['achieved_s'] * 1e3:.3g} ms a step where its device "
         f"was to take {worst['asked_s'] * 1e3:.3g} ms, {its} more ({all_} over all ranks); times of this run are this "
-        f"machine's in part. Give `train.stretch: {needed:g}`, fewer ranks, or an idle machine"
+        f"machine's in part. Give `train.time_dilation: {needed:g}`, fewer ranks, or an idle machine"
     )
 
 

@@ -17,21 +17,21 @@ from typing import Any, TypedDict
 import numpy as np
 import pandas as pd
 
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.method import StalenessKind
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.tables import Tables
 
 CLOCK_GAP = "clock gap"
-NAMES: Mapping[Notion, str] = {
-    Notion.STEPS: "iteration delay",
-    Notion.VERSION_LAG: "version lag",
-    Notion.EXCHANGE_LAG: "exchange lag",
-    Notion.LOCAL_AGE: "local-step age",
-    Notion.PEER_AGE: "peer age",
+NAMES: Mapping[StalenessKind, str] = {
+    StalenessKind.STEPS: "iteration delay",
+    StalenessKind.VERSION_LAG: "version lag",
+    StalenessKind.EXCHANGE_LAG: "exchange lag",
+    StalenessKind.LOCAL_AGE: "local-step age",
+    StalenessKind.PEER_AGE: "peer age",
 }
 """what a method's own notion is called beside the others"""
 COUNTS: Mapping[str, str] = {
-    **{name: notion.value for notion, name in NAMES.items()},
+    **{name: staleness_kind.value for staleness_kind, name in NAMES.items()},
     CLOCK_GAP: "steps that a worker has finished more than the slowest, when it finishes one",
 }
 """what each notion counts, by its name"""
@@ -72,7 +72,7 @@ class WindowFigures(TypedDict):
     histogram: Histogram
 
 
-def measured(tables: Tables, notion: Notion, workers: int | None = None) -> dict[str, Series]:
+def measured(tables: Tables, staleness_kind: StalenessKind, workers: int | None = None) -> dict[str, Series]:
     """What a run says about each notion that applies to its method, the method's own first.
 
     Args:
@@ -82,7 +82,7 @@ def measured(tables: Tables, notion: Notion, workers: int | None = None) -> dict
     """
     own = tables.updates[["time_s", "rank", "staleness"]].set_axis(["time_s", "rank", "value"], axis="columns")
     gaps = clock_gaps(tables.spans, workers_of(tables.spans) if workers is None else workers)
-    return {NAMES[notion]: own} | ({CLOCK_GAP: gaps} if len(gaps) else {})
+    return {NAMES[staleness_kind]: own} | ({CLOCK_GAP: gaps} if len(gaps) else {})
 
 
 def workers_of(spans: pd.DataFrame) -> int:

@@ -84,16 +84,16 @@ class Run:
             checkpoints: where its checkpoints lie, if it has some.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
-        tables = assemble(trace, population=job.learner.population, replayable=kind == "measured")
+        tables = assemble(trace, num_samples=job.learner.num_samples, replayable=kind == "measured")
         summary = summarise(
             tables,
             kind=kind,
             wall_s=trace.wall_s,
             workers=job.workers,
-            notion=job.method.notion,
+            staleness_kind=job.method.staleness_kind,
             target=target,
             target_loss=target_loss,
-            ended=trace.ended,
+            ended=trace.stop_reason,
             paced=paced,
             emulated_network=emulated_network,
             slowed=slowed,
@@ -101,7 +101,7 @@ class Run:
             each_counts=job.method.shared,
             longest_period=job.method.longest_period(job.workers),
             reads=trace.reads,
-            lost_ranks=trace.lost_ranks,
+            failed_ranks=trace.failed_ranks,
             asked=asked,
         )
         return Run(

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
@@ -49,9 +49,9 @@ class StepTime(TypedDict):
 
 
 class Staleness(TypedDict):
-    """Staleness of the inputs of updates; `notion` says which of the things called so it is."""
+    """Staleness of the inputs of updates; `staleness_kind` says which of the things called so it is."""
 
-    notion: str
+    staleness_kind: str
     mean: float | None
     mean_of_ranks: float | None
     max: int | None
@@ -110,7 +110,7 @@ class Summary(RunFigures, TargetFigures):
     """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
-    lost_ranks: NotRequired[list[LostRank]]
+    failed_ranks: NotRequired[list[LostRank]]
     """only where workers died and the run went on without them"""
     reads: NotRequired[ReadingFigures]
     """only where samples are read from a file"""
@@ -126,7 +126,7 @@ def summarise(
     kind: Kind,
     wall_s: float,
     workers: int,
-    notion: Notion,
+    staleness_kind: StalenessKind,
     target: float | None = None,
     target_loss: float | None = None,
     ended: Reason | None = None,
@@ -138,7 +138,7 @@ def summarise(
     each_counts: bool = False,
     longest_period: int = 1,
     reads: Mapping[Rank, Reads] | None = None,
-    lost_ranks: Sequence[LostRank] = (),
+    failed_ranks: Sequence[LostRank] = (),
     asked: Asked | None = None,
 ) -> Summary:
     """The summary of a run.
@@ -166,7 +166,7 @@ def summarise(
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     starts = step_starts(spans, workers)
     samples = int(updates["samples"].sum())
-    counted = updates if each_counts else counting(updates, notion)
+    counted = updates if each_counts else counting(updates, staleness_kind)
     axes = axes_of(evaluations, counted)
     summary = Summary(
         kind=kind,
@@ -182,7 +182,7 @@ def summarise(
         step_s=step_times(starts),
         share=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
-        staleness=staleness(tables, notion, workers),
+        staleness=staleness(tables, staleness_kind, workers),
         lost_updates=lost_updates,
         **target_figures(  # type: ignore[typeddict-item]  # it has no key "faults" for sure
             evaluations, axes, accuracy=target, loss=target_loss, smoothing=smoothing
@@ -194,8 +194,8 @@ def summarise(
     )
     if slowed is not None:
         summary["faults"] = fault_figures(spans, slowed)
-    if lost_ranks:
-        summary["lost_ranks"] = list(lost_ranks)
+    if failed_ranks:
+        summary["failed_ranks"] = list(failed_ranks)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
     if asked is not None and (pace := pace_figures(spans, asked)) is not None:
@@ -230,22 +230,22 @@ def step_times(starts: pd.DataFrame) -> StepTime:
     return StepTime(mean=float(between.mean()), p50=float(p50), p95=float(p95))
 
 
-def counting(updates: pd.DataFrame, notion: Notion) -> pd.DataFrame:
+def counting(updates: pd.DataFrame, staleness_kind: StalenessKind) -> pd.DataFrame:
     """The first row of each time that the weights took something in; replicas that do so together count once.
 
     Where versions count averages of everyone, each local step between them is an update of its own.
     """
-    columns = ["version_applied", "step"] if notion is Notion.LOCAL_AGE else ["version_applied"]
+    columns = ["version_applied", "step"] if staleness_kind is StalenessKind.LOCAL_AGE else ["version_applied"]
     return updates.drop_duplicates(columns)
 
 
-def staleness(tables: Tables, notion: Notion, workers: int) -> Staleness:
+def staleness(tables: Tables, staleness_kind: StalenessKind, workers: int) -> Staleness:
     """Mean per update row, mean of the ranks' means, largest, and the whole distribution; of other notions in short."""
-    notions = {name: figures(series) for name, series in measured(tables, notion, workers).items()}
-    column, own = tables.updates["staleness"], notions[NAMES[notion]]
+    notions = {name: figures(series) for name, series in measured(tables, staleness_kind, workers).items()}
+    column, own = tables.updates["staleness"], notions[NAMES[staleness_kind]]
     by_rank = tables.updates.groupby("rank")["staleness"].mean()
     return Staleness(
-        notion=notion.value,
+        staleness_kind=staleness_kind.value,
         mean=own["mean"],
         mean_of_ranks=own["mean_of_ranks"],
         max=own["max"],

@@ -141,7 +141,7 @@ Row = tuple[Any, ...]
 """the values of a row, in the order of its table's columns"""
 
 
-def assemble(trace: Trace, *, population: int, replayable: bool = False) -> Tables:
+def assemble(trace: Trace, *, num_samples: int, replayable: bool = False) -> Tables:
     """The tables of a trace; snapshots without a score have no row.
 
     Args:
@@ -155,7 +155,7 @@ def assemble(trace: Trace, *, population: int, replayable: bool = False) -> Tabl
     return Tables(
         spans=frame("spans", sorted(split(trace.spans), key=itemgetter(START, RANK, LANE, END))),
         updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
-        evaluations=frame("evaluations", list(_evaluations(trace.snapshots, population))),
+        evaluations=frame("evaluations", list(_evaluations(trace.snapshots, num_samples))),
         layers=frame("layers", layers),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
         probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
@@ -267,8 +267,8 @@ def _parts(span: Span, *, ready_s: float, sent: int) -> Iterator[Row]:
     yield (span.rank, span.lane, "communication", span.layer, span.step, turn_s, span.end_s, sent)
 
 
-def _evaluations(snapshots: Iterable[Snapshot], population: int) -> Iterator[Row]:
+def _evaluations(snapshots: Iterable[Snapshot], num_samples: int) -> Iterator[Row]:
     for shot in sorted(snapshots, key=lambda shot: (shot.time_s, shot.samples)):
         if shot.score is not None:
             accuracy = float("nan") if shot.score.accuracy is None else shot.score.accuracy
-            yield (shot.time_s, shot.samples, shot.samples / population, shot.score.loss, accuracy)
+            yield (shot.time_s, shot.samples, shot.samples / num_samples, shot.score.loss, accuracy)

@@ -25,7 +25,7 @@ class TargetFigures(TypedDict):
     target_loss: float | None
     smoothing: int
     """evaluations in the trailing mean that figures at a target are read from"""
-    reading: str
+    interpolation: str
     """how they are read, in words"""
     time_to_accuracy_s: float | None
     time_to_accuracy_resolution_s: float | None
@@ -78,7 +78,7 @@ def target_figures(
         target_accuracy=accuracy,
         target_loss=loss,
         smoothing=smoothing,
-        reading=reading(smoothing),
+        interpolation=reading(smoothing),
         time_to_accuracy_s=_at(up, axes.times_s),
         time_to_accuracy_resolution_s=None if up is None else up.resolution(axes.times_s),
         samples_to_accuracy=_at(up, axes.samples),

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from paceline.algorithms.core.job import Counted, Score
+from paceline.algorithms.core.job import Counted, Evaluation
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
 
@@ -62,7 +62,7 @@ class Snapshot:
     version: int
     samples: int
     vector: Any
-    score: Score | None = None
+    score: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Trace:
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""
-    ended: Reason | None = None
+    stop_reason: Reason | None = None
     """why it did; None where nobody knows"""
     states: dict[Rank, Any] = field(default_factory=dict)
     """each rank's state at its end, for those that got there"""
@@ -153,7 +153,7 @@ class Trace:
     """what each rank's `Now` was answered: a replay answers the same"""
     lost_updates: LostUpdates | None = None
     """None where nobody added to a shared cell, or where nobody counts what is lost"""
-    lost_ranks: list[LostRank] = field(default_factory=list)
+    failed_ranks: list[LostRank] = field(default_factory=list)
     """of a real run: those that it went on without, in the order of their deaths"""
     reads: dict[Rank, Reads] = field(default_factory=dict)
     """of each rank that read from a file"""

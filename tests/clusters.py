@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
@@ -44,20 +44,20 @@ class Written(Method):
     """A method of programs given by a test: one for rank 0, one for all others."""
 
     name = "written"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "a test"
     guarantees = frozenset[Guarantee]()
 
-    first: Callable[[Me, Replica], Routine[Any]]
-    others: Callable[[Me, Replica], Routine[Any]] | None = None
+    first: Callable[[RankContext, Replica], Routine[Any]]
+    others: Callable[[RankContext, Replica], Routine[Any]] | None = None
 
-    def worker(self, me: Me, state: Replica) -> Routine[Any]:
+    def worker(self, me: RankContext, state: Replica) -> Routine[Any]:
         return (self.first if me.rank == 0 or self.others is None else self.others)(me, state)
 
 
 def played(
-    first: Callable[[Me, Replica], Routine[Any]],
-    others: Callable[[Me, Replica], Routine[Any]] | None = None,
+    first: Callable[[RankContext, Replica], Routine[Any]],
+    others: Callable[[RankContext, Replica], Routine[Any]] | None = None,
     *,
     workers: int = 1,
     timing: Timing | None = None,

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Layer, Layout, Rank, Weights
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
@@ -69,7 +69,7 @@ class Line(Bowl):
 class FromTheAxes:
     """Rank i starts at the i-th unit vector, and the centre at the last: where all end is a matrix, row by row."""
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         axes = np.eye(len(vector))
         state = super().begin(me, vector)  # type: ignore[misc]
         state = replace(state, weights=Weights(axes[me.rank], 0))

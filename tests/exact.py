@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.job import Score
-from paceline.algorithms.core.method import Me, Method
-from paceline.algorithms.core.operations import AllReduce, Applied
+from paceline.algorithms.core.job import Evaluation
+from paceline.algorithms.core.method import Method, RankContext
+from paceline.algorithms.core.operations import AllReduce, RecordUpdate
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd3
@@ -31,7 +31,7 @@ class ExactBowl:
     curvature: Fraction = Fraction(1)
     spread: Fraction = Fraction(1)
     size: int = 2
-    population: int = 64
+    num_samples: int = 64
 
     @property
     def layout(self) -> Layout:
@@ -49,8 +49,8 @@ class ExactBowl:
         away = vector - data
         return self.curvature * away, float((away * away).sum())
 
-    def evaluate(self, vector: Any) -> Score:
-        return Score(float((vector * vector).sum()), None)
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(float((vector * vector).sum()), None)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class UnlikeBowl(ExactBowl):
         return curvature * gradient, loss
 
 
-def applied(run: AnyOrder, rank: Rank) -> list[Applied]:
+def applied(run: AnyOrder, rank: Rank) -> list[RecordUpdate]:
     """What a rank applied as a whole, in order: not the layers by themselves."""
-    ops = [entry.op for entry in run.log if isinstance(entry.op, Applied) and entry.move.rank == rank]
+    ops = [entry.op for entry in run.log if isinstance(entry.op, RecordUpdate) and entry.move.rank == rank]
     return [op for op in ops if op.layer is None]
 
 
@@ -90,7 +90,7 @@ def averages(run: AnyOrder) -> dict[Any, list[tuple[Any, Any]]]:
 class Apart:
     """Workers start in different places, so that there is something to conserve and to draw together."""
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         return super().begin(me, vector + me.rank**2)  # type: ignore[misc]
 
 
@@ -102,7 +102,7 @@ def apart(method: type[Any]) -> Any:
 def still(method: Method) -> Any:
     """The method from different places and without gradients."""
     given = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
-    return apart(type(method))(**given | {"rate": 0.0})
+    return apart(type(method))(**given | {"learning_rate": 0.0})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
     Cancel,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
     Start,
     Wait,
@@ -23,20 +23,20 @@ from paceline.algorithms.core.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Impatient(Descent):
+class Impatient(SgdMethod):
     """Takes whatever is first, its own gradient or a neighbour's weights, and gives up what is not there by then.
 
     Two receives listen for the same neighbours, so it also matters which of the two heard what.
     """
 
     name = "impatient"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "the tests"
     guarantees = frozenset[Guarantee]()
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             own = yield from Start(Gradient(state.weights, batch))
             news = []
@@ -49,13 +49,13 @@ class Impatient(Descent):
                     continue
                 if index == 0:
                     gradient = yield from Wait(own)
-                    vector, inputs = vector - self.rate * gradient.vector, [gradient.contribution()]
+                    vector, inputs = vector - self.learning_rate * gradient.vector, [gradient.contribution()]
                 else:
                     message = yield from Wait(news[index - 1])
                     vector = vector / (index + 1) + message.value * (index / (index + 1))
             for other in neighbours(me.workers, me.rank):
                 yield from Send(other, vector)
-            version = yield from Applied(Weights(vector, state.weights.version), inputs)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), inputs)
             state = Replica(step.number + 1, Weights(vector, version))
         return state
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.algorithms.core.job import Score
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.job import Evaluation
+from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records import Run
@@ -32,14 +32,14 @@ def run(
             trace.spans.append(Span(rank, "main", "send", None, step, (step + 1) * step_s, (step + 1) * step_s, 100))
         trace.updates.append(Update((step + 1) * step_s, Rank(step % 2), step, step - lag, step, lag, 10))
     for second, accuracy in enumerate(accuracies):
-        trace.snapshots.append(Snapshot(float(second), second, 10 * second, None, Score(1 - accuracy, accuracy)))
-    tables = assemble(trace, population=40)
+        trace.snapshots.append(Snapshot(float(second), second, 10 * second, None, Evaluation(1 - accuracy, accuracy)))
+    tables = assemble(trace, num_samples=40)
     summary = summarise(
         tables,
         kind=kind,
         wall_s=trace.wall_s,
         workers=2,
-        notion=Notion.VERSION_LAG,
+        staleness_kind=StalenessKind.VERSION_LAG,
         target=target,
         smoothing=1,
         paced=kind == "measured",

@@ -23,7 +23,7 @@ def on(graph: Graph, *faults: LinkFault, ranks: int | None = None) -> Cluster:
     """A rank on each host of a graph."""
     device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
     hosts = graph.of_kind("host")[:ranks]
-    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, local=WIRE) for host in hosts)
+    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, intra_node_link=WIRE) for host in hosts)
     return Cluster(nodes=nodes, graph=graph, link_faults=faults)
 
 
@@ -55,7 +55,7 @@ def ends(
         else:
             _, nbytes, *members = collectives[at - len(messages)]
             group = Group(tuple(map(Rank, members or range(cluster.workers))))
-            over = network.collective(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
+            over = network.allreduce_algorithm(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
         assert over.callbacks is not None
         over.callbacks.append(lambda _: times.__setitem__(at, clock.now))
 

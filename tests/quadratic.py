@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Descent
+from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from paceline.topologies.faults.jitter import Spread
+from paceline.topologies.faults.jitter import Jitter
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.support import FixedTiming
 
 Array = NDArray[np.float64]
-EXPONENTIAL = Spread.of("expon")
+EXPONENTIAL = Jitter.of("expon")
 SEED = 1
 EQUAL = FixedTiming()
 
@@ -71,7 +71,7 @@ class Played:
 
 
 def play(
-    method: Descent,
+    method: SgdMethod,
     curvatures: Sequence[float],
     *,
     updates: int,
@@ -92,7 +92,7 @@ def play(
     return Played(trace, learner, path.reshape(len(path), len(curvatures), copies))
 
 
-def named(method: Descent, *more: str) -> str:
+def named(method: SgdMethod, *more: str) -> str:
     """The method with its main numbers."""
     numbers = {field.name: getattr(method, field.name) for field in fields(method)}
     own = [f"{name} {numbers[name]:g}" for name in ("delay", "k", "rate") if name in numbers]

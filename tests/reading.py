@@ -55,7 +55,7 @@ def supply(
     storage: Storage, *, workers: int, prefetch: int = 2, order: Order | None = None, record_bytes: int = 100
 ) -> Supply:
     """For so many workers, each on a node of its own; the 64 samples of a bowl where no order is given."""
-    order = order or Noted(strategy="contiguous", population=64, seed=1, buffer=16)
+    order = order or Noted(strategy="contiguous", num_samples=64, seed=1, buffer=16)
     nodes = list(range(workers))
     return Supply(storage=storage, order=order, record_bytes=record_bytes, prefetch=prefetch, nodes=nodes)
 

@@ -29,19 +29,19 @@ class Uniform:
     alpha_s: float = 2e-6
     bytes_per_s: float = 10e9
     reduce_s_per_byte: float = 0.0
-    per_node: int = 1
+    workers_per_node: int = 1
     inside_s: float = 0.5e-6
     inside_bytes_per_s: float = 40e9
     capacity: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for node in range(-(-self.p // self.per_node)):
+        for node in range(-(-self.p // self.workers_per_node)):
             self.capacity[f"up {node}"] = self.capacity[f"down {node}"] = self.bytes_per_s
         for rank in range(self.p):
             self.capacity[f"out {rank}"] = self.capacity[f"into {rank}"] = self.inside_bytes_per_s
 
     def node_of(self, rank: Rank) -> int:
-        return rank // self.per_node
+        return rank // self.workers_per_node
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Budget, Job, OneByOne, Score
+from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
@@ -32,7 +32,7 @@ class Bowl(OneByOne):
     """
 
     size: int = 4
-    population: int = 64
+    num_samples: int = 64
 
     @property
     def layout(self) -> Layout:
@@ -55,10 +55,10 @@ class Bowl(OneByOne):
             ready(layer.name, gradient[layer.part])
         return loss
 
-    def evaluate(self, vector: Vector) -> Score:
+    def evaluate(self, vector: Vector) -> Evaluation:
         away = vector - (1.0 + np.arange(self.size))
         loss = float(away @ away) / 2
-        return Score(loss, 1 / (1 + loss))
+        return Evaluation(loss, 1 / (1 + loss))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class FixedTiming:
     def timeline(self, rank: Rank) -> Timeline | None:
         return self.faults(rank)
 
-    def work_s(self, rank: Rank, op: Work) -> float:
+    def work_s(self, rank: Rank, op: Charge) -> float:
         return self.access(rank, op.bytes) if op.kind == "access" else self.work
 
     def load_s(self, rank: Rank, samples: int) -> float:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from paceline.topologies.catalogue.device import Device
     from paceline.topologies.catalogue.storage_devices import STORAGE, Storage
     from paceline.topologies.cluster import Cluster, Node
-    from paceline.topologies.faults.jitter import NO_SPREAD, Spread
+    from paceline.topologies.faults.jitter import NO_JITTER, Jitter
     from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults
     from paceline.topologies.graphs.links import LINKS, Link
 else:

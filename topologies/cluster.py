@@ -19,7 +19,7 @@ from math import prod
 from paceline.algorithms.core.values import Rank
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.storage_devices import Storage
-from paceline.topologies.faults.jitter import NO_SPREAD, Spread
+from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
 from paceline.topologies.faults.slowdowns import Speed, speed_of
 from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults, Place
@@ -35,7 +35,7 @@ class Node:
     Args:
         seats: the vertices that its workers sit on, one for each worker.
         host: the vertex that a server on this node sits on.
-        local: between ranks on one vertex.
+        intra_node_link: between ranks on one vertex.
         spread: of its devices; None: the cluster's.
     """
 
@@ -43,8 +43,8 @@ class Node:
     device: Device
     seats: tuple[str, ...]
     host: str
-    local: Link
-    spread: Spread | None = None
+    intra_node_link: Link
+    step_time: Jitter | None = None
 
     @property
     def workers(self) -> int:
@@ -68,7 +68,7 @@ class Cluster:
 
     nodes: tuple[Node, ...]
     graph: Graph
-    spread: Spread = NO_SPREAD
+    step_time: Jitter = NO_JITTER
     server_node: int = 0
     faults: Faults = NO_FAULTS
     link_faults: tuple[LinkFault, ...] = ()
@@ -105,16 +105,20 @@ class Cluster:
         """The device of a rank."""
         return self.nodes[self.node_of(rank)].device
 
-    def spread_of(self, rank: Rank, seed: int) -> Spread:
+    def spread_of(self, rank: Rank, seed: int) -> Jitter:
         """The spread of a rank's steps: the last of its own, else its node's, else the cluster's."""
-        own = [one.spread for entry, one in enumerate(self.faults.spreads) if self._holds(one.place, rank, seed, entry)]
+        own = [
+            one.step_time
+            for entry, one in enumerate(self.faults.step_times)
+            if self._holds(one.place, rank, seed, entry)
+        ]
         node = self.nodes[self.node_of(rank)]
-        return own[-1] if own else self.spread if node.spread is None else node.spread
+        return own[-1] if own else self.step_time if node.step_time is None else node.step_time
 
     def slowness_of(self, rank: Rank, seed: int) -> float:
         """How many times as long a rank's steps take for ever."""
         return prod(
-            one.factor for entry, one in enumerate(self.faults.slow) if self._holds(one.place, rank, seed, entry)
+            one.factor for entry, one in enumerate(self.faults.stragglers) if self._holds(one.place, rank, seed, entry)
         )
 
     def speed_of(self, rank: Rank, seed: int) -> Speed:
@@ -122,10 +126,10 @@ class Cluster:
         node, nodes = self.node_of(rank), len(self.nodes)
         return speed_of(self.faults.slowdowns, rank=int(rank), node=node, nodes=nodes, seed=seed)
 
-    def without_spread(self) -> Cluster:
+    def without_jitter(self) -> Cluster:
         """The same cluster with steps of equal length; what is slow stays slow."""
         even = tuple(replace(node, spread=None) for node in self.nodes)
-        return replace(self, nodes=even, spread=NO_SPREAD, faults=replace(self.faults, spreads=()))
+        return replace(self, nodes=even, spread=NO_JITTER, faults=replace(self.faults, spreads=()))
 
     def _holds(self, place: Place, rank: Rank, seed: int, entry: int) -> bool:
         return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)
@@ -182,12 +186,18 @@ def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, s
     Args:
         nodes: the device of each node, and how many it has.
         link: each node's NIC and the cable to the switch; two of them make a message's way.
-        local: between the ranks of one node.
+        intra_node_link: between the ranks of one node.
         server_node: where the server sits.
     """
     return Cluster(
         nodes=tuple(
-            Node(name=f"n{index}", device=device, seats=(f"host{index}",) * workers, host=f"host{index}", local=local)
+            Node(
+                name=f"n{index}",
+                device=device,
+                seats=(f"host{index}",) * workers,
+                host=f"host{index}",
+                intra_node_link=local,
+            )
             for index, (device, workers) in enumerate(nodes)
         ),
         graph=star(hosts=len(nodes), link=link),

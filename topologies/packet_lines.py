@@ -5,7 +5,7 @@ Rules of this file:
 * A host is a vertex of the graph on which ranks sit: all that sit on one are in one host, and what they say to each
   other crosses no line. A line is one direction of a connection; parallel cables are one line.
 * Routes are the simulator's own, by the same rule, so that model and emulation send a message the same way.
-* `stretch` dilates time: rates are divided by it and latencies multiplied, as device times are in a paced run. Then
+* `time_dilation` dilates time: rates are divided by it and latencies multiplied, as device times are in a paced run. Then
   gradient and exchange stand in the scenario's proportion, on a slower clock.
 """
 
@@ -97,20 +97,20 @@ class Lines:
         return Spokes(*(tuple(self.lines[ends[host]] for host in range(count)) for ends in (out, into)))
 
 
-def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", stretch: float = 1.0) -> Lines:
+def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_dilation: float = 1.0) -> Lines:
     """The hosts of these ranks, and what joins them.
 
     Args:
         cluster: the graph, and who sits where.
         ranks: whose hosts are wanted.
         rule: which way messages go.
-        stretch: what time is dilated by.
+        time_dilation: what time is dilated by.
 
     >>> from paceline.topologies import LINKS, Device
     >>> from paceline.topologies.cluster import on_a_star
     >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
     >>> cluster = on_a_star([(device, 2), (device, 1)], link=LINKS["eth-1g"], local=LINKS["shared-memory"])
-    >>> found = lines_of(cluster, [Rank(0), Rank(1), Rank(2)], stretch=2)
+    >>> found = lines_of(cluster, [Rank(0), Rank(1), Rank(2)], time_dilation=2)
     >>> found.hosts, found.lines[0]
     (('host0', 'host1'), Line(name='host0>switch', bytes_per_s=55000000.0, latency_s=4e-05))
     >>> found.routes[1, 0]
@@ -129,7 +129,7 @@ def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", stret
             route = routes.between(one, other)
             for name, hop in zip(route.ports, route.connections, strict=True):
                 numbers.setdefault(name, len(numbers))
-                lines[name] = Line(name, hop.bytes_per_s / stretch, hop.link.latency_s * stretch)
+                lines[name] = Line(name, hop.bytes_per_s / time_dilation, hop.link.latency_s * time_dilation)
             found[source, to] = tuple(numbers[name] for name in route.ports)
     places = {rank: hosts.index(vertex) for rank, vertex in vertices.items()}
     return Lines(hosts, places, tuple(lines.values()), found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.workloads.building import OWN, build, population, problems, record_bytes
+    from paceline.workloads.building import OWN, build, num_samples, problems, record_bytes
     from paceline.workloads.models.layer_tables import MODELS, ModelInfo, find_model
 else:
     __getattr__, __dir__ = deferred(
@@ -21,10 +21,10 @@ else:
             "OWN": "building",
             "build": "building",
             "find_model": "models.layer_tables",
-            "population": "building",
+            "num_samples": "building",
             "problems": "building",
             "record_bytes": "building",
         },
     )
 
-__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "population", "problems", "record_bytes"]
+__all__ = ["MODELS", "OWN", "ModelInfo", "build", "find_model", "num_samples", "problems", "record_bytes"]

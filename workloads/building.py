@@ -35,7 +35,7 @@ def problems(
 ) -> list[str]:
     """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
 
-    >>> problems("digits-mpl", data=None, learning="train")  # doctest: +ELLIPSIS
+    >>> problems("digits-mpl", dataset=None, learning="train")  # doctest: +ELLIPSIS
     ["model: found 'digits-mpl', expected ... (did you mean digits-mlp?)"]
     """
     found = [
@@ -64,7 +64,7 @@ def build(
     Args:
         model: a name in `MODELS`, or ``module:function`` of a model of one's own (see `find_model`).
         data: the data set, in `DATA`, or None for the model's own.
-        directory: of the data set; None: bundled, or where the environment says (see `data.read`).
+        data_dir: of the data set; None: bundled, or where the environment says (see `data.read`).
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
         seed: of initial weights, order of samples and noise.
         precision: of weights and gradients.
@@ -92,7 +92,7 @@ def build(
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            count = population(model, data=data, directory=directory, learning=learning)
+            count = num_samples(model, data=data, directory=directory, learning=learning)
             return TimingOnly(find_model(model).layout(), count, item_bytes=4 if precision == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=_quadratic(options))
@@ -102,15 +102,15 @@ def build(
             from paceline.workloads.learners.torch_building import trained
 
             dtype = torch.float32 if precision == "float32" else torch.float64
-            learner = trained(model, data=data, directory=directory, seed=seed, dtype=dtype, reading=reading)
+            learner = trained(model, dataset=data, data_dir=directory, seed=seed, dtype=dtype, reading=reading)
             learner.choose(gradients)
             return learner
 
 
-def population(model: str, *, data: str | None, directory: str | None, learning: str) -> int:
+def num_samples(model: str, *, data: str | None, directory: str | None, learning: str) -> int:
     """Samples in one epoch of a workload without problems; of one that is not trained, those of the complete set.
 
-    >>> population("lenet", data=None, directory=None, learning="none")
+    >>> num_samples("lenet", dataset=None, directory=None, learning="none")
     60000
     """
     if learning == "train" and ":" in model:
@@ -120,8 +120,8 @@ def population(model: str, *, data: str | None, directory: str | None, learning:
     name = data or (ZOO[model].data if model in ZOO else None)
     known = None if name is None else DATA[name]
     if known is not None and known.read is not None and (learning == "train" or name == RECORDS):
-        return read(known.name, directory, _shape(model)).population
-    return (known and known.train) or find_model(model).population
+        return read(known.name, directory, _shape(model)).num_samples
+    return (known and known.train) or find_model(model).num_samples
 
 
 def record_bytes(model: str, *, data: str | None, directory: str | None, learning: str) -> int | None:
@@ -129,7 +129,7 @@ def record_bytes(model: str, *, data: str | None, directory: str | None, learnin
 
     Of the data set ``records`` its file says it; of others it is what ``paceline convert`` would write.
 
-    >>> record_bytes("lenet", data=None, directory=None, learning="none")
+    >>> record_bytes("lenet", dataset=None, directory=None, learning="none")
     792
     """
     if learning == "train" and ":" in model:

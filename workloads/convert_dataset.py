@@ -80,7 +80,7 @@ def find_source(name: str, directory: str | None, size: str | None) -> Source:
 
     Args:
         name: of the data set, in `convertible`.
-        directory: its folder; None: bundled, or where the environment says (see `data.read`).
+        data_dir: its folder; None: bundled, or where the environment says (see `data.read`).
         size: that pictures in folders are brought to; see `SIZES`.
 
     Raises:

@@ -24,40 +24,40 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 
 
-def check(population: int, *, workers: int, count: int) -> None:
+def check(num_samples: int, *, workers: int, count: int) -> None:
     """Raises `InputError` where one step of all workers needs more samples than there are.
 
     >>> check(1437, workers=4, count=500)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     paceline.algorithms.core.errors.InputError: ...2000 samples a step, but 1437 an epoch; give 359 at most
     """
-    if workers * count > population:
-        most = population // workers
-        right = f"give {most} at most" if most else f"use {population} workers at most"
+    if workers * count > num_samples:
+        most = num_samples // workers
+        right = f"give {most} at most" if most else f"use {num_samples} workers at most"
         step = f"{workers} x {count} = {workers * count} samples a step"
-        raise InputError(f"batch_per_worker: {step}, but {population} an epoch; {right}")
+        raise InputError(f"batch_per_worker: {step}, but {num_samples} an epoch; {right}")
 
 
-def positions(samples: Samples, *, population: int, seed: int) -> NDArray[np.int64]:
-    """Where the samples of a step lie in a data set of `population` samples.
+def positions(samples: Samples, *, num_samples: int, seed: int) -> NDArray[np.int64]:
+    """Where the samples of a step lie in a data set of `num_samples` samples.
 
-    >>> one = positions(Samples(worker=0, workers=1, index=3, count=6), population=100, seed=1)
-    >>> two = [positions(Samples(worker=r, workers=2, index=3, count=3), population=100, seed=1) for r in (0, 1)]
+    >>> one = positions(Samples(worker=0, workers=1, index=3, count=6), num_samples=100, seed=1)
+    >>> two = [positions(Samples(worker=r, workers=2, index=3, count=3), num_samples=100, seed=1) for r in (0, 1)]
     >>> bool((one == np.concatenate(two)).all())
     True
     """
     first, together = cut(samples)
-    check(population, workers=samples.workers, count=-(-together // samples.workers))
-    epoch, batch = divmod(samples.index, population // together)
+    check(num_samples, workers=samples.workers, count=-(-together // samples.workers))
+    epoch, batch = divmod(samples.index, num_samples // together)
     start = batch * together + first
-    return shuffled(population, seed, epoch)[start : start + samples.count]
+    return shuffled(num_samples, seed, epoch)[start : start + samples.count]
 
 
 # A few epochs are kept, because asynchronous workers may stand on both sides of the end of one.
 @lru_cache(maxsize=8)
-def shuffled(population: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def shuffled(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """All samples, in the order of an epoch."""
-    order = np.random.default_rng(np.random.SeedSequence((seed, epoch))).permutation(population)
+    order = np.random.default_rng(np.random.SeedSequence((seed, epoch))).permutation(num_samples)
     order.setflags(write=False)
     return order
 

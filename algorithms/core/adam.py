@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.core.rules import At
+from paceline.algorithms.core.rules import StepContext
 from paceline.algorithms.core.values import root
 
 
@@ -24,7 +24,7 @@ class AdamW:
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²
     change = (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + ε) + d x, with t counted from 1
 
-    It makes no use of the rate: `Scale` comes after it. The decay does not pass through the moments, which is what
+    It makes no use of the rate: `ScaleByLearningRate` comes after it. The decay does not pass through the moments, which is what
     tells AdamW from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
 
     Args:
@@ -35,7 +35,7 @@ class AdamW:
 
     >>> import numpy as np
     >>> x, rule = np.array([1.0, 1.0]), AdamW()
-    >>> change, _ = rule.update(np.array([100.0, -0.01]), rule.init(x), At(x, 0))
+    >>> change, _ = rule.update(np.array([100.0, -0.01]), rule.init(x), StepContext(x, 0))
     >>> change.round(3)
     array([ 1., -1.])
     """
@@ -49,7 +49,7 @@ class AdamW:
         """Moments of 0."""
         return Moments(0 * vector, 0 * vector)
 
-    def update(self, change: Any, memory: Moments, at: At) -> tuple[Any, Moments]:
+    def update(self, change: Any, memory: Moments, at: StepContext) -> tuple[Any, Moments]:
         """The step at rate 1, and the new moments."""
         first = self.beta1 * memory.first + (1 - self.beta1) * change
         second = self.beta2 * memory.second + (1 - self.beta2) * (change * change)

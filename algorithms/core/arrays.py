@@ -36,7 +36,7 @@ def zeros(count: int, like: Any) -> Any:
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
 
 
-def less(vector: Any, factor: float | None, change: Any, room: Any = None) -> Any:
+def less(vector: Any, factor: float | None, change: Any, out: Any = None) -> Any:
     """vector − factor · change: of torch's tensors in one pass, with one rounding, as its optimizers do it.
 
     Args:
@@ -52,18 +52,18 @@ def less(vector: Any, factor: float | None, change: Any, room: Any = None) -> An
         import torch
 
         if isinstance(vector, torch.Tensor) and isinstance(change, torch.Tensor):
-            return _tensor_less(vector, 1 if factor is None else factor, change, room)
+            return _tensor_less(vector, 1 if factor is None else factor, change, out)
     return vector - (change if factor is None else factor * change)
 
 
-def _tensor_less(vector: Any, factor: float, change: Any, room: Any) -> Any:
+def _tensor_less(vector: Any, factor: float, change: Any, out: Any) -> Any:
     import torch
 
     from paceline.algorithms.core.lazy_concat import Unjoined
 
     if isinstance(change, Unjoined) and change.apart:
         return change.taken_from(vector, factor)
-    return torch.sub(vector, change, alpha=factor, out=room)
+    return torch.sub(vector, change, alpha=factor, out=out)
 
 
 def normal(count: int, like: Any, seed: int) -> Any:

@@ -23,7 +23,7 @@ from operator import add
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core import arrays
-from paceline.algorithms.core.operations import AllGather, AllReduce, Work
+from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Layer, Null, join
@@ -72,28 +72,28 @@ class TopK(Options):
     ranges: ClassVar[Mapping[str, Range]] = {"share": SHARE}
 
     kind: Literal["top-k"] = "top-k"
-    share: float = 0.01
+    ratio: float = 0.01
     """k as a share of all numbers; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
 
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Any:
         """Nothing is kept back yet."""
         return 0 * vector
 
-    def charge(self, vector: Any) -> Work:
+    def charge(self, vector: Any) -> Charge:
         """What compressing costs: one look at every number."""
-        return Work("compress", vector.nbytes, arrays.length(vector))
+        return Charge("compress", vector.nbytes, arrays.length(vector))
 
     def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
         """The message, and what is kept back now.
 
         >>> import numpy as np
-        >>> message, kept = TopK(share=0.5).compress(np.array([1.0, 4.0]), np.array([0.5, 0.0]))
+        >>> message, kept = TopK(ratio=0.5).compress(np.array([1.0, 4.0]), np.array([0.5, 0.0]))
         >>> message.dense(), kept
         (array([0., 4.]), array([1.5, 0. ]))
         """
         total = vector + kept
         count = arrays.length(total)
-        k = max(1, round(self.share * count))
+        k = max(1, round(self.ratio * count))
         if isinstance(total, Null):
             return Sparse(replace(total, count=k), replace(total, count=k), count), total
         positions = arrays.largest(total, k)
@@ -224,9 +224,9 @@ class PowerSgd(Options):
             return Warm(vector, grids, replace(vector, count=count))
         return Warm(0 * vector, grids, arrays.normal(count, vector, self.seed))
 
-    def charge(self, vector: Any) -> Work:
+    def charge(self, vector: Any) -> Charge:
         """What compressing costs: three products of a matrix of n numbers with a thin one."""
-        return Work("compress", vector.nbytes, 6 * self.rank * arrays.length(vector))
+        return Charge("compress", vector.nbytes, 6 * self.rank * arrays.length(vector))
 
     def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
         """The message, and what is remembered now."""
@@ -270,7 +270,7 @@ def averaged(
         memory: what `beginning` or the last call gave.
     """
     if compression is None:
-        return (yield from AllReduce(value=vector, group=group, key=key, spent=True)), None
+        return (yield from AllReduce(value=vector, group=group, key=key, donate=True)), None
     return (yield from compression.averaged(group, vector, key, memory))
 
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Method, crew
+from paceline.algorithms.core.method import Method, RankContext, build_team
 from paceline.algorithms.core.values import Layout, Rank, Samples
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Evaluation:
     """What an evaluation finds; accuracy is None where the problem has none."""
 
     loss: float
@@ -35,7 +35,7 @@ class Learner(Protocol):
         ...
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples in one epoch."""
         ...
 
@@ -59,7 +59,7 @@ class Learner(Protocol):
         """As `gradient`, handing each layer's part to `ready` with its name as it is complete, last layer first."""
         ...
 
-    def evaluate(self, vector: Any) -> Score:
+    def evaluate(self, vector: Any) -> Evaluation:
         """Loss and accuracy on data held out."""
         ...
 
@@ -140,7 +140,7 @@ class Job:
     """
 
     method: Method
-    team: tuple[Me, ...]
+    team: tuple[RankContext, ...]
     learner: Learner
     batch: int
     budget: Budget
@@ -151,16 +151,16 @@ class Job:
         method: Method, nodes: Sequence[Sequence[Rank]], learner: Learner, *, batch: int, budget: Budget, seed: int = 0
     ) -> Job:
         """The job of `method` with its workers placed on `nodes`."""
-        return Job(method, crew(method, nodes, learner.layout), learner, batch, budget, seed)
+        return Job(method, build_team(method, nodes, learner.layout), learner, batch, budget, seed)
 
     @cached_property
     def workers(self) -> int:
         return len(self.team[0].workers)
 
     @property
-    def keeper(self) -> Rank:
-        """The rank whose `Applied` weights are the ones being learned."""
-        return next(me.rank for me in self.team if me.role == self.method.keeper)
+    def weights_owner(self) -> Rank:
+        """The rank whose `RecordUpdate` weights are the ones being learned."""
+        return next(me.rank for me in self.team if me.role == self.method.weights_owner)
 
     @property
     def spare(self) -> int:
@@ -184,7 +184,7 @@ class Job:
             return None
         return -(-self.budget.samples // self.samples_per_step)
 
-    def samples(self, me: Me, step: int) -> Samples:
+    def samples(self, me: RankContext, step: int) -> Samples:
         """The samples of a worker's step: together the workers' steps number k cover one global batch."""
         return Samples(
             worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.option_groups import NOT_NEGATIVE, POSITIVE, Options, Range
-from paceline.algorithms.core.rules import At, Forgetful, Scale
+from paceline.algorithms.core.rules import ScaleByLearningRate, Stateless, StepContext
 from paceline.algorithms.core.values import join, norm
 
 
@@ -29,7 +29,7 @@ class Lars(Options):
 
     ranges: ClassVar[Mapping[str, Range]] = {"trust": POSITIVE, "epsilon": NOT_NEGATIVE}
 
-    trust: float = 0.001
+    trust_coefficient: float = 0.001
     """η; provenance: NVIDIA/caffe, the default of `local_gw_ratio` and of `larc_eta`"""
     decay_in_ratio: bool = True
     """whether β ‖w‖ is in the denominator; provenance: the algorithm as published, and the authors' code from 1 August
@@ -47,49 +47,49 @@ class Lars(Options):
     def ratio(self, weights: float, gradient: float, *, decay: float = 0.0, momentum: float = 0.0) -> float:
         """λ of a layer with these norms of weights and gradient.
 
-        >>> Lars(trust=0.01).ratio(2.0, 4.0)
+        >>> Lars(trust_coefficient=0.01).ratio(2.0, 4.0)
         0.005
         >>> [Lars(zero_norm=choice).ratio(0.0, 4.0) for choice in ("full", "trust", "skip")]
         [1.0, 0.001, 0.0]
         """
         if weights == 0 or gradient == 0:
-            return {"full": 1.0, "trust": self.trust, "skip": 0.0}[self.zero_norm]
+            return {"full": 1.0, "trust": self.trust_coefficient, "skip": 0.0}[self.zero_norm]
         denominator = gradient + (decay * weights if self.decay_in_ratio else 0.0) + self.epsilon
-        return self.trust * weights / denominator * ((1 - momentum) if self.damped else 1)
+        return self.trust_coefficient * weights / denominator * ((1 - momentum) if self.damped else 1)
 
-    def share(self, ratio: float, rate: float) -> float:
+    def share(self, ratio: float, learning_rate: float) -> float:
         """What the rate is still to be multiplied by, so that the layer's rate is the policy's.
 
-        >>> Lars(policy="clip").share(0.2, rate=0.1), Lars(policy="clip").share(0.05, rate=0.1)
+        >>> Lars(policy="clip").share(0.2, learning_rate=0.1), Lars(policy="clip").share(0.05, learning_rate=0.1)
         (1.0, 0.5)
         """
         if self.policy == "scale":
             return ratio
-        return ratio / rate if ratio < rate else 1.0
+        return ratio / learning_rate if ratio < learning_rate else 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRates(Forgetful):
+class LayerRates(Stateless):
     """λ (g + β w), layer by layer; without layers the whole vector is one.
 
     Args:
         lars: the options.
-        scale: the rate that follows in the chain; the policy ``clip`` compares with it.
+        scale: the rate that follows in the chain; the policy ``max_grad_norm`` compares with it.
         decay: β.
         momentum: μ of the velocity that follows; only ``damped`` needs it.
     """
 
     lars: Lars
-    scale: Scale
+    scale: ScaleByLearningRate
     decay: float = 0.0
     momentum: float = 0.0
 
-    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+    def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """λ (g + β w)."""
-        rate = self.scale.at(at.number)
+        learning_rate = self.scale.at(at.number)
         decayed = change + self.decay * at.vector if self.decay else change
         scaled = []
         for part in [layer.part for layer in at.layers] or [slice(None)]:
             ratio = self.lars.ratio(norm(at.vector[part]), norm(change[part]), decay=self.decay, momentum=self.momentum)
-            scaled.append(self.lars.share(ratio, rate) * decayed[part])
+            scaled.append(self.lars.share(ratio, learning_rate) * decayed[part])
         return join(scaled), None

@@ -26,14 +26,14 @@ from paceline.algorithms.core.option_groups import (
     misfits,
 )
 from paceline.algorithms.core.program import Routine
-from paceline.algorithms.core.rules import Chain, Clip, Decay, Scale, Transform, Velocity
-from paceline.algorithms.core.schedules import RateSchedule
+from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, Transform, WeightDecay
+from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Group, Layer, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
 
 
-class Notion(Enum):
+class StalenessKind(Enum):
     """Which of the things that papers call staleness a method's `staleness` column is."""
 
     STEPS = "steps between computing and applying a gradient"
@@ -44,7 +44,7 @@ class Notion(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class RankContext:
     """A rank's view of the run: who it is, who the others are, and how the weights are laid out."""
 
     rank: Rank
@@ -54,7 +54,7 @@ class Me:
     """the workers on this rank's node"""
     leaders: Group
     """the first worker of every node"""
-    everyone: Group
+    world: Group
     server: Rank | None
     layout: Layout
 
@@ -64,13 +64,13 @@ class Me:
         return self.leaders.ranks.index(self.node.ranks[0]) if self.role == "worker" else 0
 
 
-def on_host(team: Sequence[Me], host: int) -> Group:
+def on_host(team: Sequence[RankContext], host: int) -> Group:
     """The ranks of a host, workers first."""
     return Group(tuple(me.rank for me in team if me.host == host))
 
 
 RANGES: dict[str, Range] = {
-    "rate": POSITIVE,
+    "learning_rate": POSITIVE,
     "momentum": FRACTION,
     "weight_decay": NOT_NEGATIVE,
     "clip": POSITIVE,
@@ -90,8 +90,8 @@ class Replica:
 
     step: int
     weights: Weights
-    memory: Any = None
-    kept: Any = None
+    optimizer_state: Any = None
+    residual: Any = None
     """what compression has kept back; None without one"""
 
 
@@ -102,7 +102,7 @@ class Method(ABC):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     name: ClassVar[str]
-    notion: ClassVar[Notion]
+    staleness_kind: ClassVar[StalenessKind]
     guarantees: ClassVar[frozenset[Guarantee]]
     source: ClassVar[str]
     """the paper, and the section of the rule"""
@@ -110,15 +110,15 @@ class Method(ABC):
     alone: ClassVar[bool] = False
     """uses one worker, whatever the cluster has"""
     independent: ClassVar[bool] = False
-    """workers wait for nobody: the budget is everybody's together, and each stops at the first `Next` after its end"""
+    """workers wait for nobody: the budget is everybody's together, and each stops at the first `NextStep` after its end"""
     ranges: ClassVar[Mapping[str, Range]] = {}
     """what its own hyper-parameters must be, beside those whose names are in `RANGES`"""
     shared: ClassVar[bool] = False
-    """the weights being learned lie in memory that all workers share; every worker's `Applied` moves their version"""
+    """the weights being learned lie in memory that all workers share; every worker's `RecordUpdate` moves their version"""
 
     @property
-    def keeper(self) -> Role:
-        """The role whose `Next` is held against the stop rule and whose weights are the ones being learned."""
+    def weights_owner(self) -> Role:
+        """The role whose `NextStep` is held against the stop rule and whose weights are the ones being learned."""
         return "server" if self.has_server else "worker"
 
     @property
@@ -156,28 +156,28 @@ class Method(ABC):
         """
         return misfits(self, self.every_range())
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         """The state in which the rank's program is first entered; `vector` holds the initial weights."""
         return Replica(0, Weights(vector, 0))
 
-    def enter(self, me: Me, state: Any) -> Routine[Any]:
+    def enter(self, me: RankContext, state: Any) -> Routine[Any]:
         """The program of the rank, entered at `state`; it returns the state it stopped in."""
         return self.server(me, state) if me.role == "server" else self.worker(me, state)
 
     @abstractmethod
-    def worker(self, me: Me, state: Any) -> Routine[Any]:
+    def worker(self, me: RankContext, state: Any) -> Routine[Any]:
         """What a worker does."""
 
-    def server(self, me: Me, state: Any) -> Routine[Any]:
+    def server(self, me: RankContext, state: Any) -> Routine[Any]:
         """What the server does, in a method that has one."""
         raise NotImplementedError(f"{self.name} says has_server = True and defines no server")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descent(Method):
+class SgdMethod(Method):
     """A method whose steps are those of SGD: what its rate, its momentum and the rest of the rule mean."""
 
-    rate: float = 0.1
+    learning_rate: float = 0.1
     """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it"""
     momentum: float = 0.0
     """μ of heavy ball, kept by each replica for itself; 0 is plain SGD"""
@@ -185,9 +185,9 @@ class Descent(Method):
     """Nesterov's momentum instead of heavy ball; provenance: the form of torch.optim.SGD"""
     weight_decay: float = 0.0
     """β, the coefficient of ‖x‖² / 2 in the loss; provenance: the default is ours, LARS's authors use 5e-4"""
-    clip: float | None = None
+    max_grad_norm: float | None = None
     """c, the norm that a whole gradient is shortened to; provenance: Pascanu, Mikolov, Bengio 2013"""
-    schedule: RateSchedule | None = None
+    schedule: LearningRateSchedule | None = None
     """how the rate changes with the updates that this rule has made; None: not at all"""
     lars: Lars | None = None
     """layer-wise rates; provenance: You, Gitman, Ginsburg 2017"""
@@ -199,15 +199,15 @@ class Descent(Method):
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """How a gradient becomes a step, for vectors in which these layers lie."""
-        scale, decay = Scale(self.rate, self.schedule), self.decay
-        links: list[Transform] = [] if self.clip is None else [Clip(self.clip)]
+        scale, decay = ScaleByLearningRate(self.learning_rate, self.schedule), self.decay
+        links: list[Transform] = [] if self.max_grad_norm is None else [Clip(self.max_grad_norm)]
         if self.lars is not None:
             links.append(LayerRates(self.lars, scale, decay, self.momentum))
         elif decay:
-            links.append(Decay(decay))
+            links.append(WeightDecay(decay))
         links.append(scale)
         if self.momentum:
-            links.append(Velocity(self.momentum, self.nesterov))
+            links.append(Momentum(self.momentum, self.nesterov))
         return Chain(tuple(links), layers)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
@@ -216,15 +216,15 @@ class Descent(Method):
             found.append("nesterov: found true with a momentum of 0, expected a momentum above 0 with it")
         return found
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
 
-def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[Me, ...]:
+def build_team(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[RankContext, ...]:
     """Every rank's view: workers 0…W−1 placed on `nodes`, then the server if the method has one.
 
     >>> from paceline.algorithms import find
-    >>> [me.role for me in crew(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))]
+    >>> [me.role for me in build_team(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))]
     ['worker', 'worker', 'server']
     """
     nodes = [[Rank(0)]] if method.alone else nodes
@@ -233,7 +233,7 @@ def crew(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tup
     everyone = Group((*workers.ranks, server)) if server is not None else workers
     leaders = Group(tuple(node[0] for node in nodes))
     mine = {rank: Group(tuple(node)) for node in nodes for rank in node}
-    team = [Me(rank, "worker", workers, mine[rank], leaders, everyone, server, layout) for rank in workers]
+    team = [RankContext(rank, "worker", workers, mine[rank], leaders, everyone, server, layout) for rank in workers]
     if server is not None:
-        team.append(Me(server, "server", workers, Group((server,)), leaders, everyone, server, layout))
+        team.append(RankContext(server, "server", workers, Group((server,)), leaders, everyone, server, layout))
     return tuple(team)

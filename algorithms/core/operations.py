@@ -7,7 +7,7 @@ Rules of this file:
 * No operation holds a callable, a clock or a socket, so that each can be logged, compared, priced and replayed.
 * There are few of them. A new method that seems to need a new operation nearly always needs a better program.
 
-Read `Next`, `Gradient`, `AllReduce` and `Applied` first: with these four, synchronous SGD is written.
+Read `NextStep`, `Gradient`, `AllReduce` and `RecordUpdate` first: with these four, synchronous SGD is written.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class State(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Next(Op[Step | None]):
+class NextStep(Op[Step | None]):
     """The next step, or None: stop. The only place where runs stop, checkpoint and are entered again.
 
     All of a rank's state is in `state`. Ranks of a synchronous method all learn of a stop at the same step; a server
@@ -116,7 +116,7 @@ class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Op[None]):
+class Charge(Op[None]):
     """Charges arithmetic that the program does itself: an update, a compression, a copy between host and device."""
 
     kind: str
@@ -137,7 +137,7 @@ class AllReduce(Op[Vector]):
     group: Group
     key: str
     op: Literal["sum", "mean"] = "mean"
-    spent: bool = False
+    donate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +269,7 @@ class Unlock(Op[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied(Op[int]):
+class RecordUpdate(Op[int]):
     """`weights` (the new vector, with the version it replaces) came about from `inputs`; answers its new version.
 
     This is what staleness, evaluation and time to accuracy are computed from. With ``advance=False`` a local step is

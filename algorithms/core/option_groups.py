@@ -45,7 +45,7 @@ def misfits(owner: Any, ranges: Mapping[str, Range]) -> list[str]:
     An attribute that it does not have, or that is None, is right.
 
     >>> from paceline.algorithms.core.schedules import Polynomial
-    >>> Polynomial(total=100, power=-1.0).problems()
+    >>> Polynomial(total_steps=100, power=-1.0).problems()
     ['power: found -1.0, expected a number above 0']
     """
     found = [

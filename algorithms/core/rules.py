@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.algorithms.core import arrays
-from paceline.algorithms.core.schedules import RateSchedule
+from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Layer, norm
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class StepContext:
     """Where a step is taken: at these weights, as the step of this number, from 0."""
 
     vector: Any
@@ -39,13 +39,13 @@ class Transform(Protocol):
         """What it remembers before the first step from `vector`; None if it remembers nothing."""
         ...
 
-    def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
+    def update(self, change: Any, memory: Any, at: StepContext) -> tuple[Any, Any]:
         """What is to be subtracted instead of `change`, and what is remembered now."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class OptimizerState:
     """What a chain remembers: the steps taken, and each link's own memory."""
 
     number: int
@@ -61,7 +61,7 @@ class Chain:
         layers: where the layers lie in the vectors that it is given.
 
     >>> import numpy as np
-    >>> x, rule = np.array([1.0]), Chain((Scale(0.5), Velocity(0.5)))
+    >>> x, rule = np.array([1.0]), Chain((ScaleByLearningRate(0.5), Momentum(0.5)))
     >>> memory = rule.init(x)
     >>> for _ in range(2):
     ...     x, memory = rule.update(x, np.array([1.0]), memory)
@@ -72,11 +72,11 @@ class Chain:
     links: tuple[Transform, ...]
     layers: Sequence[Layer] = ()
 
-    def init(self, vector: Any) -> Memory:
+    def init(self, vector: Any) -> OptimizerState:
         """The memory before the first step from `vector`."""
-        return Memory(0, tuple(link.init(vector) for link in self.links))
+        return OptimizerState(0, tuple(link.init(vector) for link in self.links))
 
-    def update(self, vector: Any, gradient: Any, memory: Memory, room: Any = None) -> tuple[Any, Memory]:
+    def update(self, vector: Any, gradient: Any, memory: OptimizerState, out: Any = None) -> tuple[Any, OptimizerState]:
         """The new vector and the new memory.
 
         Args:
@@ -86,42 +86,44 @@ class Chain:
             room: a vector that nobody looks at again, such as the gradient, whose memory the new one may take.
         """
         last = self.links[-1] if self.links else None
-        if not isinstance(last, Scale):
+        if not isinstance(last, ScaleByLearningRate):
             change, memory = self.step(vector, gradient, memory)
-            return arrays.less(vector, None, change, room), memory
+            return arrays.less(vector, None, change, out), memory
         change, kept = self._through(self.links[:-1], vector, gradient, memory)
-        kept = Memory(kept.number, (*kept.links, None))
-        return arrays.less(vector, last.at(memory.number), change, room), kept
+        kept = OptimizerState(kept.number, (*kept.links, None))
+        return arrays.less(vector, last.at(memory.number), change, out), kept
 
-    def step(self, vector: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
+    def step(self, vector: Any, gradient: Any, memory: OptimizerState) -> tuple[Any, OptimizerState]:
         """What is to be subtracted from the vector, and the new memory."""
         return self._through(self.links, vector, gradient, memory)
 
-    def look_ahead(self, vector: Any, memory: Memory) -> Any:
+    def look_ahead(self, vector: Any, memory: OptimizerState) -> Any:
         """x + μ v: where momentum alone moves the vector, without decay and layer-wise rates; x where there is none.
 
-        v is minus what `Velocity` remembers, since a rule subtracts.
+        v is minus what `Momentum` remembers, since a rule subtracts.
 
         >>> import numpy as np
-        >>> x, rule = np.array([1.0]), Chain((Decay(0.5), Scale(0.1), Velocity(0.5)))
-        >>> float(rule.look_ahead(x, Memory(1, (None, None, np.array([0.2])))).round(3)[0])
+        >>> x, rule = np.array([1.0]), Chain((WeightDecay(0.5), ScaleByLearningRate(0.1), Momentum(0.5)))
+        >>> float(rule.look_ahead(x, OptimizerState(1, (None, None, np.array([0.2])))).round(3)[0])
         0.9
         """
         for link, own in zip(self.links, memory.links, strict=True):
-            if isinstance(link, Velocity):
+            if isinstance(link, Momentum):
                 return arrays.less(vector, None, link.momentum * own)
         return vector
 
-    def _through(self, links: Sequence[Transform], vector: Any, change: Any, memory: Memory) -> tuple[Any, Memory]:
+    def _through(
+        self, links: Sequence[Transform], vector: Any, change: Any, memory: OptimizerState
+    ) -> tuple[Any, OptimizerState]:
         """What these links, the first of all, make of a change."""
-        at, kept = At(vector, memory.number, self.layers), []
+        at, kept = StepContext(vector, memory.number, self.layers), []
         for link, own in zip(links, memory.links, strict=False):
             change, own = link.update(change, own, at)
             kept.append(own)
-        return change, Memory(memory.number + 1, tuple(kept))
+        return change, OptimizerState(memory.number + 1, tuple(kept))
 
 
-class Forgetful:
+class Stateless:
     """A transform that remembers nothing."""
 
     __slots__ = ()
@@ -131,56 +133,56 @@ class Forgetful:
 
 
 @dataclass(frozen=True, slots=True)
-class Clip(Forgetful):
+class Clip(Stateless):
     """Shortens what is longer than the limit: g min(1, c / ‖g‖), the norm being that of the whole vector.
 
     Source: Pascanu, Mikolov, Bengio, ICML'13 (arXiv 1211.5063), section 3.2.
 
     >>> import numpy as np
-    >>> Clip(1.0).update(np.array([3.0, 4.0]), None, At(None, 0))[0]
+    >>> Clip(1.0).update(np.array([3.0, 4.0]), None, StepContext(None, 0))[0]
     array([0.6, 0.8])
     """
 
     limit: float
 
-    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+    def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """The change, no longer than the limit."""
         length = norm(change)
         return (self.limit / length * change if length > self.limit else change), None
 
 
 @dataclass(frozen=True, slots=True)
-class Decay(Forgetful):
+class WeightDecay(Stateless):
     """Weight decay as the gradient of β ‖x‖² / 2, coupled to whatever follows: g + β x."""
 
     decay: float
 
-    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+    def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """g + β x."""
         return change + self.decay * at.vector, None
 
 
 @dataclass(frozen=True, slots=True)
-class Scale(Forgetful):
+class ScaleByLearningRate(Stateless):
     """Multiplies by the rate: η g; with a schedule by the rate of this step, η_t g."""
 
-    rate: float
-    schedule: RateSchedule | None = None
+    learning_rate: float
+    schedule: LearningRateSchedule | None = None
 
     def at(self, step: int) -> float:
         """η_t."""
-        return self.rate if self.schedule is None else self.schedule.rate(self.rate, step)
+        return self.learning_rate if self.schedule is None else self.schedule.learning_rate(self.learning_rate, step)
 
-    def update(self, change: Any, memory: None, at: At) -> tuple[Any, None]:
+    def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """η_t times the change."""
         return self.at(at.number) * change, None
 
 
 @dataclass(frozen=True, slots=True)
-class Velocity:
+class Momentum:
     """Momentum: v ← μ v + change; what is subtracted is v, or with Nesterov's change + μ v, for the new v.
 
-    With `Scale` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
+    With `ScaleByLearningRate` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
     Demmel, SC'17), with the opposite sign of V. The rate is inside the velocity, where torch.optim.SGD has it outside:
     for a constant rate their weights are the same, and v is η times torch's buffer.
     """
@@ -192,7 +194,7 @@ class Velocity:
         """A velocity of 0."""
         return 0 * vector
 
-    def update(self, change: Any, memory: Any, at: At) -> tuple[Any, Any]:
+    def update(self, change: Any, memory: Any, at: StepContext) -> tuple[Any, Any]:
         """What is to be subtracted, and the velocity, to be remembered."""
         velocity = self.momentum * memory + change
         return (change + self.momentum * velocity if self.nesterov else velocity), velocity

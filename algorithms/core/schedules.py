@@ -17,42 +17,42 @@ from typing import ClassVar, Literal
 
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SHARE, Options, Range
 
-WARM_UP: Mapping[str, Range] = {"warm_up": COUNT_OR_NONE, "start": NOT_NEGATIVE}
+WARMUP: Mapping[str, Range] = {"warmup_steps": COUNT_OR_NONE, "start": NOT_NEGATIVE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warmed(Options, ABC):
-    """A schedule that may begin with a linear ramp: from `start` to the full rate in `warm_up` steps.
+class Warmup(Options, ABC):
+    """A schedule that may begin with a linear ramp: from `start` to the full rate in `warmup_steps` steps.
 
     The law after it counts from the first step of the ramp, not from its end.
     """
 
-    ranges: ClassVar[Mapping[str, Range]] = WARM_UP
+    ranges: ClassVar[Mapping[str, Range]] = WARMUP
 
-    warm_up: int = 0
+    warmup_steps: int = 0
     """steps of the ramp; provenance: Goyal et al. 2017 (arXiv 1706.02677) for a linear one, which in NVIDIA/caffe 0.17
     is quadratic; NVIDIA/caffe for counting the law from the ramp's first step"""
-    start: float = 0.0
+    warmup_start: float = 0.0
     """the rate of the ramp's first step; provenance: NVIDIA/caffe's `rampup_lr`, and its default"""
 
     @abstractmethod
     def factor(self, step: int) -> float:
         """What the law multiplies the rate by."""
 
-    def rate(self, base: float, step: int) -> float:
+    def learning_rate(self, base: float, step: int) -> float:
         """The rate of a step, where `base` is the full one.
 
-        >>> ramp = Constant(warm_up=4, start=0.2)
-        >>> [round(ramp.rate(1.0, step), 3) for step in range(6)]
+        >>> ramp = Constant(warmup_steps=4, warmup_start=0.2)
+        >>> [round(ramp.learning_rate(1.0, step), 3) for step in range(6)]
         [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
         """
-        if step < self.warm_up:
-            return self.start + (base - self.start) * step / self.warm_up
+        if step < self.warmup_steps:
+            return self.warmup_start + (base - self.warmup_start) * step / self.warmup_steps
         return base * self.factor(step)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(Warmed):
+class Constant(Warmup):
     """γ, after the ramp."""
 
     kind: Literal["constant"] = "constant"
@@ -63,36 +63,36 @@ class Constant(Warmed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Polynomial(Warmed):
+class Polynomial(Warmup):
     """γ (1 − t / T)^p, and 0 from step T on.
 
-    >>> Polynomial(total=10).rate(1.0, 5)
+    >>> Polynomial(total_steps=10).learning_rate(1.0, 5)
     0.25
     """
 
-    ranges: ClassVar[Mapping[str, Range]] = {**WARM_UP, "total": COUNT, "power": POSITIVE}
+    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "total": COUNT, "power": POSITIVE}
 
     kind: Literal["polynomial"] = "polynomial"
-    total: int = 0
+    total_steps: int = 0
     """T, in steps; it has to be given, since no default could know how long a run is"""
     power: float = 2.0
     """p; provenance: You, Gitman, Ginsburg 2017 (LARS), all their settings"""
 
     def factor(self, step: int) -> float:
         """(1 − t / T)^p."""
-        return float(max(0.0, 1 - step / self.total) ** self.power)
+        return float(max(0.0, 1 - step / self.total_steps) ** self.power)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(Warmed):
+class Steps(Warmup):
     """γ f^k, where k of the steps `at` lie behind: they themselves already have the new rate.
 
-    >>> [Steps(at=(2, 3), by=0.5).rate(1.0, step) for step in range(5)]
+    >>> [Steps(milestones=(2, 3), gamma=0.5).learning_rate(1.0, step) for step in range(5)]
     [1.0, 1.0, 0.5, 0.25, 0.25]
     """
 
     ranges: ClassVar[Mapping[str, Range]] = {
-        **WARM_UP,
+        **WARMUP,
         "at": (
             lambda at: len(at) > 0 and at[0] >= 1 and list(at) == sorted(set(at)),
             "whole numbers of 1 or more, each above the one before",
@@ -101,29 +101,29 @@ class Steps(Warmed):
     }
 
     kind: Literal["steps"] = "steps"
-    at: tuple[int, ...] = ()
+    milestones: tuple[int, ...] = ()
     """the steps from which the rate is lower; they have to be given"""
-    by: float = 0.1
+    gamma: float = 0.1
     """f; provenance: He et al. 2015 (ResNet) and most that came after"""
 
     def factor(self, step: int) -> float:
         """f^k."""
-        return float(self.by ** bisect_right(self.at, step))
+        return float(self.gamma ** bisect_right(self.milestones, step))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential(Warmed):
+class Exponential(Warmup):
     """γ f^t."""
 
-    ranges: ClassVar[Mapping[str, Range]] = {**WARM_UP, "by": SHARE}
+    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "by": SHARE}
 
     kind: Literal["exponential"] = "exponential"
-    by: float = 0.999964
+    gamma: float = 0.999964
     """f, of every step; provenance: the AlexNet run scripts of matex-org/caffe-intel (PNNL)"""
 
     def factor(self, step: int) -> float:
         """f^t."""
-        return float(self.by**step)
+        return float(self.gamma**step)
 
 
-RateSchedule = Constant | Polynomial | Steps | Exponential
+LearningRateSchedule = Constant | Polynomial | Steps | Exponential

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from paceline.algorithms.core.method import Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Work
+from paceline.algorithms.core.operations import AllReduce, Charge, Gradient, Load, RecordUpdate
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Contribution, GradientResult, Group, Samples, Vector, Weights
@@ -29,7 +29,7 @@ def gradient_at(weights: Weights, samples: Samples) -> Program[GradientResult]:
 
 @program
 def descend(
-    rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True, spent: bool = False
+    rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True, donate: bool = False
 ) -> Program[R]:
     """The state after one step of the rule.
 
@@ -41,9 +41,11 @@ def descend(
         advance: whether what is being learned moves; a local step between averages does not move it.
         spent: whether nobody else has the gradient or looks at it again: the new weights may lie in its memory.
     """
-    yield from Work("update", gradient.nbytes)
-    vector, memory = rule.update(state.weights.vector, gradient, state.memory, room=gradient if spent else None)
-    version = yield from Applied(Weights(vector, state.weights.version), [origin], advance)
+    yield from Charge("update", gradient.nbytes)
+    vector, memory = rule.update(
+        state.weights.vector, gradient, state.optimizer_state, out=gradient if donate else None
+    )
+    version = yield from RecordUpdate(Weights(vector, state.weights.version), [origin], advance)
     return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), memory=memory)
 
 

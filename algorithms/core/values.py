@@ -214,7 +214,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What `Next` answers: the step's number, from 0, and its samples (none for a server)."""
+    """What `NextStep` answers: the step's number, from 0, and its samples (none for a server)."""
 
     number: int
     samples: Samples
@@ -238,7 +238,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Who computed something from which version: all that `Applied` needs to know of an input."""
+    """Who computed something from which version: all that `RecordUpdate` needs to know of an input."""
 
     rank: Rank
     step: int

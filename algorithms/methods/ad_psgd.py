@@ -16,19 +16,19 @@ import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Handle,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
     Start,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import GradientResult, Message, Rank, Weights
@@ -68,7 +68,7 @@ class AdPsgd(Meeting):
     """
 
     name = "ad-psgd"
-    notion = Notion.PEER_AGE
+    staleness_kind = StalenessKind.PEER_AGE
     source = "Lian, Zhang, Zhang, Liu, ICML'18, arXiv 1710.06952"
     guarantees = frozenset({Guarantee.CONSERVES_MEAN, Guarantee.SURVIVES_WORKERS})
     independent: ClassVar[bool] = True
@@ -76,14 +76,14 @@ class AdPsgd(Meeting):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def worker(self, me: Me, state: Replica) -> Routine[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Routine[Replica]:
         return self.passive(me, state) if me.rank in passives(me) else self.active(me, state)
 
     @program
-    def active(self, me: Me, state: Replica) -> Program[Replica]:
+    def active(self, me: RankContext, state: Replica) -> Program[Replica]:
         """Computes, averages with a passive peer, applies."""
         rule, others = self.rule(me.layout.layers), frozenset(passives(me))
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             own, reply = state.weights, state.weights
@@ -95,23 +95,25 @@ class AdPsgd(Meeting):
                     reply = (yield from Receive(peer)).value
                 except PeerFailed as failure:
                     others = without(others, failure)
-            yield from Work("update", 2 * own.vector.nbytes)
-            vector, memory = rule.update(halfway(own.vector, reply.vector), gradient.vector, state.memory)
+            yield from Charge("update", 2 * own.vector.nbytes)
+            vector, optimizer_state = rule.update(
+                halfway(own.vector, reply.vector), gradient.vector, state.optimizer_state
+            )
             seen = min(own.version, reply.version)
-            version = yield from Applied(Weights(vector, own.version), [gradient.contribution(version=seen)])
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+            version = yield from RecordUpdate(Weights(vector, own.version), [gradient.contribution(version=seen)])
+            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
         for peer in sorted(others):
             yield from Send(peer, Goodbye())
         return state
 
     @program
-    def passive(self, me: Me, state: Replica) -> Program[Replica]:
+    def passive(self, me: RankContext, state: Replica) -> Program[Replica]:
         """Computes and applies, and averages with whoever comes meanwhile; at the end, until all have gone."""
         rule = self.rule(me.layout.layers)
         living = frozenset(me.workers)
         actives, knock = living - frozenset(passives(me)), (yield from Start(Receive()))
         door = Open(state.weights, state.weights.version, living, actives, knock)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             computing = yield from Start(Gradient(door.weights, batch))
             gradient: GradientResult | None = None
@@ -127,12 +129,12 @@ class AdPsgd(Meeting):
                         gradient = answer
                     else:
                         door = yield from self.answer(door, answer)
-            yield from Work("update", gradient.vector.nbytes)
-            vector, memory = rule.update(door.weights.vector, gradient.vector, state.memory)
-            version = yield from Applied(
+            yield from Charge("update", gradient.vector.nbytes)
+            vector, optimizer_state = rule.update(door.weights.vector, gradient.vector, state.optimizer_state)
+            version = yield from RecordUpdate(
                 Weights(vector, door.weights.version), [gradient.contribution(version=door.oldest)]
             )
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
             door = replace(door, weights=state.weights, oldest=version)
         while door.knock is not None:
             try:
@@ -151,7 +153,7 @@ class AdPsgd(Meeting):
             actives -= {message.source}
         else:
             yield from Send(message.source, weights)
-            yield from Work("update", weights.vector.nbytes)
+            yield from Charge("update", weights.vector.nbytes)
             oldest = min(oldest, message.value.version)
             weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
         knock = (yield from Start(Receive())) if actives else None
@@ -166,6 +168,6 @@ class AdPsgd(Meeting):
         return replace(door, living=living, actives=actives, knock=knock)
 
 
-def passives(me: Me) -> tuple[Rank, ...]:
+def passives(me: RankContext) -> tuple[Rank, ...]:
     """The workers in odd places."""
     return me.workers.ranks[1::2]

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
-    Work,
 )
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Contribution, Rank, Weights
@@ -45,38 +45,38 @@ class Delta:
 
 
 @program
-def takes_weights(alpha: float, me: Me, state: Replica) -> Program[Replica]:
+def takes_weights(alpha: float, me: RankContext, state: Replica) -> Program[Replica]:
     """A server that is sent weights: it replies with the centre as it is, and only then moves it."""
-    crew = Crew(me)
-    while step := (yield from Next(state)):
-        message = yield from crew.message()
+    build_team = Crew(me)
+    while step := (yield from NextStep(state)):
+        message = yield from build_team.message()
         exchange: Exchange = message.value
         yield from Send(message.source, state.weights)
-        yield from Work("update", exchange.vector.nbytes, where="host")
+        yield from Charge("update", exchange.vector.nbytes, where="host")
         centre, version = state.weights.vector, state.weights.version
         centre = centre + alpha * (exchange.vector - centre)
-        version = yield from Applied(Weights(centre, version), [replace(exchange.origin, version=version)])
+        version = yield from RecordUpdate(Weights(centre, version), [replace(exchange.origin, version=version)])
         state = replace(state, step=step.number + 1, weights=Weights(centre, version))
-    yield from dismiss(crew)
+    yield from dismiss(build_team)
     return state
 
 
 @program
-def takes_deltas(me: Me, state: Any) -> Program[Any]:
+def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
     """A server that is asked for the centre and later sent a delta, which it adds to whatever the centre is by then.
 
     A step is a request. A stop therefore means: no more requests are granted. A worker that has been sent the centre
     sends its delta before it asks again, and messages of one sender arrive in their order. So when every living worker
     has asked once more and was told to stop, every delta of the living has landed; those of the dead never come.
     """
-    crew, told = Crew(me), set[Rank]()
-    while step := (yield from Next(state)):
-        while isinstance((message := (yield from crew.message())).value, Delta):
+    build_team, told = Crew(me), set[Rank]()
+    while step := (yield from NextStep(state)):
+        while isinstance((message := (yield from build_team.message())).value, Delta):
             state = yield from landed(state, message.value)
         yield from Send(message.source, state.weights)
         state = replace(state, step=step.number + 1)
-    while crew.living - told:
-        heard = yield from crew.hear()
+    while build_team.living - told:
+        heard = yield from build_team.hear()
         if heard is None:
             continue
         if isinstance(heard.value, Delta):
@@ -90,9 +90,9 @@ def takes_deltas(me: Me, state: Any) -> Program[Any]:
 @program
 def landed(state: Any, delta: Delta) -> Program[Any]:
     """The server's state after a delta."""
-    yield from Work("update", delta.vector.nbytes, where="host")
+    yield from Charge("update", delta.vector.nbytes, where="host")
     centre = Weights(state.weights.vector + delta.vector, state.weights.version)
-    version = yield from Applied(centre, delta.origins)
+    version = yield from RecordUpdate(centre, delta.origins)
     return replace(state, weights=Weights(centre.vector, version))
 
 
@@ -107,7 +107,7 @@ class AsyncEasgd(Elastic):
     """
 
     name = "async-easgd"
-    notion = Notion.EXCHANGE_LAG
+    staleness_kind = StalenessKind.EXCHANGE_LAG
     source = "You, Buluç, Demmel, SC'17 (Async EASGD), equations (1) and (2)"
     guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
@@ -119,9 +119,9 @@ class AsyncEasgd(Elastic):
         return survives(workers - 1)
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             before, count = state.weights.vector, state.weights.version
             # the server reads the centre, so it is the server that knows the version
             exchange = Exchange(before, Contribution(me.rank, step.number, 0, step.samples.count))
@@ -134,12 +134,12 @@ class AsyncEasgd(Elastic):
             pull = alpha * (before - centre.vector)
             if self.sends == "delta":
                 yield from Send(server, Delta(pull, (gradient.contribution(version=centre.version),)))
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
-            state = Replica(step.number + 1, Weights(stepped - pull, count + 1), memory)
+            yield from Charge("update", before.nbytes)
+            stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
+            state = Replica(step.number + 1, Weights(stepped - pull, count + 1), optimizer_state)
         return state
 
-    def server(self, me: Me, state: Replica) -> Routine[Any]:
+    def server(self, me: RankContext, state: Replica) -> Routine[Any]:
         return takes_weights(self.alpha(me), me, state) if self.sends == "weights" else takes_deltas(me, state)
 
 
@@ -166,7 +166,7 @@ class Travelling:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     origins: tuple[Contribution, ...] = ()
     """its gradients since the last exchange"""
 
@@ -184,7 +184,7 @@ class Eamsgd(Elastic):
     """
 
     name = "eamsgd"
-    notion = Notion.EXCHANGE_LAG
+    staleness_kind = StalenessKind.EXCHANGE_LAG
     source = "Zhang, Choromanska, LeCun, NIPS'15, Algorithms 1 and 2; the authors' mpiT (eamsgd.lua)"
     guarantees = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
@@ -203,13 +203,13 @@ class Eamsgd(Elastic):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         return Travelling(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Travelling) -> Program[Travelling]:
+    def worker(self, me: RankContext, state: Travelling) -> Program[Travelling]:
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             before, count, origins = state.weights.vector, state.weights.version, state.origins
             pull = None
             if origins and step.number % self.period == 0:
@@ -221,14 +221,14 @@ class Eamsgd(Elastic):
                 yield from Send(server, Delta(pull, tuple(replace(one, version=centre.version) for one in origins)))
                 origins = ()
             batch = yield from Load(step.samples)
-            ahead = rule.look_ahead(before, state.memory)
+            ahead = rule.look_ahead(before, state.optimizer_state)
             gradient = yield from Gradient(Weights(ahead, count), batch)
-            yield from Work("update", before.nbytes)
-            vector, memory = rule.update(before, gradient.vector, state.memory)
+            yield from Charge("update", before.nbytes)
+            vector, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = vector if pull is None else vector - pull
             origins = (*origins, gradient.contribution())
-            state = Travelling(step.number + 1, Weights(vector, count + 1), memory, origins)
+            state = Travelling(step.number + 1, Weights(vector, count + 1), optimizer_state, origins)
         return state
 
-    def server(self, me: Me, state: Travelling) -> Routine[Any]:
+    def server(self, me: RankContext, state: Travelling) -> Routine[Any]:
         return takes_deltas(me, state)

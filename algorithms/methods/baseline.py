@@ -7,74 +7,76 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core.compression import Compression, averaged, beginning
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Load,
-    Next,
-    Work,
+    NextStep,
+    RecordUpdate,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialSgd(Descent):
+class SequentialSgd(SgdMethod):
     """SGD on one worker: what every other method is compared with.
 
     x ← x − η g(x)
     """
 
     name = "sequential-sgd"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "Robbins and Monro 1951; the baseline of all five papers"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
     alone: ClassVar[bool] = True
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Work("update", gradient.vector.nbytes)
-            vector, memory = rule.update(state.weights.vector, gradient.vector, state.memory, room=gradient.vector)
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+            yield from Charge("update", gradient.vector.nbytes)
+            vector, optimizer_state = rule.update(
+                state.weights.vector, gradient.vector, state.optimizer_state, out=gradient.vector
+            )
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
+            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncSgd(Descent):
+class SyncSgd(SgdMethod):
     """Every gradient of every worker is averaged before anyone takes the step: one worker with P times the batch.
 
     x ← x − η (1/P) Σ_i g_i(x)
     """
 
     name = "sync-sgd"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "the synchronous baseline of all five papers"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     compression: Compression | None = None
     """how gradients are made smaller before they are averaged; provenance: None, as in all five papers"""
 
-    def begin(self, me: Me, vector: Any) -> Replica:
+    def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
         kept = beginning(self.compression, vector, layers)
         return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             key = f"gradient {step.number}"
             mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.kept)
-            yield from Work("update", mean.nbytes)
-            vector, memory = rule.update(state.weights.vector, mean, state.memory, room=mean)
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), memory, kept)
+            yield from Charge("update", mean.nbytes)
+            vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state, out=mean)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
+            state = Replica(step.number + 1, Weights(vector, version), optimizer_state, kept)
         return state

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Next
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
 from paceline.algorithms.core.values import Rank, Samples
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChipPartitionedSgd(Descent):
+class ChipPartitionedSgd(SgdMethod):
     """Each worker is a part of one chip: it does its share of the chip's batch, and all sum their gradients.
 
     part i of P, with b_i of the chip's B samples:  x ← x − η Σ_i (b_i / B) g_i(x)
@@ -24,7 +24,7 @@ class ChipPartitionedSgd(Descent):
     """
 
     name = "chip-partitioned-sgd"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "You, Buluç, Demmel, SC'17 (partitioning one KNL chip)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
@@ -38,9 +38,9 @@ class ChipPartitionedSgd(Descent):
         return found
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             part, whole = part_of(step.samples), step.samples.count
             gradient = yield from gradient_at(state.weights, part)
             share = part.count * gradient.vector / whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.option_groups import FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import root
@@ -49,20 +49,22 @@ class DcAsgd(ParameterServer):
     square_decay: float = 0.95
     """m of the mean square; provenance: the paper on CIFAR-10 (0 on ImageNet)"""
 
-    def begin(self, me: Me, vector: Any) -> Replica:
+    def begin(self, me: RankContext, vector: Any) -> Replica:
         replica = super().begin(me, vector)
         if me.role == "worker":
             return replica
-        return replace(replica, memory=Backups((vector,) * len(me.workers), 0 * vector, replica.memory))
+        return replace(
+            replica, optimizer_state=Backups((vector,) * len(me.workers), 0 * vector, replica.optimizer_state)
+        )
 
     def applied(self, rule: Chain, state: Replica, taken: Sequence[Push]) -> tuple[Any, Backups]:
         (push,) = taken
-        memory: Backups = state.memory
+        optimizer_state: Backups = state.optimizer_state
         rank, g, x = push.origin.rank, push.vector, state.weights.vector
-        square = self.square_decay * memory.square + (1 - self.square_decay) * (g * g)
-        correction = self.compensation * (g * g) * (x - memory.weights[rank])
+        square = self.square_decay * optimizer_state.square + (1 - self.square_decay) * (g * g)
+        correction = self.compensation * (g * g) * (x - optimizer_state.weights[rank])
         if self.adaptive:
             correction = correction / root(square, EPSILON)
-        vector, kept = rule.update(x, g + correction, memory.rule)
-        weights = (*memory.weights[:rank], vector, *memory.weights[rank + 1 :])
+        vector, kept = rule.update(x, g + correction, optimizer_state.rule)
+        weights = (*optimizer_state.weights[:rank], vector, *optimizer_state.weights[rank + 1 :])
         return vector, Backups(weights, square, kept)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     AllReduce,
-    Applied,
+    Charge,
     Gradient,
     Load,
-    Next,
+    NextStep,
+    RecordUpdate,
     Start,
     Wait,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Weights, join
@@ -30,11 +30,11 @@ class Delayed:
     step: int
     weights: Weights
     flights: tuple[Flight, ...] = ()
-    memory: Any = None
+    optimizer_state: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agd(Descent):
+class Agd(SgdMethod):
     """Asynchronous gradient descent with an exact delay d: the mean gradient of step t − d is applied after step t.
 
     x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
@@ -43,7 +43,7 @@ class Agd(Descent):
     """
 
     name = "agd"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "PNNL, 'Leveraging Asynchronicity in Gradient Descent' (OpenReview rkFd2P5gl)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.EXACT_DELAY, Guarantee.REPLICAS_EQUAL})
 
@@ -56,27 +56,27 @@ class Agd(Descent):
     def longest_period(self, workers: int) -> int:
         return self.delay + 1
 
-    def begin(self, me: Me, vector: Any) -> Delayed:
-        return Delayed(0, Weights(vector, 0), memory=self.rule(me.layout.layers).init(vector))
+    def begin(self, me: RankContext, vector: Any) -> Delayed:
+        return Delayed(0, Weights(vector, 0), optimizer_state=self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+    def worker(self, me: RankContext, state: Delayed) -> Program[Delayed]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
             flights = (*state.flights, Flight((mean,), gradient.contribution()))
-            vector, memory = state.weights.vector, state.memory
+            vector, optimizer_state = state.weights.vector, state.optimizer_state
             inputs: list[Contribution] = []
             if len(flights) > self.delay:
                 landing, *rest = flights
                 reduced = yield from Wait(landing.means[0])
-                yield from Work("update", reduced.nbytes)
-                vector, memory = rule.update(vector, reduced, memory)
+                yield from Charge("update", reduced.nbytes)
+                vector, optimizer_state = rule.update(vector, reduced, optimizer_state)
                 flights, inputs = tuple(rest), [landing.origin]
-            version = yield from Applied(Weights(vector, state.weights.version), inputs)
-            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, optimizer_state)
         return state
 
 
@@ -92,24 +92,27 @@ class LayerwiseAgd(Layerwise, Agd):
     name = "layerwise-agd"
     source = "PNNL (OpenReview rkFd2P5gl), 'limited asynchronicity', layer by layer; our inference"
 
-    def begin(self, me: Me, vector: Any) -> Delayed:
+    def begin(self, me: RankContext, vector: Any) -> Delayed:
         replica = super().begin(me, vector)
-        return Delayed(0, replica.weights, memory=replica.memory)
+        return Delayed(0, replica.weights, optimizer_state=replica.optimizer_state)
 
     @program
-    def worker(self, me: Me, state: Delayed) -> Program[Delayed]:
+    def worker(self, me: RankContext, state: Delayed) -> Program[Delayed]:
         shares = self.shares(me)
-        while step := (yield from Next(state)):
-            flights, weights, memory = state.flights, state.weights, state.memory
-            due = self.landings(shares, flights[0], weights, memory) if 0 < self.delay == len(flights) else []
+        while step := (yield from NextStep(state)):
+            flights, weights, optimizer_state = state.flights, state.weights, state.optimizer_state
+            due = self.landings(shares, flights[0], weights, optimizer_state) if 0 < self.delay == len(flights) else []
             flight, pieces = yield from self.exchange(me, shares, step, weights, due)
             flights = (*flights, flight)
             if self.delay == 0:
-                pieces = yield from self.settle(self.landings(shares, flight, weights, memory))
+                pieces = yield from self.settle(self.landings(shares, flight, weights, optimizer_state))
             vector, inputs = weights.vector, list[Contribution]()
             if pieces:
-                vector, memory = join([piece.vector for piece in reversed(pieces)]), tuple(p.memory for p in pieces)
+                vector, optimizer_state = (
+                    join([piece.vector for piece in reversed(pieces)]),
+                    tuple(p.optimizer_state for p in pieces),
+                )
                 inputs, flights = [flights[0].origin], flights[1:]
-            version = yield from Applied(Weights(vector, weights.version), inputs)
-            state = Delayed(step.number + 1, Weights(vector, version), flights, memory)
+            version = yield from RecordUpdate(Weights(vector, weights.version), inputs)
+            state = Delayed(step.number + 1, Weights(vector, version), flights, optimizer_state)
         return state

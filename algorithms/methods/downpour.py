@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion
-from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Receive, Send, Work
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Vector, Weights
@@ -26,7 +26,7 @@ class Accruing(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Downpour(Descent):
+class Downpour(SgdMethod):
     """Workers step on copies of their own, push the sum of their gradients and fetch new weights every so many steps.
 
     worker, step t = 1, 2, …:  G ← G + g(x)
@@ -39,18 +39,18 @@ class Downpour(Descent):
     """
 
     name = "downpour"
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     source = "Dean et al., NIPS 2012; local steps and the accumulator as in mpiT's downpour.lua"
     guarantees = frozenset({Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"n_push": STEPS, "n_fetch": STEPS, "local_rate": NOT_NEGATIVE}
+    ranges: ClassVar[Mapping[str, Range]] = {"n_push": STEPS, "n_fetch": STEPS, "local_learning_rate": NOT_NEGATIVE}
 
     n_push: int = 4
     """local gradients in one push; provenance: ours. Dean et al. and mpiT have 1 (from memory), TorchMPI 10"""
     n_fetch: int = 4
     """local steps between two fetches; provenance: ours, as n_push"""
-    local_rate: float | None = None
-    """η' of the local steps, 0 for none; None is `rate`, as in mpiT, where one step serves both"""
+    local_learning_rate: float | None = None
+    """η' of the local steps, 0 for none; None is `learning_rate`, as in mpiT, where one step serves both"""
     answer: Literal["after", "before"] = "after"
     """whether weights fetched together with a push hold it (after) or not (before); provenance: the sources have both
     under way at once, so that either may happen; the default is ours, async-sgd's"""
@@ -65,12 +65,12 @@ class Downpour(Descent):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def begin(self, me: Me, vector: Vector) -> Accruing | Desk:
+    def begin(self, me: RankContext, vector: Vector) -> Accruing | Desk:
         kind = Desk if me.role == "server" else Accruing
         return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Accruing) -> Program[Accruing]:
+    def worker(self, me: RankContext, state: Accruing) -> Program[Accruing]:
         server = server_of(me)
         while True:
             if state.waits:
@@ -78,7 +78,7 @@ class Downpour(Descent):
                 if isinstance(answer, Stop):
                     return state
                 state = replace(state, weights=answer, waits=False)
-            if not (step := (yield from Next(state))):
+            if not (step := (yield from NextStep(state))):
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -90,38 +90,44 @@ class Downpour(Descent):
             if pushes:
                 total, origins = None, ()
             state = replace(state, step=step.number + 1, total=total, origins=origins, waits=fetches)
-            if not fetches and self.local_rate != 0:
-                yield from Work("update", gradient.vector.nbytes)
+            if not fetches and self.local_learning_rate != 0:
+                yield from Charge("update", gradient.vector.nbytes)
                 state = self.stepped(me, state, gradient.vector)
 
-    def stepped(self, me: Me, state: Accruing, gradient: Vector) -> Accruing:
+    def stepped(self, me: RankContext, state: Accruing, gradient: Vector) -> Accruing:
         """After a local step, which leaves the version as it is."""
-        local = self if self.local_rate is None else replace(self, rate=self.local_rate)
-        vector, memory = local.rule(me.layout.layers).update(state.weights.vector, gradient, state.memory)
-        return replace(state, weights=Weights(vector, state.weights.version), memory=memory)
+        local = self if self.local_learning_rate is None else replace(self, learning_rate=self.local_learning_rate)
+        vector, optimizer_state = local.rule(me.layout.layers).update(
+            state.weights.vector, gradient, state.optimizer_state
+        )
+        return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
 
     @program
-    def server(self, me: Me, state: Desk) -> Program[Desk]:
-        crew = Crew(me)
-        while step := (yield from Next(state)):
+    def server(self, me: RankContext, state: Desk) -> Program[Desk]:
+        build_team = Crew(me)
+        while step := (yield from NextStep(state)):
             while state.step == step.number:  # until a push has been applied
                 if not state.heard:
-                    state = state.hear((yield from crew.message()))
+                    state = state.hear((yield from build_team.message()))
                 state = yield from self.serve(me, state)
-        return (yield from close(crew, state))
+        return (yield from close(build_team, state))
 
     @program
-    def serve(self, me: Me, state: Desk) -> Program[Desk]:
+    def serve(self, me: RankContext, state: Desk) -> Program[Desk]:
         """Deals with the oldest message."""
         (source, packet), *others = state.heard
         state = replace(state, heard=tuple(others))
         if packet.asks and self.answer == "before":
             yield from Send(source, state.weights)
         if packet.vector is not None:
-            yield from Work("update", packet.vector.nbytes, where="host")
-            vector, memory = self.rule(me.layout.layers).update(state.weights.vector, packet.vector, state.memory)
-            version = yield from Applied(Weights(vector, state.weights.version), packet.origins)
-            state = replace(state, step=state.step + 1, weights=Weights(vector, version), memory=memory)
+            yield from Charge("update", packet.vector.nbytes, where="host")
+            vector, optimizer_state = self.rule(me.layout.layers).update(
+                state.weights.vector, packet.vector, state.optimizer_state
+            )
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), packet.origins)
+            state = replace(
+                state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=optimizer_state
+            )
         if packet.asks and self.answer == "after":
             yield from Send(source, state.weights)
         return state.answered(source) if packet.asks else state

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core.apportion import Estimate, apportion, change
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion
-from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Work
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Vector, Weights
@@ -62,7 +62,7 @@ class Portioned:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     part: Part | None = None
 
 
@@ -72,7 +72,7 @@ class Balance:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     batches: tuple[int, ...] = ()
     estimates: tuple[Estimate | None, ...] = ()
 
@@ -82,7 +82,7 @@ class Balance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DbsSgd(Descent):
+class DbsSgd(SgdMethod):
     """Asynchronous SGD in which each worker's batch follows its speed, so that all take about the same time for one.
 
     server, on push g of b_i samples from i:  x ← x − η (b_i P / B) g;  version ← version + 1;  reply x, b_i
@@ -94,7 +94,7 @@ class DbsSgd(Descent):
     """
 
     name = "dbs-sgd"
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     source = "Ji et al., J. Comp. R&D 56(11), 2019, from its abstract; formulas: see the page"
     guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
@@ -114,14 +114,14 @@ class DbsSgd(Descent):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def begin(self, me: Me, vector: Vector) -> Portioned | Balance:
+    def begin(self, me: RankContext, vector: Vector) -> Portioned | Balance:
         kind = Balance if me.role == "server" else Portioned
         return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Portioned) -> Program[Portioned]:
+    def worker(self, me: RankContext, state: Portioned) -> Program[Portioned]:
         server = server_of(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(state.part.of(step.samples) if state.part else step.samples)
             begun_s = yield from Now()
             gradient = yield from Gradient(state.weights, batch)
@@ -130,28 +130,28 @@ class DbsSgd(Descent):
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):
                 return state
-            state = Portioned(step.number + 1, reply.weights, state.memory, reply.part)
+            state = Portioned(step.number + 1, reply.weights, state.optimizer_state, reply.part)
         return state
 
     @program
-    def server(self, me: Me, state: Balance) -> Program[Balance]:
-        rule, crew = self.rule(me.layout.layers), Crew(me)
-        while step := (yield from Next(state)):
-            message = yield from crew.message()
+    def server(self, me: RankContext, state: Balance) -> Program[Balance]:
+        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        while step := (yield from NextStep(state)):
+            message = yield from build_team.message()
             push: Timed = message.value
             gradient = self.weight(push) * push.vector
-            yield from Work("update", gradient.nbytes, where="host")
-            vector, memory = rule.update(state.weights.vector, gradient, state.memory)
-            version = yield from Applied(Weights(vector, state.weights.version), [push.origin])
-            batches = handed_on(state.batches or (push.base,) * len(me.workers), crew.living)
+            yield from Charge("update", gradient.nbytes, where="host")
+            vector, optimizer_state = rule.update(state.weights.vector, gradient, state.optimizer_state)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [push.origin])
+            batches = handed_on(state.batches or (push.base,) * len(me.workers), build_team.living)
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
-                left = sorted(crew.living)
+                left = sorted(build_team.living)
                 theirs = self.shared_out(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
                 batches = spread(theirs, left, len(batches))
-            state = Balance(step.number + 1, Weights(vector, version), memory, batches, estimates)
+            state = Balance(step.number + 1, Weights(vector, version), optimizer_state, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
-        yield from dismiss(crew)
+        yield from dismiss(build_team)
         return state
 
     def weight(self, push: Timed) -> float:

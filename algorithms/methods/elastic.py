@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Weights
@@ -39,7 +39,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elastic(Descent):
+class Elastic(SgdMethod):
     """What the EASGD family shares.
 
     The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α
@@ -51,7 +51,7 @@ class Elastic(Descent):
     elastic: float | None = None
     """α, instead of β / P"""
 
-    def alpha(self, me: Me) -> float:
+    def alpha(self, me: RankContext) -> float:
         """α for this number of workers."""
         return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
 
@@ -65,7 +65,7 @@ class Easgd(Elastic):
     """
 
     name = "easgd"
-    notion = Notion.EXCHANGE_LAG
+    staleness_kind = StalenessKind.EXCHANGE_LAG
     source = "You, Buluç, Demmel, SC'17, Algorithm 1 (Original EASGD)"
     guarantees = frozenset(
         {Guarantee.DETERMINISTIC, Guarantee.ROUND_ROBIN, Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MESSAGES}
@@ -73,9 +73,9 @@ class Easgd(Elastic):
     has_server: ClassVar[bool] = True
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             centre = (yield from Receive(server)).value
             if isinstance(centre, Stop):
                 return state
@@ -83,23 +83,23 @@ class Easgd(Elastic):
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector
             yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            yield from Charge("update", before.nbytes)
+            stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre.vector)
-            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), memory)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), optimizer_state)
         return state
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
         alpha = self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             turn = me.workers.ranks[step.number % len(me.workers)]
             yield from Send(turn, state.weights)
             exchange: Exchange = (yield from Receive(turn)).value
-            yield from Work("update", exchange.vector.nbytes, where="host")
+            yield from Charge("update", exchange.vector.nbytes, where="host")
             centre = state.weights.vector
             centre = centre + alpha * (exchange.vector - centre)
-            version = yield from Applied(Weights(centre, state.weights.version), [exchange.origin])
+            version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
             yield from Send(worker, Stop())

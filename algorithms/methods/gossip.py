@@ -19,18 +19,18 @@ import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Handle,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
     Start,
     Wait,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Message, Null, Rank, Weights, nbytes
@@ -69,7 +69,7 @@ def rounds(workers: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting(Descent):
+class Meeting(SgdMethod):
     """What the gossip methods share: at least two workers, and chance that follows from a seed."""
 
     seed: int = 0
@@ -88,7 +88,7 @@ class Copy:
     """A worker's weights, and what its rule remembers, as they were when they were sent."""
 
     weights: Weights
-    memory: Any
+    optimizer_state: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Gossiping:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     coming: Handle[Message] | None = None
 
 
@@ -114,7 +114,7 @@ class Gossip(Meeting):
     """
 
     name = "gossip"
-    notion = Notion.PEER_AGE
+    staleness_kind = StalenessKind.PEER_AGE
     source = "Daily et al. 2018, GossipGraD, arXiv 1803.05880"
     guarantees = frozenset(
         {
@@ -141,7 +141,7 @@ class Gossip(Meeting):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
 
-    def peers(self, me: Me, step: int) -> tuple[Rank, Rank]:
+    def peers(self, me: RankContext, step: int) -> tuple[Rank, Rank]:
         """To whom the worker sends in this step, and from whom it receives."""
         ranks = me.workers.ranks
         workers = len(ranks)
@@ -154,30 +154,30 @@ class Gossip(Meeting):
             there, back = (place - hop) % workers, (place + hop) % workers
         return ranks[order[there]], ranks[order[back]]
 
-    def begin(self, me: Me, vector: Any) -> Gossiping:
+    def begin(self, me: RankContext, vector: Any) -> Gossiping:
         return Gossiping(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
+    def worker(self, me: RankContext, state: Gossiping) -> Program[Gossiping]:
         rule, living = self.rule(me.layout.layers), frozenset(me.workers)
-        while step := (yield from Next(state)):
-            weights, memory, seen = state.weights, state.memory, state.weights.version
+        while step := (yield from NextStep(state)):
+            weights, optimizer_state, seen = state.weights, state.optimizer_state, state.weights.version
             if state.coming is not None:
                 try:
                     copy: Copy = (yield from Wait(state.coming)).value
                 except PeerFailed as failure:
                     living = without(living, failure)
                 else:
-                    yield from Work("update", nbytes(copy))
+                    yield from Charge("update", nbytes(copy))
                     weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
-                    memory, seen = halfway(memory, copy.memory), copy.weights.version
+                    optimizer_state, seen = halfway(optimizer_state, copy.optimizer_state), copy.weights.version
             to, source = self.peers(me, step.number)
-            yield from Send(to, Copy(weights, memory))
+            yield from Send(to, Copy(weights, optimizer_state))
             coming = (yield from Start(Receive(source))) if source in living else None
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(weights, batch)
-            yield from Work("update", gradient.vector.nbytes)
-            vector, memory = rule.update(weights.vector, gradient.vector, memory)
-            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution(version=seen)])
-            state = Gossiping(step.number + 1, Weights(vector, version), memory, coming)
+            yield from Charge("update", gradient.vector.nbytes)
+            vector, optimizer_state = rule.update(weights.vector, gradient.vector, optimizer_state)
+            version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution(version=seen)])
+            state = Gossiping(step.number + 1, Weights(vector, version), optimizer_state, coming)
         return state

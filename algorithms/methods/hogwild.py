@@ -18,20 +18,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Access,
-    Applied,
     Barrier,
     Cell,
+    Charge,
     Gradient,
     Load,
     Lock,
-    Next,
+    NextStep,
+    RecordUpdate,
     Start,
     Unlock,
     Wait,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
@@ -54,7 +54,7 @@ def count(rank: Rank, updates: int) -> Program[None]:
 
 
 @program
-def landed(me: Me) -> Program[int]:
+def landed(me: RankContext) -> Program[int]:
     """Updates that have landed: the sum of all workers' counts."""
     total = 0
     for rank in me.workers:
@@ -64,7 +64,7 @@ def landed(me: Me) -> Program[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMemory(Descent):
+class SharedMemory(SgdMethod):
     """What methods share whose workers learn in one memory."""
 
     independent: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class SharedMemory(Descent):
         return found
 
     @program
-    def enter_memory(self, me: Me, vector: Any, updates: int) -> Program[None]:
+    def enter_memory(self, me: RankContext, vector: Any, updates: int) -> Program[None]:
         """Fills the cells; when it ends, everybody's are filled."""
         if me.rank == me.workers.ranks[0] and (yield from Access(SHARED, "read")) is None:
             yield from Access(SHARED, "swap", vector)
@@ -93,13 +93,13 @@ class SharedMemory(Descent):
         yield from Barrier(group=me.workers, key="the memory is filled")
 
     @program
-    def leave_memory(self, me: Me) -> Program[Weights]:
+    def leave_memory(self, me: RankContext) -> Program[Weights]:
         """What the memory holds when all have added what they had."""
         yield from Barrier(group=me.workers, key="all updates have landed")
         updates = yield from landed(me)
         vector: Any = yield from Access(SHARED, "read")
         if updates > 0:
-            yield from Applied(Weights(vector, updates - 1))
+            yield from RecordUpdate(Weights(vector, updates - 1))
         return Weights(vector, updates)
 
 
@@ -114,27 +114,27 @@ class HogwildSgd(SharedMemory):
     """
 
     name = "hogwild-sgd"
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     source = "Niu, Recht, Ré, Wright, NIPS 2011 (arXiv 1106.5730); You, Buluç, Demmel, SC'17 (Hogwild SGD)"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
         yield from self.enter_memory(me, state.weights.vector, state.step)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Work("update", gradient.vector.nbytes)
-            change, memory = rule.step(state.weights.vector, gradient.vector, state.memory)
+            yield from Charge("update", gradient.vector.nbytes)
+            change, optimizer_state = rule.step(state.weights.vector, gradient.vector, state.optimizer_state)
             done = step.number + 1
             weights = yield from self.add(me, -1 * change, done)
-            version = yield from Applied(weights, [gradient.contribution()])
-            state = Replica(done, Weights(weights.vector, version), memory)
+            version = yield from RecordUpdate(weights, [gradient.contribution()])
+            state = Replica(done, Weights(weights.vector, version), optimizer_state)
         weights = yield from self.leave_memory(me)
-        return Replica(state.step, weights, state.memory)
+        return Replica(state.step, weights, state.optimizer_state)
 
     @program
-    def add(self, me: Me, change: Any, done: int) -> Program[Weights]:
+    def add(self, me: RankContext, change: Any, done: int) -> Program[Weights]:
         """Adds the change; answers the weights read afterwards, with the version that the change replaced."""
         if self.lock:
             yield from Lock(SHARED)
@@ -168,32 +168,32 @@ class HogwildEasgd(SharedMemory, Elastic):
     """
 
     name = "hogwild-easgd"
-    notion = Notion.EXCHANGE_LAG
+    staleness_kind = StalenessKind.EXCHANGE_LAG
     source = "You, Buluç, Demmel, SC'17 (Hogwild EASGD)"
 
-    def begin(self, me: Me, vector: Any) -> Elastically:
+    def begin(self, me: RankContext, vector: Any) -> Elastically:
         return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+    def worker(self, me: RankContext, state: Elastically) -> Program[Elastically]:
         rule = self.rule(me.layout.layers)
         yield from self.enter_memory(me, state.centre.vector, state.step)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             before, done = state.weights.vector, step.number + 1
             handler = yield from Start(self.handler(me, before, done))
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             handled = yield from Wait(handler)
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
-            version = yield from Applied(handled.centre, [gradient.contribution(version=handled.version)])
+            yield from Charge("update", before.nbytes)
+            stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
+            version = yield from RecordUpdate(handled.centre, [gradient.contribution(version=handled.version)])
             weights = Weights(stepped - handled.term, state.weights.version + 1)
-            state = Elastically(done, weights, Weights(handled.centre.vector, version), memory)
+            state = Elastically(done, weights, Weights(handled.centre.vector, version), optimizer_state)
         centre = yield from self.leave_memory(me)
-        return Elastically(state.step, state.weights, centre, state.memory)
+        return Elastically(state.step, state.weights, centre, state.optimizer_state)
 
     @program
-    def handler(self, me: Me, before: Any, done: int) -> Program[Handled]:
+    def handler(self, me: RankContext, before: Any, done: int) -> Program[Handled]:
         """Draws the centre towards a worker's weights."""
         if self.lock:
             yield from Lock(SHARED)

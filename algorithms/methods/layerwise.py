@@ -18,18 +18,18 @@ from typing import Any, ClassVar, NamedTuple
 
 from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     AllReduce,
-    Applied,
+    Charge,
     Handle,
     LayerGradients,
     Load,
-    Next,
+    NextStep,
+    RecordUpdate,
     Start,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
@@ -44,7 +44,7 @@ Shares = Sequence[tuple[Bucket, Chain]]
 class Piece(Weights):
     """One bucket's weights, and what its rule remembers."""
 
-    memory: Any = None
+    optimizer_state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,42 +70,46 @@ class Landing(NamedTuple):
 def land(landing: Landing) -> Program[Piece]:
     """Waits for a bucket's mean gradient and applies it; the new weights lie where that lay, beside other buckets'."""
     reduced = yield from Wait(landing.mean)
-    yield from Work("update", reduced.nbytes)
-    vector, memory = landing.rule.update(landing.piece.vector, reduced, landing.piece.memory, room=reduced)
-    yield from Applied(Weights(vector, landing.piece.version), [landing.origin], layer=landing.bucket.name)
-    return Piece(vector, landing.piece.version + 1, memory)
+    yield from Charge("update", reduced.nbytes)
+    vector, optimizer_state = landing.rule.update(
+        landing.piece.vector, reduced, landing.piece.optimizer_state, out=reduced
+    )
+    yield from RecordUpdate(Weights(vector, landing.piece.version), [landing.origin], layer=landing.bucket.name)
+    return Piece(vector, landing.piece.version + 1, optimizer_state)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layerwise(Descent):
+class Layerwise(SgdMethod):
     """What all layer-wise methods do: each bucket of layers is exchanged, and updated by a rule, for itself."""
 
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     ranges: ClassVar[Mapping[str, Range]] = {"bucket": COUNT}
 
     bucket: int | None = None
     """numbers from which on a message is sent, made of as many consecutive layers as that takes; None: each layer for
     itself; provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
 
-    def shares(self, me: Me) -> Shares:
+    def shares(self, me: RankContext) -> Shares:
         """Worked out once, at the beginning of a program: nothing of it depends on the step."""
         return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers, self.bucket)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
-        if self.clip is not None:
+        if self.max_grad_norm is not None:
             found.append(
-                f"clip: found {self.clip!r}, expected null: layers are applied one by one, before all have come"
+                f"clip: found {self.max_grad_norm!r}, expected null: layers are applied one by one, before all have come"
             )
         return found
 
-    def begin(self, me: Me, vector: Any) -> Any:
-        memory = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
-        return Replica(0, Weights(vector, 0), memory)
+    def begin(self, me: RankContext, vector: Any) -> Any:
+        optimizer_state = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
+        return Replica(0, Weights(vector, 0), optimizer_state)
 
-    def landings(self, shares: Shares, flight: Flight, weights: Weights, memory: Sequence[Any]) -> list[Landing]:
+    def landings(
+        self, shares: Shares, flight: Flight, weights: Weights, optimizer_state: Sequence[Any]
+    ) -> list[Landing]:
         """How the means of a flight are applied to a replica."""
-        parts = zip(shares, flight.means, memory, strict=True)
+        parts = zip(shares, flight.means, optimizer_state, strict=True)
         return [
             Landing(bucket, flight.origin, mean, Piece(weights.vector[bucket.part], weights.version, own), rule)
             for (bucket, rule), mean, own in parts
@@ -114,7 +118,7 @@ class Layerwise(Descent):
     @program
     def exchange(
         self,
-        me: Me,
+        me: RankContext,
         shares: Shares,
         step: Step,
         weights: Weights | tuple[Handle[Piece], ...],
@@ -129,7 +133,7 @@ class Layerwise(Descent):
                 landed.append((yield from land(landing)))
             gradient = yield from Wait(part)
             key = f"gradient {step.number} {bucket.name}"
-            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True))))
+            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True))))
         return Flight(tuple(means), gradient.contribution()), landed
 
     @program
@@ -145,8 +149,8 @@ class Layerwise(Descent):
 def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contribution) -> Program[Replica]:
     """The replica after a step, whose buckets are these."""
     vector = join([piece.vector for piece in reversed(pieces)])
-    version = yield from Applied(Weights(vector, held.version), [origin])
-    return Replica(step, Weights(vector, version), tuple(piece.memory for piece in pieces))
+    version = yield from RecordUpdate(Weights(vector, held.version), [origin])
+    return Replica(step, Weights(vector, version), tuple(piece.optimizer_state for piece in pieces))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +167,11 @@ class LayerwiseSgd(Layerwise):
     )
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         shares = self.shares(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             flight, _ = yield from self.exchange(me, shares, step, state.weights)
-            pieces = yield from self.settle(self.landings(shares, flight, state.weights, state.memory))
+            pieces = yield from self.settle(self.landings(shares, flight, state.weights, state.optimizer_state))
             state = yield from assembled(step.number + 1, pieces, state.weights, flight.origin)
         return state
 
@@ -221,14 +225,14 @@ class LayerwiseSgdNextForward(Layerwise):
     guarantees = LayerwiseSgd.guarantees
 
     @program
-    def worker(self, me: Me, state: Replica | Ahead) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica | Ahead) -> Program[Replica]:
         shares = self.shares(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             held = state.layers if isinstance(state, Ahead) else state.weights
             flight, _ = yield from self.exchange(me, shares, step, held)
             before = yield from whole(state)  # is there: the forward pass has had every layer
             parts, layers = [], list[Handle[Piece]]()
-            for landing in self.landings(shares, flight, before.weights, before.memory):
+            for landing in self.landings(shares, flight, before.weights, before.optimizer_state):
                 parts.append((yield from Start(land(landing))))
                 layers += [parts[-1]] * len(landing.bucket.layers)
             rest = yield from Start(landed(step.number + 1, parts, before.weights, flight.origin))

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.rules import Chain, Clip, Scale, Transform
+from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
 from paceline.algorithms.core.steps import descend, gradient_at, local_step
 from paceline.algorithms.core.values import Group, Layer, Rank, Weights
 from paceline.algorithms.methods.periodic import Averaging
@@ -55,14 +55,14 @@ class PostLocalSgd(Averaging):
         return self.switch + self.period
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             if step.number < self.switch:
                 gradient = yield from gradient_at(state.weights, step.samples)
                 key = f"gradient {step.number}"
-                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, spent=True)
-                state = yield from descend(rule, state, mean, gradient.contribution(), spent=True)
+                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True)
+                state = yield from descend(rule, state, mean, gradient.contribution(), donate=True)
             else:
                 state = yield from local_step(rule, state, step.samples)
                 if (state.step - self.switch) % self.period == 0:
@@ -79,7 +79,7 @@ class Outer(Replica):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiLoCo(Descent):
+class DiLoCo(SgdMethod):
     """Rounds of local steps; what they did on average is a gradient to an outer optimiser with Nesterov momentum.
 
     H times:  x_i ← one step of the inner optimiser
@@ -90,7 +90,7 @@ class DiLoCo(Descent):
     """
 
     name = "diloco"
-    notion = Notion.LOCAL_AGE
+    staleness_kind = StalenessKind.LOCAL_AGE
     source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
     guarantees = frozenset(
         {
@@ -102,18 +102,18 @@ class DiLoCo(Descent):
     )
 
     ranges: ClassVar[Mapping[str, Range]] = {
-        "outer_rate": POSITIVE,
+        "outer_learning_rate": POSITIVE,
         "outer_momentum": FRACTION,
         "beta1": FRACTION,
         "beta2": FRACTION,
         "epsilon": POSITIVE,
     }
 
-    rate: float = 0.005
+    learning_rate: float = 0.005
     """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
     period: int = 8
     """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
-    outer_rate: float = 0.7
+    outer_learning_rate: float = 0.7
     """R; provenance: the source"""
     outer_momentum: float = 0.9
     """M; provenance: the source"""
@@ -158,17 +158,17 @@ class DiLoCo(Descent):
         if self.inner == "sgd":
             return super().rule(layers)
         adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.decay)
-        clipped: tuple[Transform, ...] = () if self.clip is None else (Clip(self.clip),)
-        return Chain((*clipped, adamw, Scale(self.rate, self.schedule)), layers)
+        clipped: tuple[Transform, ...] = () if self.max_grad_norm is None else (Clip(self.max_grad_norm),)
+        return Chain((*clipped, adamw, ScaleByLearningRate(self.learning_rate, self.schedule)), layers)
 
-    def begin(self, me: Me, vector: Any) -> Outer:
-        memory = self.rule(me.layout.layers).init(vector)
-        return Outer(0, Weights(vector, 0), memory, start=vector, velocity=0 * vector)
+    def begin(self, me: RankContext, vector: Any) -> Outer:
+        optimizer_state = self.rule(me.layout.layers).init(vector)
+        return Outer(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
 
     @program
-    def worker(self, me: Me, state: Outer) -> Program[Outer]:
+    def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
         rule, group = self.rule(me.layout.layers), me.workers
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             state = yield from local_step(rule, state, step.samples)
             if state.step % self.period == 0:
                 state, group = yield from self.outer_step(state, group)
@@ -183,8 +183,8 @@ class DiLoCo(Descent):
             return AllReduce(value=moved, group=members, key=f"everyone {state.step}")
 
         change, group = yield from among_living(mean_of, group)
-        yield from Work("update", change.nbytes)
+        yield from Charge("update", change.nbytes)
         velocity = self.outer_momentum * state.velocity + change
-        vector = state.start - self.outer_rate * (change + self.outer_momentum * velocity)
-        version = yield from Applied(Weights(vector, state.weights.version))
+        vector = state.start - self.outer_learning_rate * (change + self.outer_momentum * velocity)
+        version = yield from RecordUpdate(Weights(vector, state.weights.version))
         return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), group

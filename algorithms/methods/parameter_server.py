@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed
 from paceline.algorithms.core.damping import Damping, damped
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Send,
-    Work,
 )
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
@@ -60,14 +60,14 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterServer(Descent):
+class ParameterServer(SgdMethod):
     """What the family shares.
 
     All start from the same weights, so the first pull of the papers' programs is left out. The answer to a push is its
     acknowledgement and the next pull in one, as in SC'17's Async SGD.
     """
 
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     has_server: ClassVar[bool] = True
     prompt: ClassVar[bool] = True
     """a push that completes no update is answered at once; else every push is, after the update that it went into"""
@@ -77,7 +77,7 @@ class ParameterServer(Descent):
     compression: Compression | None = None
     """how gradients are made smaller before they are pushed; provenance: None, as in the sources"""
 
-    def begin(self, me: Me, vector: Any) -> Replica:
+    def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
         kept = beginning(self.compression, vector, layers) if me.role == "worker" else None
         return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
@@ -110,52 +110,56 @@ class ParameterServer(Descent):
     def applied(self, rule: Chain, state: Any, taken: Sequence[Push]) -> tuple[Any, Any]:
         """The vector and the memory after an update of these gradients."""
         mean = mean_of([self.weighed(push, state.weights.version) for push in taken])
-        vector, memory = rule.update(state.weights.vector, mean, state.memory)
-        return vector, memory
+        vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state)
+        return vector, optimizer_state
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server = server_of(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            kept = yield from self.push(me, gradient, state.kept)
+            kept = yield from self.push(me, gradient, state.residual)
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):
                 return state
-            state = Replica(step.number + 1, reply, state.memory, kept)
+            state = Replica(step.number + 1, reply, state.optimizer_state, kept)
         return state
 
     @program
-    def push(self, me: Me, gradient: GradientResult, kept: Any) -> Program[Any]:
+    def push(self, me: RankContext, gradient: GradientResult, kept: Any) -> Program[Any]:
         """Sends the server a gradient, as small as compression makes it; answers what that has kept back."""
         message, kept = yield from compressed(gradient.vector, self.compression, kept)
         yield from Send(server_of(me), Push(message, gradient.contribution()))
         return kept
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule, crew = self.rule(me.layout.layers), Crew(me)
-        while step := (yield from Next(state)):
-            taken, waiting = yield from self.collect(me, crew, state.weights)
-            vector, memory = self.applied(rule, state, taken)
-            version = yield from Applied(Weights(vector, state.weights.version), tuple(push.origin for push in taken))
-            state = Replica(step.number + 1, Weights(vector, version), memory)
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        while step := (yield from NextStep(state)):
+            taken, waiting = yield from self.collect(me, build_team, state.weights)
+            vector, optimizer_state = self.applied(rule, state, taken)
+            version = yield from RecordUpdate(
+                Weights(vector, state.weights.version), tuple(push.origin for push in taken)
+            )
+            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
             for rank in waiting:
                 yield from Send(rank, state.weights)
-        yield from self.farewell(crew)
+        yield from self.farewell(build_team)
         return state
 
     @program
-    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(
+        self, me: RankContext, build_team: Crew, weights: Weights
+    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         """The gradients of the next update, and the ranks that are sent the weights that it makes."""
         taken: list[Push] = []
         waiting: list[Rank] = []
         while len(taken) < self.needed(len(me.workers)):
-            message = yield from crew.message()
+            message = yield from build_team.message()
             push = opened(message)
             if counts := not self.fresh or push.origin.version == weights.version:
-                yield from Work("update", push.vector.nbytes, where="host")
+                yield from Charge("update", push.vector.nbytes, where="host")
                 taken.append(push)
             if counts and not (self.prompt and len(taken) < self.needed(len(me.workers))):
                 waiting.append(message.source)
@@ -164,9 +168,9 @@ class ParameterServer(Descent):
         return taken, waiting
 
     @program
-    def farewell(self, crew: Crew) -> Program[None]:
+    def farewell(self, build_team: Crew) -> Program[None]:
         """How the server leaves."""
-        yield from dismiss(crew)
+        yield from dismiss(build_team)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +201,10 @@ class SyncSgdPs(ParameterServer):
         return workers
 
     @program
-    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, crew, weights)
+    def collect(
+        self, me: RankContext, build_team: Crew, weights: Weights
+    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, build_team, weights)
         return sorted(taken, key=lambda push: push.origin.rank), waiting
 
 
@@ -240,7 +246,7 @@ class AsyncMsgd(AsyncSgd):
     name = "async-msgd"
     source = "You, Buluç, Demmel, SC'17 (Async MSGD, equations (3) and (4))"
 
-    rate: float = 0.01
+    learning_rate: float = 0.01
     """η; provenance: ours, a tenth of async-sgd's, since 1/(1 − μ) gradients add up in the velocity"""
     momentum: float = 0.9
     """μ; provenance: the usual value, ours; the paper's was not found"""
@@ -275,11 +281,11 @@ class Softsync(Damped):
 
 
 @program
-def dismiss(crew: Crew) -> Program[None]:
+def dismiss(build_team: Crew) -> Program[None]:
     """A stopped server's goodbye: each worker has one message under way; it is dropped, and its sender goes home."""
     told: set[Rank] = set()
-    while crew.living - told:
-        if (message := (yield from crew.hear())) is not None:
+    while build_team.living - told:
+        if (message := (yield from build_team.hear())) is not None:
             yield from Send(message.source, Stop())
             told.add(message.source)
 
@@ -292,7 +298,7 @@ def mean_of(vectors: Sequence[Any]) -> Any:
     return total / len(vectors) if len(vectors) > 1 else total  # dividing by 1 changes nothing, and takes its time
 
 
-def server_of(me: Me) -> Rank:
+def server_of(me: RankContext) -> Rank:
     """The server's rank, for a method that has one."""
     assert me.server is not None, "a method with has_server=True is always given a server"
     return me.server

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     Cancel,
+    Charge,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
     Send,
     Start,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.option_groups import COUNT_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
@@ -125,13 +125,13 @@ class KSync(ParameterServer):
         return self.needed(workers)
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server = server_of(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             news = yield from Start(Receive(server))
             gradient = yield from Start(Gradient(state.weights, batch))
-            done, kept = dict((yield from WaitFor((news, gradient), "any"))), state.kept
+            done, kept = dict((yield from WaitFor((news, gradient), "any"))), state.residual
             if 0 in done:
                 yield from Cancel(gradient)  # whether or not that is in time, nobody wants it any more
             else:
@@ -140,27 +140,29 @@ class KSync(ParameterServer):
             if isinstance(reply, Stop):
                 yield from Send(server, reply)  # the last of this worker: the server hears everything before it leaves
                 return state
-            state = Replica(step.number + 1, reply, state.memory, kept)
+            state = Replica(step.number + 1, reply, state.optimizer_state, kept)
         return state
 
     @program
-    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(
+        self, me: RankContext, build_team: Crew, weights: Weights
+    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken: list[Push] = []
         while len(taken) < self.needed(len(me.workers)):
-            push = opened((yield from crew.message()))
+            push = opened((yield from build_team.message()))
             if push.origin.version == weights.version:
-                yield from Work("update", push.vector.nbytes, where="host")
+                yield from Charge("update", push.vector.nbytes, where="host")
                 taken.append(push)
         return taken, me.workers
 
     @program
-    def farewell(self, crew: Crew) -> Program[None]:
+    def farewell(self, build_team: Crew) -> Program[None]:
         """All are told; what they still send is dropped, up to each one's own goodbye."""
-        for worker in sorted(crew.living):
+        for worker in sorted(build_team.living):
             yield from Send(worker, Stop())
         gone: set[Rank] = set()
-        while crew.living - gone:
-            message = yield from crew.hear()
+        while build_team.living - gone:
+            message = yield from build_team.hear()
             if message is not None and isinstance(message.value, Stop):
                 gone.add(message.source)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Next, Work
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at, local_step, mean_of
@@ -16,13 +16,13 @@ from paceline.algorithms.core.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Averaging(Descent):
+class Averaging(SgdMethod):
     """What methods that average weights share.
 
     The rate is that of one learner, since weights are averaged, not gradients summed.
     """
 
-    notion = Notion.LOCAL_AGE
+    staleness_kind = StalenessKind.LOCAL_AGE
 
     average_momentum: bool = False
     """whether what the rule remembers is averaged with the weights; provenance: torch's averagers leave it local"""
@@ -30,17 +30,17 @@ class Averaging(Descent):
     @program
     def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
         """The state with the group's mean weights, for one that comes from a local step: nobody else holds it."""
-        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, spent=True)
-        memory = state.memory
+        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, donate=True)
+        optimizer_state = state.optimizer_state
         if self.average_momentum:
-            memory = yield from mean_of(memory, group, f"momentum of {key}")
-        return replace(state, weights=Weights(vector, state.weights.version), memory=memory)
+            optimizer_state = yield from mean_of(optimizer_state, group, f"momentum of {key}")
+        return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
 
     @program
-    def average_all(self, me: Me, state: Replica) -> Program[Replica]:
+    def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
         """The state with the mean weights of everyone, which are what is being learned."""
         state = yield from self.average(state, me.workers, f"everyone {state.step}")
-        version = yield from Applied(state.weights)
+        version = yield from RecordUpdate(state.weights)
         return replace(state, weights=Weights(state.weights.vector, version))
 
 
@@ -89,7 +89,7 @@ class HbsSgd(Averaging):
     def longest_period(self, workers: int) -> int:
         return self.k2
 
-    def group_of(self, me: Me) -> Group:
+    def group_of(self, me: RankContext) -> Group:
         """The ranks that this one averages with every K1 steps."""
         if self.group == "node":
             return me.node
@@ -97,9 +97,9 @@ class HbsSgd(Averaging):
         return Group(me.workers.ranks[first : first + self.group])
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule, near = self.rule(me.layout.layers), self.group_of(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             state = yield from local_step(rule, state, step.samples)
             if state.step % self.k2 == 0:
                 state = yield from self.average_all(me, state)
@@ -137,9 +137,9 @@ class KAvg(Averaging):
         return self.k
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             state = yield from local_step(rule, state, step.samples)
             if (state.step - self.phase) % self.k == 0:
                 state = yield from self.average_all(me, state)
@@ -155,7 +155,7 @@ class Accumulating(Replica):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sasgd(Descent):
+class Sasgd(SgdMethod):
     """Sparse aggregation: workers step for themselves and sum their gradients, which all share every T steps.
 
     T times:  x_i ← x_i − γ g_i(x_i);  G_i ← G_i + g_i
@@ -165,15 +165,15 @@ class Sasgd(Descent):
     """
 
     name = "sasgd"
-    notion = Notion.LOCAL_AGE
+    staleness_kind = StalenessKind.LOCAL_AGE
     source = "Cong, Bhardwaj, Feng, ICPP'17 (SASGD)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
 
-    ranges: ClassVar[Mapping[str, Range]] = {"global_rate": POSITIVE}
+    ranges: ClassVar[Mapping[str, Range]] = {"global_learning_rate": POSITIVE}
 
     period: int = 8
     """T, local steps in a round; provenance: ours, the paper's values were not found"""
-    global_rate: float | None = None
+    global_learning_rate: float | None = None
     """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
@@ -182,15 +182,17 @@ class Sasgd(Descent):
     def longest_period(self, workers: int) -> int:
         return self.period
 
-    def begin(self, me: Me, vector: Any) -> Accumulating:
-        memory = self.rule(me.layout.layers).init(vector)
-        return Accumulating(0, Weights(vector, 0), memory, start=vector, total=0 * vector)
+    def begin(self, me: RankContext, vector: Any) -> Accumulating:
+        optimizer_state = self.rule(me.layout.layers).init(vector)
+        return Accumulating(0, Weights(vector, 0), optimizer_state, start=vector, total=0 * vector)
 
     @program
-    def worker(self, me: Me, state: Accumulating) -> Program[Accumulating]:
+    def worker(self, me: RankContext, state: Accumulating) -> Program[Accumulating]:
         rule = self.rule(me.layout.layers)
-        rate = self.rate / len(me.workers) if self.global_rate is None else self.global_rate
-        while step := (yield from Next(state)):
+        learning_rate = (
+            self.learning_rate / len(me.workers) if self.global_learning_rate is None else self.global_learning_rate
+        )
+        while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, step.samples)
             state = yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False)
             state = replace(state, total=state.total + gradient.vector)
@@ -198,8 +200,8 @@ class Sasgd(Descent):
                 total = yield from AllReduce(
                     value=state.total, group=me.workers, key=f"everyone {state.step}", op="sum"
                 )
-                yield from Work("update", total.nbytes)
-                vector = state.start - rate * total
-                version = yield from Applied(Weights(vector, state.weights.version))
+                yield from Charge("update", total.nbytes)
+                vector = state.start - learning_rate * total
+                version = yield from RecordUpdate(Weights(vector, state.weights.version))
                 state = replace(state, weights=Weights(vector, version), start=vector, total=0 * vector)
         return state

@@ -38,7 +38,7 @@ class Reader:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     waits: bool = False
     """whether it has asked and has no answer yet"""
 
@@ -49,7 +49,7 @@ class Desk:
 
     step: int
     weights: Weights
-    memory: Any = None
+    optimizer_state: Any = None
     heard: tuple[tuple[Rank, Packet], ...] = ()
     """what has come and is not applied, oldest first"""
     waiting: tuple[Rank, ...] = ()
@@ -70,12 +70,12 @@ D = TypeVar("D", bound=Desk)
 
 
 @program
-def close(crew: Crew, desk: D) -> Program[D]:
+def close(build_team: Crew, desk: D) -> Program[D]:
     """Takes in messages until every worker waits, and says goodbye to each; answers the state to stop in."""
     for worker in sorted(desk.waiting):
         yield from Send(worker, Stop())
-    while crew.living - set(desk.waiting):
-        if (message := (yield from crew.hear())) is None:
+    while build_team.living - set(desk.waiting):
+        if (message := (yield from build_team.hear())) is None:
             continue
         desk = desk.hear(message)
         if message.value.asks:

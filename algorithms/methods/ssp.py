@@ -16,8 +16,8 @@ from operator import add
 from typing import ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Notion
-from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Receive, Send, Work
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Vector, Weights
@@ -54,7 +54,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ssp(Descent):
+class Ssp(SgdMethod):
     """A parameter server whose workers may be `slack` iterations ahead of the slowest when they start one, not more.
 
     worker i, clock c_i:  starts iteration c_i only if c_i − min_j c_j ≤ s
@@ -71,7 +71,7 @@ class Ssp(Descent):
     """
 
     name = "ssp"
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     source = "Ho et al., NIPS 2013"
     guarantees = frozenset(
         {
@@ -104,14 +104,14 @@ class Ssp(Descent):
         clocks = {Guarantee.BOUNDED_CLOCK_GAP: self.slack + 1, Guarantee.BOUNDED_STALENESS: lag}
         return {**clocks, **survives(workers - 1)}
 
-    def begin(self, me: Me, vector: Vector) -> Cached | Clocks:
-        weights, memory = Weights(vector, 0), self.rule(me.layout.layers).init(vector)
+    def begin(self, me: RankContext, vector: Vector) -> Cached | Clocks:
+        weights, optimizer_state = Weights(vector, 0), self.rule(me.layout.layers).init(vector)
         if me.role == "server":
-            return Clocks(0, weights, memory, clocks=(0,) * len(me.workers))
-        return Cached(0, weights, memory)
+            return Clocks(0, weights, optimizer_state, clocks=(0,) * len(me.workers))
+        return Cached(0, weights, optimizer_state)
 
     @program
-    def worker(self, me: Me, state: Cached) -> Program[Cached]:
+    def worker(self, me: RankContext, state: Cached) -> Program[Cached]:
         server, rule = server_of(me), self.rule(me.layout.layers)
         while True:
             if state.waits:
@@ -119,61 +119,63 @@ class Ssp(Descent):
                 if isinstance(answer, Stop):
                     return state
                 state = replace(state, weights=answer.weights, clock=answer.clock, waits=False)
-            if not (step := (yield from Next(state))):
+            if not (step := (yield from NextStep(state))):
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             asks = self.pull == "always" or step.number + 1 - state.clock > self.slack
             yield from Send(server, Packet(gradient.vector, (gradient.contribution(),), asks))
-            weights, memory = state.weights, state.memory
+            weights, optimizer_state = state.weights, state.optimizer_state
             if not asks:  # its own update, in its own copy
-                yield from Work("update", gradient.vector.nbytes)
+                yield from Charge("update", gradient.vector.nbytes)
                 own = gradient.vector / len(me.workers) if self.visibility == "clock-edge" else gradient.vector
-                vector, memory = rule.update(weights.vector, own, memory)
+                vector, optimizer_state = rule.update(weights.vector, own, optimizer_state)
                 weights = Weights(vector, weights.version)
-            state = Cached(step.number + 1, weights, memory, asks, state.clock)
+            state = Cached(step.number + 1, weights, optimizer_state, asks, state.clock)
 
     @program
-    def server(self, me: Me, state: Clocks) -> Program[Clocks]:
-        crew = Crew(me)
-        while (yield from Next(state)):
-            while not (due := self.due(crew, state)):
-                state = yield from self.release(crew, state)
-                message = yield from crew.hear()
+    def server(self, me: RankContext, state: Clocks) -> Program[Clocks]:
+        build_team = Crew(me)
+        while (yield from NextStep(state)):
+            while not (due := self.due(build_team, state)):
+                state = yield from self.release(build_team, state)
+                message = yield from build_team.hear()
                 state = state if message is None else state.hear(message)
             state = yield from self.apply(me, state, due)
-            state = yield from self.release(crew, state)
-        return (yield from close(crew, state))
+            state = yield from self.release(build_team, state)
+        return (yield from close(build_team, state))
 
-    def due(self, crew: Crew, state: Clocks) -> list[tuple[Rank, Packet]]:
+    def due(self, build_team: Crew, state: Clocks) -> list[tuple[Rank, Packet]]:
         """What is to be applied now: the oldest that came, or the oldest of every worker once all have come."""
         if self.visibility == "arrival":
             return list(state.heard[:1])
         oldest = dict(reversed(state.heard))
-        return [] if crew.living - oldest.keys() else sorted(oldest.items())
+        return [] if build_team.living - oldest.keys() else sorted(oldest.items())
 
     @program
-    def apply(self, me: Me, state: Clocks, due: Sequence[tuple[Rank, Packet]]) -> Program[Clocks]:
+    def apply(self, me: RankContext, state: Clocks, due: Sequence[tuple[Rank, Packet]]) -> Program[Clocks]:
         """The mean of what is due becomes one step."""
         total = reduce(add, (packet.vector for _, packet in due))
-        yield from Work("update", len(due) * total.nbytes, where="host")
-        vector, memory = self.rule(me.layout.layers).update(state.weights.vector, total / len(due), state.memory)
+        yield from Charge("update", len(due) * total.nbytes, where="host")
+        vector, optimizer_state = self.rule(me.layout.layers).update(
+            state.weights.vector, total / len(due), state.optimizer_state
+        )
         origins = [origin for _, packet in due for origin in packet.origins]
-        version = yield from Applied(Weights(vector, state.weights.version), origins)
+        version = yield from RecordUpdate(Weights(vector, state.weights.version), origins)
         ranks = [rank for rank, _ in due]
         return replace(
             state,
             step=state.step + 1,
             weights=Weights(vector, version),
-            memory=memory,
+            optimizer_state=optimizer_state,
             heard=tuple(item for item in state.heard if item not in due),
             clocks=tuple(clock + (rank in ranks) for rank, clock in enumerate(state.clocks)),
         )
 
     @program
-    def release(self, crew: Crew, state: Clocks) -> Program[Clocks]:
+    def release(self, build_team: Crew, state: Clocks) -> Program[Clocks]:
         """Answers, in rank order, those who wait and may start; nobody is held back by one who has died."""
-        slowest = min(state.clocks[rank] for rank in crew.living)
+        slowest = min(state.clocks[rank] for rank in build_team.living)
         free = [rank for rank in sorted(state.waiting) if self.may_start(state, rank, slowest)]
         for rank in free:
             yield from Send(rank, Answer(state.weights, slowest))

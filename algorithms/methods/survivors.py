@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Receive
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Message, Rank
@@ -42,7 +42,7 @@ def without(living: Iterable[Rank], failure: PeerFailed) -> frozenset[Rank]:
 class Crew:
     """The workers that a server's program has left."""
 
-    def __init__(self, me: Me) -> None:
+    def __init__(self, me: RankContext) -> None:
         self.living = frozenset(me.workers)
 
     @program

@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
     Broadcast,
+    Charge,
     Gradient,
     Handle,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Reduce,
     Send,
     Start,
     Wait,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Group, Rank, Weights, join
@@ -46,18 +46,18 @@ class Trees:
 class SyncElastic(Elastic):
     """What the three share: the trees, and what the master makes of them."""
 
-    notion = Notion.EXCHANGE_LAG
+    staleness_kind = StalenessKind.EXCHANGE_LAG
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
 
     packed: bool = True
     """one message of all layers; false: one for each, which costs (L − 1) α more in each tree (SC'17 packs them)"""
 
-    def group(self, me: Me) -> tuple[Group, Rank]:
+    def group(self, me: RankContext) -> tuple[Group, Rank]:
         """Who takes part in the trees, and who is their root."""
         return me.workers, me.workers.ranks[0]
 
     @program
-    def begun(self, me: Me, step: int, *, centre: Any, own: Any) -> Program[Trees]:
+    def begun(self, me: RankContext, step: int, *, centre: Any, own: Any) -> Program[Trees]:
         """Starts both trees: `centre` counts at the root, `own` is what the rank adds to the sum."""
         group, root = self.group(me)
         packets = [("", slice(None))] if self.packed else [(f" {one.name}", one.part) for one in me.layout.layers]
@@ -83,7 +83,7 @@ class SyncElastic(Elastic):
     def _whole(self, parts: list[Any]) -> Any:
         return parts[0] if self.packed else join(parts)
 
-    def moved(self, me: Me, centre: Any, total: Any) -> Any:
+    def moved(self, me: RankContext, centre: Any, total: Any) -> Any:
         """Equation (2) at the master: c + α (Σ x_i − P c)."""
         return centre + self.alpha(me) * (total - len(me.workers) * centre)
 
@@ -113,16 +113,16 @@ class SyncEasgd1(SyncElastic):
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch * workers
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
-    def group(self, me: Me) -> tuple[Group, Rank]:
-        return me.everyone, server_of(me)
+    def group(self, me: RankContext) -> tuple[Group, Rank]:
+        return me.world, server_of(me)
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             word = (yield from Receive(server)).value  # sent when the step began: nobody waits for it
@@ -132,15 +132,15 @@ class SyncEasgd1(SyncElastic):
             before = state.weights.vector
             trees = yield from self.begun(me, step.number, centre=before, own=before)
             centre, _ = yield from self.ended(trees)
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            yield from Charge("update", before.nbytes)
+            stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre)
-            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), memory)
+            state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), optimizer_state)
         return state
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             centre, version = state.weights.vector, state.weights.version
             for worker in me.workers:
                 yield from Send(worker, Begin(version))
@@ -149,9 +149,9 @@ class SyncEasgd1(SyncElastic):
             origins: list[Contribution] = []
             for worker in me.workers:
                 origins.append((yield from Receive(worker)).value)
-            yield from Work("update", centre.nbytes, where="host")
+            yield from Charge("update", centre.nbytes, where="host")
             centre = self.moved(me, centre, total)
-            version = yield from Applied(Weights(centre, version), origins)
+            version = yield from RecordUpdate(Weights(centre, version), origins)
             state = replace(state, step=step.number + 1, weights=Weights(centre, version))
         for worker in me.workers:
             yield from Send(worker, Stop())
@@ -165,7 +165,7 @@ class Elastically:
     step: int
     weights: Weights
     centre: Weights
-    memory: Any = None
+    optimizer_state: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,13 +183,13 @@ class SyncEasgd2(SyncElastic):
     overlaps: ClassVar[bool] = False
     """the trees are begun before the gradient"""
 
-    def begin(self, me: Me, vector: Any) -> Any:
+    def begin(self, me: RankContext, vector: Any) -> Any:
         return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
-    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+    def worker(self, me: RankContext, state: Elastically) -> Program[Elastically]:
         alpha, rule = self.alpha(me), self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             before, old = state.weights.vector, state.centre
             if self.overlaps:
                 trees = yield from self.begun(me, step.number, centre=old.vector, own=before)
@@ -198,14 +198,16 @@ class SyncEasgd2(SyncElastic):
             if not self.overlaps:
                 trees = yield from self.begun(me, step.number, centre=old.vector, own=before)
             centre, total = yield from self.ended(trees)
-            yield from Work("update", before.nbytes)
-            stepped, memory = rule.update(before, gradient.vector, state.memory)
+            yield from Charge("update", before.nbytes)
+            stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre)
             if total is not None:
                 centre = self.moved(me, centre, total)
-            version = yield from Applied(Weights(centre, old.version), [gradient.contribution(version=old.version)])
+            version = yield from RecordUpdate(
+                Weights(centre, old.version), [gradient.contribution(version=old.version)]
+            )
             weights = Weights(vector, state.weights.version + 1)
-            state = Elastically(step.number + 1, weights, Weights(centre, version), memory)
+            state = Elastically(step.number + 1, weights, Weights(centre, version), optimizer_state)
         return state
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.lars import Lars
-from paceline.algorithms.core.method import Descent, Me, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Broadcast, Next, Reduce
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Broadcast, NextStep, Reduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
 
@@ -17,7 +17,7 @@ AS_PUBLISHED = Lars()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hsgd(Descent):
+class Hsgd(SgdMethod):
     """Hierarchical synchronous SGD: gradients are summed in each node, then among the nodes' leaders, in every step.
 
     node k:       s_k = Σ_{i in k} g_i(x), at its leader
@@ -28,13 +28,13 @@ class Hsgd(Descent):
     """
 
     name = "hsgd"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "Wang, Lu, Chen, Li, IEICE Trans. E103-D(12), 2020 (HSGD); its listing was not found, the program is ours"
     guarantees = frozenset(
         {Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.SAME_AS_SYNC_SGD}
     )
 
-    rate: float = 3.0
+    learning_rate: float = 3.0
     """γ of LARS; provenance: ours, it trains the digits: LARS's own rates are for ImageNet"""
     momentum: float = 0.9
     """μ; provenance: LARS's authors"""
@@ -44,16 +44,16 @@ class Hsgd(Descent):
     """layer-wise rates, as the paper has them; None for the plain rule"""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, step.samples)
             mean = yield from self.mean(me, gradient.vector, step.number)
             state = yield from descend(rule, state, mean, gradient.contribution())
         return state
 
     @program
-    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+    def mean(self, me: RankContext, vector: Any, number: int) -> Program[Any]:
         """The mean over all workers: up to the leader, across, and down again."""
         leader = me.node.ranks[0]
         total = yield from Reduce(value=vector, group=me.node, root=leader, key=f"up {number}")

@@ -29,7 +29,7 @@ COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
 
 @dataclass(slots=True)
 class Room:
-    """One collective: who has come, with what."""
+    """One allreduce_algorithm: who has come, with what."""
 
     kind: str
     group: Group
@@ -129,7 +129,7 @@ def outcome(room: Room) -> Mapping[Rank, Any]:
         case AllReduce() | Reduce():
             total: Any = reduce(add, (op.value for op in ops))  # type: ignore[union-attr]
             result = total / len(ops) if first.op == "mean" else total
-            if isinstance(first, AllReduce) and first.spent:
+            if isinstance(first, AllReduce) and first.donate:
                 return {rank: given(room.came[rank].value, result) for rank in room.group}  # type: ignore[union-attr]
             return {rank: result if isinstance(first, AllReduce) or rank == first.root else None for rank in room.group}
         case Broadcast():

@@ -1,4 +1,4 @@
-"""From `Applied` to rows: staleness is measured here, from the versions that weights and gradients carry.
+"""From `RecordUpdate` to rows: staleness is measured here, from the versions that weights and gradients carry.
 
 Rules of this file:
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from paceline.algorithms.core.method import Notion
-from paceline.algorithms.core.operations import Applied
+from paceline.algorithms.core.method import StalenessKind
+from paceline.algorithms.core.operations import RecordUpdate
 from paceline.algorithms.core.values import Rank
 
 
@@ -48,17 +48,17 @@ class Ledger:
         workers: of the run. The weights of a single worker are the average of everyone after each of its local steps.
     """
 
-    def __init__(self, notion: Notion, workers: int) -> None:
-        self.notion, self.workers = notion, workers
+    def __init__(self, staleness_kind: StalenessKind, workers: int) -> None:
+        self.staleness_kind, self.workers = staleness_kind, workers
         self.age = 0
         """local steps since the version last moved; 0 where there is one worker"""
 
-    def enter(self, op: Applied, time_s: float) -> tuple[int, list[Update]]:
+    def enter(self, op: RecordUpdate, time_s: float) -> tuple[int, list[Update]]:
         """The version that the weights now have, and one row per input.
 
         >>> from paceline.algorithms.core.values import Contribution, Weights
-        >>> book = Ledger(Notion.VERSION_LAG, workers=3)
-        >>> op = Applied(Weights(None, version=7), [Contribution(Rank(2), step=3, version=5, samples=32)])
+        >>> book = Ledger(StalenessKind.VERSION_LAG, workers=3)
+        >>> op = RecordUpdate(Weights(None, version=7), [Contribution(Rank(2), step=3, version=5, samples=32)])
         >>> version, (row,) = book.enter(op, time_s=1.0)
         >>> version, row.staleness
         (8, 2)
@@ -71,7 +71,7 @@ class Ledger:
                 c.step,
                 c.version,
                 held,
-                self.age if self.notion is Notion.LOCAL_AGE else held - c.version,
+                self.age if self.staleness_kind is StalenessKind.LOCAL_AGE else held - c.version,
                 c.samples,
             )
             for c in op.inputs
@@ -80,11 +80,11 @@ class Ledger:
         return (held + 1 if op.advance else held), rows
 
     @staticmethod
-    def land(op: Applied, layer: str, time_s: float) -> list[LayerUpdate]:
+    def land(op: RecordUpdate, layer: str, time_s: float) -> list[LayerUpdate]:
         """One row per input of a layer that has landed by itself; its weights are in the version they had.
 
         >>> from paceline.algorithms.core.values import Contribution, Weights
-        >>> op = Applied(Weights(None, version=7), [Contribution(Rank(0), step=5, version=5, samples=32)], layer="fc")
+        >>> op = RecordUpdate(Weights(None, version=7), [Contribution(Rank(0), step=5, version=5, samples=32)], layer="fc")
         >>> [(row.layer, row.staleness) for row in Ledger.land(op, "fc", time_s=1.0)]
         [('fc', 2)]
         """

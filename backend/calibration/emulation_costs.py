@@ -87,7 +87,7 @@ def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, in
     Messages, all-reduces, how early each worker entered them, what starting one takes, and the size of a packet.
     """
     pace = Later(plan, 20_000 * turn)
-    few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.population)
+    few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.num_samples)
     placement, workers = plan.cluster.placement, plan.job.workers
     asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
     all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
@@ -105,7 +105,7 @@ def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, in
 
 
 def _leads_s(trace: Trace) -> list[float]:
-    """Of each rank, how long before the last one it enters a collective: the median."""
+    """Of each rank, how long before the last one it enters a allreduce_algorithm: the median."""
     entries: dict[str, dict[int, float]] = defaultdict(dict)
     for span in trace.spans:
         if span.key is not None:
@@ -120,8 +120,8 @@ def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
         job=job,
         schedule=never,
         pace=pace,
-        threads=train.threads,
-        pin=train.pin,
+        torch_threads=train.torch_threads,
+        cpu_affinity=train.cpu_affinity,
         shared_memory=False,
         hosts=network.hosts,
     )

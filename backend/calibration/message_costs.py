@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import trim_mean
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Method, crew
+from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages, own_bytes
 from paceline.backend.calibration.span_costs import lanes, lasting, late, served, started, uncovered, unlabel
@@ -75,8 +75,8 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
                 schedule=never,
                 pace=later,
                 prefetch=scenario.prefetch,
-                threads=scenario.train.threads,
-                pin=scenario.train.pin,
+                torch_threads=scenario.train.torch_threads,
+                cpu_affinity=scenario.train.cpu_affinity,
                 shared_memory=inside,
                 interfaces=scenario.train.interfaces,
             )
@@ -91,7 +91,7 @@ def everyones(job: Job) -> Asked:
 
 def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
     """A probe's job for the same ranks and learner."""
-    job = replace(like, method=method, team=crew(method, nodes, like.learner.layout))
+    job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout))
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Next, Start, Wait
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 from paceline.records.trace import Trace
@@ -18,7 +18,7 @@ class ProbeStarts(Method):
     """After each gradient, two all-reduces of a few of its numbers, the second started while the first is under way."""
 
     name = "probe-starts"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "a probe"
     guarantees = frozenset()
 
@@ -26,8 +26,8 @@ class ProbeStarts(Method):
     """numbers"""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             part = gradient.vector[: self.few]
@@ -36,7 +36,7 @@ class ProbeStarts(Method):
             yield from Wait(first)
             yield from Wait(second)
             vector = state.weights.vector - 0.0 * gradient.vector
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version))
         return state
 

@@ -13,33 +13,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
-    Applied,
     Barrier,
     Broadcast,
+    Charge,
     Gradient,
     Handle,
     Load,
-    Next,
+    NextStep,
     Now,
     Receive,
+    RecordUpdate,
     Reduce,
     Send,
     Start,
     Wait,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.rules import Chain, Scale
+from paceline.algorithms.core.rules import Chain, ScaleByLearningRate
 from paceline.algorithms.core.values import GradientResult, Group, Message, Rank, Weights
 from paceline.algorithms.methods.parameter_server import server_of
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.topologies.catalogue.machine_profile import Asked
 
-STANDING = Chain((Scale(0.0),))
+STANDING = Chain((ScaleByLearningRate(0.0),))
 """an update that changes nothing"""
 STARTED = 5
 """of so many turns of each collective, the last one is started and waited for later"""
@@ -50,7 +50,7 @@ class ProbeCollectives(Method):
     """Each collective that runs will ask for in turn, after a gradient, on a part of it of the size asked for."""
 
     name = "probe-collectives"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "a probe"
     guarantees = frozenset()
 
@@ -58,12 +58,12 @@ class ProbeCollectives(Method):
     inside: bool = False
     """whether it is to be launched with its nodes' shared memory"""
 
-    def begin(self, me: Me, vector: Any) -> Replica:
+    def begin(self, me: RankContext, vector: Any) -> Replica:
         return Replica(0, Weights(vector, 0), STANDING.init(vector))
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             turn, place = divmod(step.number, len(self.asked))
@@ -79,8 +79,8 @@ class ProbeCollectives(Method):
                     under_way.append((yield from Start(collective(one.operation, part, group, key))))
                 else:
                     yield from collective(one.operation, part, group, key)
-            yield from Work("update", part.nbytes)
-            vector, memory = STANDING.update(state.weights.vector, gradient.vector, state.memory)
+            yield from Charge("update", part.nbytes)
+            vector, memory = STANDING.update(state.weights.vector, gradient.vector, state.optimizer_state)
             for handle in under_way:
                 yield from Wait(handle)
             if started:
@@ -88,7 +88,7 @@ class ProbeCollectives(Method):
                 lane = yield from Start(nothing())
                 yield from Now()
                 yield from Wait(lane)
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version), memory)
         return state
 
@@ -120,7 +120,7 @@ def own_bytes(operation: str, members: int, nbytes: int) -> int:
     return nbytes // members if operation == "AllGather" else nbytes
 
 
-def workers_of(one: Asked, me: Me) -> list[Group]:
+def workers_of(one: Asked, me: RankContext) -> list[Group]:
     """The groups to probe: of workers only, since a probe has no server; where one has a server, all workers."""
     groups = [Group(tuple(map(Rank, ranks))) for ranks in one.groups]
     return [group if set(group.ranks) <= set(me.workers.ranks) else me.workers for group in groups]
@@ -147,18 +147,18 @@ class ProbeMessages(Method):
     """
 
     name = "probe-messages"
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
     source = "a probe"
     guarantees = frozenset()
     has_server: ClassVar[bool] = True
 
-    def begin(self, me: Me, vector: Any) -> Asking:
+    def begin(self, me: RankContext, vector: Any) -> Asking:
         return Asking(0, Weights(vector, 0), STANDING.init(vector))
 
     @program
-    def worker(self, me: Me, state: Asking) -> Program[Asking]:
+    def worker(self, me: RankContext, state: Asking) -> Program[Asking]:
         server = server_of(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             early = step.number % 2 == 1
             if early:
                 yield from Send(server, state.last)
@@ -169,20 +169,20 @@ class ProbeMessages(Method):
             answer = (yield from Receive(server)).value
             if answer is None:
                 return state
-            yield from Work("update", answer.vector.nbytes)
-            vector, memory = STANDING.update(answer.vector, gradient.vector, state.memory)
+            yield from Charge("update", answer.vector.nbytes)
+            vector, memory = STANDING.update(answer.vector, gradient.vector, state.optimizer_state)
             if early:
                 yield from Send(server, Word())
             state = Asking(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
         return state
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             message = yield from vector_message()
-            yield from Work("update", message.value.vector.nbytes, where="host")
-            vector, memory = STANDING.update(state.weights.vector, message.value.vector, state.memory)
-            version = yield from Applied(Weights(vector, state.weights.version), [message.value.contribution()])
+            yield from Charge("update", message.value.vector.nbytes, where="host")
+            vector, memory = STANDING.update(state.weights.vector, message.value.vector, state.optimizer_state)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [message.value.contribution()])
             state = replace(state, step=step.number + 1, weights=Weights(vector, version), memory=memory)
             yield from Send(message.source, state.weights)
         for _ in me.workers:

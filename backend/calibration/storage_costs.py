@@ -103,7 +103,7 @@ class Requests:
     """between a request's end and the next one's beginning: busy, as a reader is then"""
 
     def ready(self, opened: Opened) -> Callable[[], None]:
-        places = np.random.default_rng(self.seed).integers(0, opened.file.population - self.records + 1, self.count)
+        places = np.random.default_rng(self.seed).integers(0, opened.file.num_samples - self.records + 1, self.count)
         pieces = [Piece(int(place), self.records) for place in places]
 
         def run() -> None:
@@ -142,7 +142,7 @@ class Probe:
     def sizes(self) -> list[int]:
         """Records of requests: one, and as many as a large one holds that fits into the file four times."""
         file = self.readers.file
-        return sorted({1, max(1, min(LARGEST // file.record_bytes, file.population // 4))})
+        return sorted({1, max(1, min(LARGEST // file.record_bytes, file.num_samples // 4))})
 
     @property
     def several(self) -> list[int]:
@@ -154,7 +154,7 @@ class Probe:
         """One burst."""
         (readers, records), file = kind, self.readers.file
         fits = BURST_BYTES // (records * file.record_bytes * readers)
-        count = max(FEWEST, min(REQUESTS, fits, file.population // records))
+        count = max(FEWEST, min(REQUESTS, fits, file.num_samples // records))
         self._seed += readers
         work = [Requests(records, count, self._seed + reader, self.pause_s) for reader in range(readers)]
         self.timed[kind].append(self.readers.seconds(work) / count)

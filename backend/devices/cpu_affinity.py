@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank
 
 Pin = Literal["auto", "none", "cores", "numa"]
@@ -67,7 +67,7 @@ class Placement:
             os.sched_setaffinity(0, self.cores[rank])
 
 
-def placement(pin: Pin, team: Sequence[Me], threads: int, domains: Domains | None = None) -> Placement:
+def placement(pin: Pin, team: Sequence[RankContext], threads: int, domains: Domains | None = None) -> Placement:
     """Where the ranks of a run go.
 
     Args:
@@ -83,7 +83,9 @@ def placement(pin: Pin, team: Sequence[Me], threads: int, domains: Domains | Non
     domains = found_domains() if domains is None else domains
     count, needed = sum(map(len, domains)), len(team) * threads
     if pin == "none" or not domains:
-        return Placement("none", "train.pin is none" if domains else "this system does not say what cores it has")
+        return Placement(
+            "none", "train.cpu_affinity is none" if domains else "this system does not say what cores it has"
+        )
     if pin == "numa":
         return _to_domains(team, domains)
     room = f"{count} core{'s' * (count > 1)} for {len(team)} rank{'s' * (len(team) > 1)} of {threads} thread"
@@ -91,11 +93,13 @@ def placement(pin: Pin, team: Sequence[Me], threads: int, domains: Domains | Non
     if pin == "auto" and count <= needed:
         return Placement("none", f"{room}, and none left over" if count == needed else room)
     if count < needed:
-        raise InputError(f"train.pin: found cores, with {room}; expected {needed} cores or more, or auto or none")
+        raise InputError(
+            f"train.cpu_affinity: found cores, with {room}; expected {needed} cores or more, or auto or none"
+        )
     return Placement("cores", room, _to_cores(team, threads, domains))
 
 
-def _to_cores(team: Sequence[Me], threads: int, domains: Domains) -> dict[Rank, tuple[int, ...]]:
+def _to_cores(team: Sequence[RankContext], threads: int, domains: Domains) -> dict[Rank, tuple[int, ...]]:
     """Node by node: from the first NUMA node with room for all of it, else from all in their order."""
     free = [list(domain) for domain in domains]
     taken: dict[Rank, tuple[int, ...]] = {}
@@ -109,15 +113,15 @@ def _to_cores(team: Sequence[Me], threads: int, domains: Domains) -> dict[Rank, 
     return taken
 
 
-def _to_domains(team: Sequence[Me], domains: Domains) -> Placement:
+def _to_domains(team: Sequence[RankContext], domains: Domains) -> Placement:
     """The scenario's nodes to NUMA nodes in turn."""
     if len(domains) == 1:
-        return Placement("none", "train.pin is numa, and this machine has one NUMA node")
+        return Placement("none", "train.cpu_affinity is numa, and this machine has one NUMA node")
     cores = {rank: tuple(domains[number % len(domains)]) for number, node in enumerate(_nodes(team)) for rank in node}
     return Placement("numa", f"{len(domains)} NUMA nodes", cores)
 
 
-def _nodes(team: Sequence[Me]) -> list[Group]:
+def _nodes(team: Sequence[RankContext]) -> list[Group]:
     return list(dict.fromkeys(me.node for me in team))
 
 

@@ -87,7 +87,9 @@ class Devices:
     def start(self, asked: Start) -> Literal["fork", "spawn"]:
         """How the processes of ranks are started; raises `InputError` where GPUs cannot be had that way."""
         if asked == "fork" and self.cuda:
-            raise InputError("train.start: found fork with ranks on GPUs; expected spawn or auto: CUDA is not forked")
+            raise InputError(
+                "train.start_method: found fork with ranks on GPUs; expected spawn or auto: CUDA is not forked"
+            )
         return ("spawn" if self.cuda else "fork") if asked == "auto" else asked
 
 

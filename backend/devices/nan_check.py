@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Layout, norm
 from paceline.backend.status.rank_logs import life
 
-Nonfinite = Literal["stop", "ignore"]
+OnNonfinite = Literal["stop", "ignore"]
 EVERY = 100
 """steps between two looks at a whole gradient; provenance: ours, a look takes about as long as reading it once"""
 
@@ -37,7 +37,7 @@ class Finite:
     paceline...NotFinite: rank 1 (worker), step 7: the loss is nan; the gradient is not finite in 'second'
     """
 
-    def __init__(self, who: str, layout: Layout, then: Nonfinite) -> None:
+    def __init__(self, who: str, layout: Layout, then: OnNonfinite) -> None:
         self._who, self._layout, self._then = who, layout, then
         self._said = False
 
@@ -62,4 +62,4 @@ class Finite:
             raise NotFinite(message)
         if not self._said:
             self._said = True
-            life.info("%s; the run goes on (train.nonfinite: stop ends it)", message)
+            life.info("%s; the run goes on (train.on_nonfinite: stop ends it)", message)

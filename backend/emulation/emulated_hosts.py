@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
 from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces, run_ip
@@ -78,7 +78,7 @@ class Hosts:
     switch: str | None
     places: Mapping[Rank, int] | None = None
 
-    def check(self, team: Sequence[Me]) -> None:
+    def check(self, team: Sequence[RankContext]) -> None:
         """Refuses a team that has more nodes than there are hosts."""
         nodes, count = len(team[0].leaders), len(self.names)
         if self.places is not None:
@@ -86,12 +86,12 @@ class Hosts:
         if nodes > count:
             raise NoHosts(f"found {count} host{'s' if count > 1 else ''} for {nodes} nodes; expected one for each")
 
-    def enter(self, me: Me) -> str:
+    def enter(self, me: RankContext) -> str:
         """Moves the calling thread, and what it will start, into the host of this rank; answers the interface there."""
         enter(self.names[self.place(me)])
         return INTERFACE
 
-    def place(self, me: Me) -> int:
+    def place(self, me: RankContext) -> int:
         """The host of a rank."""
         if self.places is not None:
             return self.places[me.rank]

@@ -114,7 +114,7 @@ def said(record: dict[str, Any] | None) -> list[str]:
 def lines_for(plan: Plan) -> Lines:
     """What joins the hosts of a plan's ranks."""
     rule = plan.scenario.cluster.network.routing
-    return lines_of(plan.cluster, [me.rank for me in plan.job.team], rule, plan.stretch)
+    return lines_of(plan.cluster, [me.rank for me in plan.job.team], rule, plan.time_dilation)
 
 
 @contextmanager
@@ -157,11 +157,11 @@ def refuse_emulation(plan: Plan) -> None:
 
 
 def _too_fast(plan: Plan, name: str, bytes_per_s: float) -> str:
-    factor = plan.stretch * bytes_per_s / CEILING_BYTES_PER_S
+    factor = plan.time_dilation * bytes_per_s / CEILING_BYTES_PER_S
     return (
         f"cluster.network: found {_rate(bytes_per_s)} on {name}; in user space this machine holds at most "
         f"{_rate(CEILING_BYTES_PER_S)} (measure it by `python benchmarks/emulation.py`); expected slower links, or "
-        f"`train.stretch: {-(-factor // 1):.0f}` with `train.pace: device`, which slows devices and network alike"
+        f"`train.time_dilation: {-(-factor // 1):.0f}` with `train.pace: device`, which slows devices and network alike"
     )
 
 

@@ -32,7 +32,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.devices.cpu_affinity import Pin, placement
 from paceline.backend.devices.gpus import Asked, Devices, Start, devices
-from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
 from paceline.backend.local.spawning import spawn, tell
 from paceline.backend.local.worker import Place, maps, work
@@ -84,13 +84,13 @@ class Launch:
     """None: as fast as this machine goes"""
     prefetch: int | None = None
     """batches that each rank reads ahead; None: they are in memory"""
-    threads: int = 1
+    torch_threads: int = 1
     """torch threads of each rank"""
     device: Asked = "cpu"
     """what ranks compute on; see `gpus.devices`"""
     share_gpus: bool = False
     """whether ranks may share a GPU"""
-    pin: Pin = "auto"
+    cpu_affinity: Pin = "auto"
     """where ranks run; see `placement`"""
     shared_memory: bool = True
     """whether collectives of one node's ranks and messages on one host go through memory that they share"""
@@ -99,7 +99,7 @@ class Launch:
     patience_s: float = PATIENCE_S
     timeout_s: float = TIMEOUT_S
     """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
-    nonfinite: Nonfinite = "ignore"
+    on_nonfinite: OnNonfinite = "ignore"
     """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
@@ -135,12 +135,12 @@ def run_job(launch: Launch) -> Trace:
             All carry the record up to then as their `trace`.
     """
     # before the fork: a child must not inherit a pool of threads that is not there
-    torch.set_num_threads(launch.threads)
+    torch.set_num_threads(launch.torch_threads)
     team = launch.job.team
     if launch.hosts is not None:
         launch.hosts.check(team)
     check(launch.interfaces)
-    places = placement(launch.pin, team, launch.threads)
+    places = placement(launch.cpu_affinity, team, launch.torch_threads)
     if launch.saving is not None or launch.start is not None:
         import_module("paceline.backend.rank.checkpointing")  # once, and not in every rank: it takes a second
     placed = launch.devices()
@@ -172,8 +172,8 @@ def run_job(launch: Launch) -> Trace:
         show.look()
         failure = watch.failure
         trace = gather(launch.job, folder, start_s=board.start_s)
-        trace.lost_ranks = watch.lost_ranks
-        trace.ended = "failure" if failure is not None else board.why or launch.job.budget.usual_end
+        trace.failed_ranks = watch.failed_ranks
+        trace.stop_reason = "failure" if failure is not None else board.why or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
         trace.files = logs(folder, team)
         trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))
@@ -217,7 +217,7 @@ class Show:
         launch, board, now_s = self.launch, self.board, time.monotonic()
         elapsed_s, started = now_s - board.start_s, bool(board.start_s)
         if launch.progress is not None and started:
-            launch.progress(int(board.rows["step"][board.keeper]), elapsed_s)
+            launch.progress(int(board.rows["step"][board.weights_owner]), elapsed_s)
         if now_s - self.shown_s < every_s:
             return
         self.shown_s = now_s
@@ -225,4 +225,4 @@ class Show:
             for rank, line in self.following.lines():
                 launch.echo(rank, line)
         if launch.observe is not None and started:
-            launch.observe(board.totals(board.keeper, elapsed_s))
+            launch.observe(board.totals(board.weights_owner, elapsed_s))

@@ -58,7 +58,7 @@ def tell(place: Place) -> None:
     """
     launch = place.launch
     if launch.scenario is None:
-        raise InputError("train.start: found spawn for a run that is not of a scenario; expected fork")
+        raise InputError("train.start_method: found spawn for a run that is not of a scenario; expected fork")
     told = Told(
         place.launcher,
         replace(launch, **LIVE),

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.core.errors import PeerFailed, RunFailed
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank, nbytes
 from paceline.backend.devices.accelerator import accelerator
 from paceline.backend.devices.cpu_affinity import Placement
@@ -90,7 +90,7 @@ def maps(launch: Launch, folder: Path, *, spawned: bool) -> tuple[Board, dict[Gr
     Where ranks are spawned all are in files of the run's folder.
     """
     job = launch.job
-    keepers = [me.rank for me in job.team if me.role == job.method.keeper]
+    keepers = [me.rank for me in job.team if me.role == job.method.weights_owner]
     board = Board(
         len(job.team), keepers, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
     )
@@ -117,7 +117,7 @@ def hosts_of(launch: Launch) -> list[Group]:
     return [Group(tuple(ranks)) for ranks in found.values()]
 
 
-def work(place: Place, me: Me) -> NoReturn:
+def work(place: Place, me: RankContext) -> NoReturn:
     """Performs the rank's program, leaves its record, and ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -134,7 +134,7 @@ def work(place: Place, me: Me) -> NoReturn:
         os._exit(status)  # threads that wait in gloo cannot be ended otherwise
 
 
-def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
+def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None:
     """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
     failure: Failure | None = None
     try:
@@ -142,7 +142,7 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
         wake_on_time()
         place.placement.take(me.rank)  # before there are threads that would be somewhere else
         keep_freed()
-        torch.set_num_threads(place.launch.threads)
+        torch.set_num_threads(place.launch.torch_threads)
         perform(place, me, recorder)
         recorder.flush()
     except BaseException as error:
@@ -150,7 +150,7 @@ def attempt(place: Place, me: Me, recorder: Recorder) -> Failure | None:
     return failure
 
 
-def failed(board: Board, me: Me, recorder: Recorder, error: BaseException) -> Failure:
+def failed(board: Board, me: RankContext, recorder: Recorder, error: BaseException) -> Failure:
     """Writes down how the rank has failed, and says so on the board."""
     words = "".join(traceback.format_exception(error))
     error = explained(error, recorder.path.parent)
@@ -167,14 +167,14 @@ def failed(board: Board, me: Me, recorder: Recorder, error: BaseException) -> Fa
     return failure
 
 
-def begin_log(place: Place, me: Me) -> None:
+def begin_log(place: Place, me: RankContext) -> None:
     """From here on the process writes to its own log."""
     take_over(log_of(place.folder, me.rank))
     job, cores = place.launch.job, place.placement.cores.get(me.rank)
     where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
     life.info(
         "started: %s, rank %d of %d (%s), process %d, %s, torch threads: %d",
-        job.method.name, me.rank, len(job.team), me.role, os.getpid(), where, place.launch.threads,
+        job.method.name, me.rank, len(job.team), me.role, os.getpid(), where, place.launch.torch_threads,
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def tell_warnings(recorder: Recorder, *, log: bool) -> None:
     warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
 
 
-def perform(place: Place, me: Me, recorder: Recorder) -> None:
+def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
     board, launch, job = place.board, place.launch, place.launch.job
     store = place.store
@@ -225,7 +225,7 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
         memory=memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=launch.pace,
-        nonfinite=launch.nonfinite,
+        on_nonfinite=launch.on_nonfinite,
         prefetch=launch.prefetch,
         schedule=launch.schedule(),
     )
@@ -259,18 +259,18 @@ def perform(place: Place, me: Me, recorder: Recorder) -> None:
             memory.close()
 
 
-def mail_of(place: Place, me: Me, groups: Groups, *, capacity: int) -> Mail:
+def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> Mail:
     """The rank's messages: in memory where its host has some, by gloo where somebody is elsewhere."""
-    inbox, memory, gloo = Inbox(place.board.lost, me.everyone), None, None
+    inbox, memory, gloo = Inbox(place.board.lost, me.world), None, None
     host = next((host for host in place.mailboxes if me.rank in host), None)
     if host is not None:
         memory = Mailbox(place.mailboxes[host], host, me.rank, place.folder, inbox, place.board.lost)
-    if (host or Group((me.rank,))) != me.everyone:
-        gloo = GlooMail(groups, me.everyone, capacity=capacity, deliver=inbox.put)
+    if (host or Group((me.rank,))) != me.world:
+        gloo = GlooMail(groups, me.world, capacity=capacity, deliver=inbox.put)
     return Mail(inbox, memory, gloo, groups)
 
 
-def interface_at(place: Place, me: Me) -> str:
+def interface_at(place: Place, me: RankContext) -> str:
     """What the rank's messages cross; to be asked before any thread has started."""
     launch = place.launch
     if launch.hosts is not None:
@@ -280,7 +280,7 @@ def interface_at(place: Place, me: Me) -> str:
     return place.interface or LOOPBACK
 
 
-def meet(board: Board, me: Me, since_s: float = 0.0, *, starts: bool = True) -> Clock:
+def meet(board: Board, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> Clock:
     """Waits until every rank is ready; all clocks start at one moment.
 
     Args:

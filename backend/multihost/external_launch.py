@@ -25,7 +25,7 @@ from pathlib import Path
 from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.algorithms.core.errors import PacelineError, RunFailed
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.local.launch import LOOK_S, WATCH_S, Launch, Show
 from paceline.backend.local.worker import START_IN_S, Place, attempt, failed, memory_of
@@ -89,7 +89,7 @@ class Joint:
         self.folder = world.folder / f"run{number}"
         self.name = f"run{number}"
         self.store = PrefixStore(self.name, world.store)
-        keepers = [me.rank for me in self.job.team if me.role == self.job.method.keeper]
+        keepers = [me.rank for me in self.job.team if me.role == self.job.method.weights_owner]
         self.board = Board(
             len(self.job.team),
             keepers,
@@ -98,7 +98,9 @@ class Joint:
             folder=self.folder,
             across=self._across(keepers),
         )
-        self.placement = world.placement(launch.pin, [self.job.team[rank] for rank in self.mine], launch.threads)
+        self.placement = world.placement(
+            launch.cpu_affinity, [self.job.team[rank] for rank in self.mine], launch.torch_threads
+        )
         self.devices = world.devices(launch)
         self.start = self._compare_clocks()
         ahead_s = 0.0 if self.start is None else self.start.offset_s
@@ -158,7 +160,7 @@ class Joint:
         else:
             self._own_failure = attempt(place, me, self._recorder)
 
-    def _place(self, me: Me, nodes: frozenset[int]) -> Place:
+    def _place(self, me: RankContext, nodes: frozenset[int]) -> Place:
         """What the rank needs of its host, and of the store."""
         launch, host = self.launch, Group(tuple(self.mine))
         segments: dict[Group, Segment] = {}
@@ -194,7 +196,7 @@ class Joint:
                 lose(self.board, Rank(0) if self.rank is None else self.rank, words)
             if self.world.leads:
                 self._lead()
-            if self.rank == self.job.keeper:  # its record lies on its own host
+            if self.rank == self.job.weights_owner:  # its record lies on its own host
                 self._scores.look()
             time.sleep(WATCH_S)
         if self.several and self.world.leads:

@@ -83,7 +83,7 @@ class JointRecord:
         clocks = {rank: clock for host, clock in by_host.items() for rank in self.seats.on(host)}
         failure = (known or self._reason()) if failed else None
         trace = gather(self.job, self.folder, start_s=self.board.start_s, clocks=clocks)
-        trace.ended = "failure" if failed else self.board.why or self.job.budget.usual_end
+        trace.stop_reason = "failure" if failed else self.board.why or self.job.budget.usual_end
         trace.notes["devices"] = self.devices.record(trace.notes.pop("devices", []))
         trace.notes |= {
             "launched_by": self.world.joined.launcher,

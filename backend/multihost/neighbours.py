@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
 from paceline.backend.multihost.host_sync import lose
 from paceline.backend.multihost.rank_mapping import Seats
@@ -43,7 +43,7 @@ class Neighbours:
         timeout_s: how long a rank may be stopped.
     """
 
-    def __init__(self, world: World, seats: Seats, board: Board, team: Sequence[Me], timeout_s: float) -> None:
+    def __init__(self, world: World, seats: Seats, board: Board, team: Sequence[RankContext], timeout_s: float) -> None:
         self._world, self._board, self._team, self._timeout_s = world, board, team, timeout_s
         ids = world.ids
         self._ranks = {one: seats.rank_of[one] for one in world.neighbours if one in seats.rank_of}

@@ -17,7 +17,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank
 
 
@@ -39,7 +39,7 @@ class Seats:
     """The ranks of one team on hosts."""
 
     hosts: tuple[Host, ...]
-    team: tuple[Me, ...]
+    team: tuple[RankContext, ...]
     rank_of: Mapping[int, Rank]
     """by process; those that sit it out are not here"""
 
@@ -65,9 +65,9 @@ class Seats:
         """One for each host.
 
         >>> from paceline.algorithms import find
-        >>> from paceline.algorithms.core.method import crew
+        >>> from paceline.algorithms.core.method import build_team
         >>> from paceline.algorithms.core.values import Layout
-        >>> team = crew(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
+        >>> team = build_team(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
         >>> for line in seat([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
         ...     print(line)
         host 0 (a): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)
@@ -99,7 +99,7 @@ class Seats:
         ]
 
 
-def seat(hosts: Sequence[Host], team: Sequence[Me]) -> Seats:
+def seat(hosts: Sequence[Host], team: Sequence[RankContext]) -> Seats:
     """Gives every rank of a team a process; there are enough of them."""
     free = [list(host.processes) for host in hosts]
     rank_of: dict[int, Rank] = {}

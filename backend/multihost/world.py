@@ -32,7 +32,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.core.errors import RunFailed
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
 from paceline.backend.devices.gpus import Devices, devices
 from paceline.backend.local.launch import Launch
@@ -123,7 +123,7 @@ class World:
         except OSError:
             return True
 
-    def placement(self, pin: Pin, team: Sequence[Me], threads: int) -> Placement:
+    def placement(self, pin: Pin, team: Sequence[RankContext], threads: int) -> Placement:
         """Where the ranks of this host run; cores that another host would give away too are not given away."""
         if self.crowded and pin == "auto":
             return Placement("none", "several hosts of the run are one machine")

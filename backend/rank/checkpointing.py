@@ -62,7 +62,7 @@ class Pauses:
             files = write_part(self._saving.building(step) / f"rank{me.rank}", part, answer)
             size, checksum = self._copy_record()
         mine = Mark(station.clock.now(), part.state.step, size, checksum, files)
-        others = [rank for rank in me.everyone if rank != me.rank]
+        others = [rank for rank in me.world if rank != me.rank]
         for rank in others:
             self._mail.send(rank, Envelope(me.rank, TAG, mine, station.clock.now()))
         self.until = self._saving.following(step)
@@ -73,9 +73,9 @@ class Pauses:
                 raise
             self.until = NEVER
         else:
-            if me.rank == me.everyone.ranks[0]:
+            if me.rank == me.world.ranks[0]:
                 with station.busy(), self._writing(step):
-                    self._saving.commit(step, [marks[rank] for rank in me.everyone])
+                    self._saving.commit(step, [marks[rank] for rank in me.world])
         self._mail.inbox.begin_again()
         station.moving(thread)
         station.span(thread, "checkpoint", began, step=part.state.step)

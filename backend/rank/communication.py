@@ -99,9 +99,9 @@ class Communication:
 
     def send(self, thread: Thread, op: Send) -> None:
         """Hands a message over."""
-        if op.to not in self.station.me.everyone:  # gloo would wait for it for ever
+        if op.to not in self.station.me.world:  # gloo would wait for it for ever
             raise ProgramError(
-                f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.everyone}"
+                f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.world}"
             )
         start = self.station.clock.now()
         self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))

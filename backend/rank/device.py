@@ -11,7 +11,7 @@ from paceline.algorithms.core.buckets import Bucket
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Batch, GradientResult, Rank, Weights
 from paceline.backend.devices.accelerator import Processor
-from paceline.backend.devices.nan_check import Finite, Nonfinite
+from paceline.backend.devices.nan_check import Finite, OnNonfinite
 from paceline.backend.rank.rank_context import Station, Thread, Turn
 from paceline.backend.transports.inbox import Cancelled
 from paceline.backend.transports.layer_buckets import Answers, Gathering
@@ -39,10 +39,12 @@ class Pace(Protocol):
 class Device:
     """Computes one gradient at a time, whichever lane asks."""
 
-    def __init__(self, station: Station, learner: Learner, pace: Pace | None, nonfinite: Nonfinite = "ignore") -> None:
+    def __init__(
+        self, station: Station, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "ignore"
+    ) -> None:
         self.station, self.learner, self.pace = station, learner, pace
         me = station.me
-        self.finite = Finite(f"rank {me.rank} ({me.role})", me.layout, nonfinite)
+        self.finite = Finite(f"rank {me.rank} ({me.role})", me.layout, on_nonfinite)
         self.late_s = 0.0
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()

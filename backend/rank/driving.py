@@ -19,7 +19,7 @@ from paceline.algorithms.core.operations import Op
 from paceline.backend.rank.handles import Started
 from paceline.backend.rank.rank_context import Behind, Station, Thread
 
-AT_ONCE = (ops.Applied, ops.Now, ops.Send, ops.Start, ops.Work)
+AT_ONCE = (ops.RecordUpdate, ops.Now, ops.Send, ops.Start, ops.Charge)
 """what waits for nobody, and not for the device"""
 
 
@@ -73,7 +73,7 @@ class Drive:
             failure = error
         began = self._station.clock.now()
         self._op = self._lane.advance(answer, failure)
-        if isinstance(op, ops.Work) and failure is None:  # the program does it itself, before it asks again
+        if isinstance(op, ops.Charge) and failure is None:  # the program does it itself, before it asks again
             self._station.accelerator.synchronize()
             self._station.span(self._thread, "update", began)
 

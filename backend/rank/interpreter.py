@@ -26,7 +26,7 @@ from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import GradientResult, Weights, may_diverge, nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
-from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.posix.worker_thread import Standing
 from paceline.backend.rank.checkpoint import Part
 from paceline.backend.rank.communication import Communication
@@ -63,12 +63,12 @@ class Interpreter:
         memory: SharedMemory | None,
         cells: Cells,
         pace: Pace | None,
-        nonfinite: Nonfinite,
+        on_nonfinite: OnNonfinite,
         prefetch: int | None,
         schedule: Schedule,
     ) -> None:
         self.station, self.job, self.cells = station, job, cells
-        self.device = Device(station, job.learner, pace, nonfinite)
+        self.device = Device(station, job.learner, pace, on_nonfinite)
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
         self.keeper = Keeper(station, job, schedule)
@@ -134,11 +134,11 @@ class Interpreter:
     def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
         """What each operation does: looked up, since asking for one after the other takes longer than most do."""
         return {
-            ops.Next: lambda thread, op: self.keeper.next(thread, op.state),
+            ops.NextStep: lambda thread, op: self.keeper.next(thread, op.state),
             ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
             ops.Gradient: lambda thread, op: self.device.gradient(thread, op.weights, op.batch),
             ops.LayerGradients: self._layers,
-            ops.Work: lambda *_: None,
+            ops.Charge: lambda *_: None,
             **dict.fromkeys(COLLECTIVES, self.communication.perform),
             ops.Send: self.communication.send,
             ops.Receive: self.communication.receive,
@@ -150,7 +150,7 @@ class Interpreter:
             ops.Access: self._access,
             ops.Lock: self._lock,
             ops.Unlock: self._unlock,
-            ops.Applied: lambda _, op: self.keeper.applied(op),
+            ops.RecordUpdate: lambda _, op: self.keeper.applied(op),
         }
 
     def _now(self, thread: Thread, op: ops.Now) -> float:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Lane
 from paceline.backend.devices.accelerator import Accelerator, Processor
 from paceline.backend.posix.precise_wait import Clock
@@ -52,7 +52,7 @@ class Thread:
 class Station:
     """What all parts of the interpreter share."""
 
-    me: Me
+    me: RankContext
     board: Board
     recorder: Recorder
     clock: Clock

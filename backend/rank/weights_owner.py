@@ -1,17 +1,17 @@
-"""Where a rank passes `Next` and `Applied`: stopping, staleness, and the weights that are being learned.
+"""Where a rank passes `NextStep` and `RecordUpdate`: stopping, staleness, and the weights that are being learned.
 
 Rules of this file:
 
 * One rank keeps the weights being learned. Where workers do and can be done without, each follows its own, so that the
   next one can take over when the keeper dies.
-* Whoever passes `Next` after a death that ends the run is told so there, though it waits for nobody.
+* Whoever passes `NextStep` after a death that ends the run is told so there, though it waits for nobody.
 """
 
 from __future__ import annotations
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Applied, State
+from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Step
 from paceline.algorithms.runtime.staleness_ledger import Ledger
 from paceline.backend.rank.rank_context import Station, Thread
@@ -27,9 +27,9 @@ class Keeper:
     def __init__(self, station: Station, job: Job, schedule: Schedule) -> None:
         self.station, self.job = station, job
         self.learned = Learned(job, schedule)
-        self._ledger = Ledger(job.method.notion, job.workers)
-        keeps = station.me.role == job.method.keeper
-        self.follows = keeps and (station.me.rank == job.keeper or station.board.spare > 0)
+        self._ledger = Ledger(job.method.staleness_kind, job.workers)
+        keeps = station.me.role == job.method.weights_owner
+        self.follows = keeps and (station.me.rank == job.weights_owner or station.board.spare > 0)
         """whether it follows its weights as those being learned"""
         self.until = NEVER
         """the step before which everybody pauses"""
@@ -44,7 +44,7 @@ class Keeper:
         self.station.recorder.breathe(now)
         if (dead := board.lost()) is not None:
             raise PeerFailed(f"rank {dead} died", dead)
-        if me.role == self.job.method.keeper:
+        if me.role == self.job.method.weights_owner:
             if self.job.budget.seconds is not None and now >= self.job.budget.seconds:
                 board.stop("seconds")
             if not board.grant(me.rank, state.step, self.until):
@@ -54,7 +54,7 @@ class Keeper:
             life.info("first step: number %d, %.3f s from the start", state.step, now)
         return Step(state.step, self.job.samples(me, state.step))
 
-    def applied(self, op: Applied) -> int:
+    def applied(self, op: RecordUpdate) -> int:
         """The version that the weights now have; what was applied is written down."""
         now = self.station.clock.now()
         if op.layer is not None:
@@ -91,7 +91,7 @@ class Keeper:
 
     def _record(self, shot: Snapshot | None) -> None:
         """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
-        if shot is not None and self.station.board.keeper == self.station.me.rank:
+        if shot is not None and self.station.board.weights_owner == self.station.me.rank:
             self.station.recorder.add("snapshot", shot)
             if self.job.budget.scored:  # the launcher is waiting to see it
                 self.station.recorder.flush()

@@ -1,4 +1,4 @@
-"""Who has entered which collective: each rank's row of the board has room for its last ones.
+"""Who has entered which allreduce_algorithm: each rank's row of the board has room for its last ones.
 
 Rules of this file: a rank writes its own entries only, and looks at the others' after. So of two members that enter
 different collectives whoever comes second sees it, and does not issue.

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
 
 life = logging.getLogger("paceline.rank")
@@ -66,7 +66,7 @@ def warned(message: Warning | str, category: type[Warning], file: str, line: int
     sys.stderr.write(warnings.formatwarning(message, category, file, line))
 
 
-def logs(folder: Path, team: Sequence[Me]) -> dict[str, bytes]:
+def logs(folder: Path, team: Sequence[RankContext]) -> dict[str, bytes]:
     """The logs that there are, by where they are kept."""
     paths = {me.rank: log_of(folder, me.rank) for me in team}
     return {kept_as(rank): path.read_bytes() for rank, path in paths.items() if path.exists()}
@@ -75,7 +75,7 @@ def logs(folder: Path, team: Sequence[Me]) -> dict[str, bytes]:
 class Following:
     """Reads what ranks write to their logs, line by line, while they write."""
 
-    def __init__(self, folder: Path, team: Sequence[Me]) -> None:
+    def __init__(self, folder: Path, team: Sequence[RankContext]) -> None:
         self._paths = {me.rank: log_of(folder, me.rank) for me in team}
         self._at = dict.fromkeys(self._paths, 0)
 

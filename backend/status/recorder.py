@@ -71,7 +71,7 @@ class Recorder:
         self._entries.append((kind, value))
 
     def breathe(self, now_s: float) -> None:
-        """Writes what there is if the last time is a while ago; called where a program passes `Next`."""
+        """Writes what there is if the last time is a while ago; called where a program passes `NextStep`."""
         if now_s - self._flushed_s > FLUSH_S:
             self.flush()
             self._flushed_s = now_s

@@ -179,7 +179,7 @@ class Board:
         return cast("Reason", why) if why else None
 
     @property
-    def keeper(self) -> Rank:
+    def weights_owner(self) -> Rank:
         """The first of those that keep the weights being learned who has not died; the very first if all have."""
         living = (rank for rank in self._keepers if not self.rows["dead"][rank])
         return Rank(next(living, self._keepers[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.status_board import Board, Doing
 
@@ -34,7 +34,7 @@ def when(board: Board, rank: Rank) -> str:
     return f"at step {int(board.rows['step'][rank])}" if board.start_s else "before the start"
 
 
-def sentence(board: Board, team: Sequence[Me], rank: Rank, others: Iterable[Rank], what: str) -> str:
+def sentence(board: Board, team: Sequence[RankContext], rank: Rank, others: Iterable[Rank], what: str) -> str:
     """What a rank did, what it was at, and what others waited for.
 
     Args:
@@ -52,7 +52,7 @@ def sentence(board: Board, team: Sequence[Me], rank: Rank, others: Iterable[Rank
     return f"{what}, {words}" + (f"; meanwhile{told}" if told else "")
 
 
-def _meanwhile(board: Board, team: Sequence[Me], others: Sequence[Rank]) -> list[str]:
+def _meanwhile(board: Board, team: Sequence[RankContext], others: Sequence[Rank]) -> list[str]:
     """What these wait for; before the start, how far they are."""
     if not board.start_s:
         return [f"rank {other} ({team[other].role}) is {WORDS[board.doing(other)]}" for other in others]

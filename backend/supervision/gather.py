@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
 from paceline.backend.status.recorder import Heard, Kind, Tail
@@ -46,7 +46,7 @@ class Failure:
     """it failed because another one had"""
 
     @staticmethod
-    def first(folder: Path, team: Sequence[Me]) -> Failure | None:
+    def first(folder: Path, team: Sequence[RankContext]) -> Failure | None:
         """The failure that came first and did not follow from another one's, if any rank has left word of one."""
         found = [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
         return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)

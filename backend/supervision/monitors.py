@@ -59,7 +59,7 @@ class Scores:
         self._goal = Goal(job.budget)
         self._why: Reason | None = None
         """why the run is to end"""
-        self.follow(board.keeper)
+        self.follow(board.weights_owner)
 
     def follow(self, keeper: Rank) -> None:
         """From now on the snapshots of this rank are looked at."""

@@ -52,7 +52,7 @@ class Watch:
         self.job, self.board, self.children, self.folder = job, board, children, folder
         self.timeout_s = timeout_s
         self.failure: PacelineError | None = None
-        self.lost_ranks: list[LostRank] = []
+        self.failed_ranks: list[LostRank] = []
         self.deadline = float("inf")
         self.stopped: dict[int, tuple[float, str]] = {}
         """since when a process is, and by which signal"""
@@ -101,7 +101,7 @@ class Watch:
         if said is None and code != EXIT_FAILED and self.can_lose(rank):
             self.go_on_without(rank)
             time_s = time.monotonic() - self.board.start_s
-            self.lost_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
+            self.failed_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
             return
         if said is None:
             words = self.board.failure(rank) if code == EXIT_FAILED else ""
@@ -114,16 +114,16 @@ class Watch:
 
     def go_on_without(self, rank: Rank) -> None:
         """Lets the others know; where the weights were this one's to keep, the next keeper's are looked at."""
-        before = self.board.keeper
+        before = self.board.weights_owner
         self.scores.look()
         self.board.lose(rank, ends=False)
-        if self.board.keeper != before:
-            self.scores.follow(self.board.keeper)
+        if self.board.weights_owner != before:
+            self.scores.follow(self.board.weights_owner)
 
     def can_lose(self, rank: Rank) -> bool:
         """Whether the run goes on without one more."""
         worker = self.job.team[rank].role == "worker"
-        return worker and bool(self.board.start_s) and len(self.lost_ranks) < self.board.spare
+        return worker and bool(self.board.start_s) and len(self.failed_ranks) < self.board.spare
 
     def died(self, rank: Rank, code: int) -> str:
         """When and how."""
@@ -132,9 +132,9 @@ class Watch:
 
     def too_many(self) -> str:
         """What is to be added where ranks were lost before."""
-        if not self.lost_ranks:
+        if not self.failed_ranks:
             return ""
-        before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.lost_ranks)
+        before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.failed_ranks)
         most = f"{self.job.method.name} can lose {self.board.spare} of {self.job.workers} workers"
         return f"; before that, {before}; {most}"
 

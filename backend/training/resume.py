@@ -77,7 +77,7 @@ def saving_of(plan: Plan, folder: Path) -> Saving | None:
     if asked is None:
         return None
     job = plan.job
-    steps = asked.steps(population=job.learner.population, samples_per_step=job.samples_per_step)
+    steps = asked.steps(num_samples=job.learner.num_samples, samples_per_step=job.samples_per_step)
     about = {"scenario": plan.scenario.dump(), "algorithm": plan.name, "seed": plan.seed}
     return Saving(folder=folder / CHECKPOINTS, every=steps, keep=asked.keep, about=about)
 

@@ -134,10 +134,10 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
     interfaces.check(scenario.train.interfaces)
     if world is None:
         for plan in plans:
-            placement(scenario.train.pin, plan.job.team, scenario.train.threads)
+            placement(scenario.train.cpu_affinity, plan.job.team, scenario.train.torch_threads)
             if scenario.train.network == "emulated":
                 refuse_emulation(plan)
-            _launch(plan, scenario.train.pace == "device").devices().start(scenario.train.start)
+            _launch(plan, scenario.train.pace == "device").devices().start(scenario.train.start_method)
         return
     try:
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
@@ -150,7 +150,9 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
         raise RefusedElsewhere(str(error)) from error
     for plan in plans:
         mine = seat(world.hosts, plan.job.team).on(world.here)
-        world.placement(scenario.train.pin, [plan.job.team[rank] for rank in mine], scenario.train.threads)
+        world.placement(
+            scenario.train.cpu_affinity, [plan.job.team[rank] for rank in mine], scenario.train.torch_threads
+        )
 
 
 def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
@@ -192,16 +194,16 @@ def _launch(
         schedule=plan.schedule,
         pace=plan if paced else None,
         prefetch=scenario.prefetch,
-        threads=real.threads,
+        torch_threads=real.torch_threads,
         device=real.device,
         share_gpus=real.share_gpus,
-        processes=real.start,
+        processes=real.start_method,
         scenario=scenario.dump(),
-        pin=real.pin,
+        cpu_affinity=real.cpu_affinity,
         shared_memory=real.shared_memory,
         interfaces=real.interfaces,
         timeout_s=real.timeout,
-        nonfinite=real.nonfinite,
+        on_nonfinite=real.on_nonfinite,
         saving=saving,
         start=start,
         observe=observe,
@@ -253,6 +255,6 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool
         slowed=plan.slowed_s if paced and plan.cluster.faults.shows else None,
         checkpoints=None if last is None or goes_on else last.path.parent,
     )
-    if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.stretch)) is not None:
+    if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.time_dilation)) is not None:
         warnings.append(f"{plan.name}: {words}")
     return run

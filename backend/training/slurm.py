@@ -15,7 +15,7 @@ SCRIPT = """\
 #SBATCH --nodes={nodes}
 # {why}
 #SBATCH --ntasks-per-node={tasks}
-# train.threads of the scenario
+# train.torch_threads of the scenario
 #SBATCH --cpus-per-task={threads}
 {gpus}# No node is shared: other jobs would slow single ranks, and all wait for the slowest.
 #SBATCH --exclusive
@@ -31,7 +31,7 @@ SCRIPT = """\
 export OMP_NUM_THREADS="$SLURM_CPUS_PER_TASK"
 
 # The runs' folder is written by the first task: --out has to be on a file system that outlives the job.
-# --kill-on-bad-exit ends all tasks when one has failed; --cpu-bind=none lets train.pin decide about cores.
+# --kill-on-bad-exit ends all tasks when one has failed; --cpu-bind=none lets train.cpu_affinity decide about cores.
 srun --kill-on-bad-exit=1 --cpu-bind=none {command}
 """
 
@@ -65,7 +65,7 @@ def script(scenario: Scenario, arguments: Sequence[str]) -> str:
         s="s" * (len(placed) > 1),
         why=why,
         tasks=tasks,
-        threads=train.threads,
+        threads=train.torch_threads,
         gpus=GPUS.format(count=gpus, whose=WHOSE[train.share_gpus]) if train.device == "cuda" else "",
         perhaps=f", --gpus-per-node={gpus} (train.device is auto)" if train.device == "auto" else "",
         command=shlex.join(["paceline", *arguments]),

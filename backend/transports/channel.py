@@ -132,7 +132,7 @@ class Channel:
             case AllReduce() | Reduce():
                 divisor = len(self._group) if op.op == "mean" else 1
                 # a piece is in the shared memory before the total's takes its place
-                spent = isinstance(op, AllReduce) and op.spent and isinstance(op.value, torch.Tensor)
+                spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
                 total = mine if spent else torch.empty_like(mine)
                 whole = 1 if total.is_floating_point() else divisor  # whole numbers are divided into others
                 add = self._add_shares if isinstance(op, AllReduce) and self._much(mine) else self._add_all

@@ -88,7 +88,7 @@ class Collectives:
                 work = members.allgather([everyone], [mine])
                 return Flying(wait, work, op.group, lambda: tuple(map(like, everyone)), self._size(mine))
             case AllReduce():
-                mine, like = tensor_of(op.value, spent=op.spent)
+                mine, like = tensor_of(op.value, spent=op.donate)
             case _:
                 mine, like = tensor_of(op.value)
         match op:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import psutil
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.algorithms.core.method import Me, on_host
+from paceline.algorithms.core.method import RankContext, on_host
 from paceline.backend.transports.process_groups import LOOPBACK
 
 INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -35,7 +35,7 @@ def check(names: Sequence[str]) -> None:
             raise InputError(f"train.interfaces[{index}]: found {wrong}; expected some of {', '.join(sorted(usable))}")
 
 
-def interface_of(me: Me, team: Sequence[Me], names: Sequence[str]) -> str:
+def interface_of(me: RankContext, team: Sequence[RankContext], names: Sequence[str]) -> str:
     """The interface of a rank: the k-th of its host has the k-th, and from the first again; loopback without any."""
     place = on_host(team, me.host).ranks.index(me.rank)
     return names[place % len(names)] if names else LOOPBACK

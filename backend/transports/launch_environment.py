@@ -56,7 +56,7 @@ class Joined:
         launcher: which it was.
         process: this one's number among all.
         processes: how many there are.
-        local: this one's number among those of its host.
+        intra_node_link: this one's number among those of its host.
         address, port: where the processes meet: the store of torch.distributed.
         node: what the launcher calls the host; None where it has no name for it.
         hosted: whether the launcher runs the store; otherwise process 0 does.

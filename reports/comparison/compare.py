@@ -161,7 +161,7 @@ def compare(
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     told = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=told)
-    even = simulate(scenario, network=network, spread=False, progress=stage("predicting without spread"))
+    even = simulate(scenario, network=network, jitter=False, progress=stage("predicting without spread"))
     wrong = dict(zip(WRONG_MODELS, (free, even), strict=True))
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
 from paceline.records.loss_change import between_evaluations, by_staleness, slope
 from paceline.records.metrics import finite, histogram
@@ -56,13 +56,13 @@ class Staleness:
     @staticmethod
     def of(run: Run) -> Staleness:
         """Works it out; the tables of a stored run are enough."""
-        notion = Notion(run.summary["staleness"]["notion"])
+        staleness_kind = StalenessKind(run.summary["staleness"]["notion"])
         starts = step_starts(run.tables.spans, workers_of(run.tables.spans)).sort_values(["rank", "start_s"])
         apart_s = starts.groupby("rank")["start_s"].agg(lambda one: float(one.diff().mean()))
         return Staleness(
             run=run,
-            own=NAMES[notion],
-            series=measured(run.tables, notion),
+            own=NAMES[staleness_kind],
+            series=measured(run.tables, staleness_kind),
             step_s={int(str(rank)): seconds for rank, seconds in apart_s.items() if np.isfinite(seconds)},
         )
 

@@ -41,7 +41,7 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
 def _tensor_cores(plan: Plan) -> Iterator[str]:
     """Chips whose tensor cores the workload leaves unused."""
     workload = plan.scenario.workload
-    if workload.arithmetic != "fp32":
+    if workload.compute_dtype != "fp32":
         return
     workers = plan.job.team[0].workers.ranks
     batch = workload.batch_per_worker
@@ -56,7 +56,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
             continue
         now, then = (batch / one.compute_s(batch) for one in (device, faster))
         yield (
-            f"workload.arithmetic: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s on each; "
+            f"workload.compute_dtype: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s on each; "
             f"amp (mixed precision) would make it {then:,.0f}"
         )
 
@@ -68,7 +68,7 @@ def _devices(plan: Plan) -> Iterator[str]:
     for device in seen:
         if device.inferred:
             yield (
-                f"cluster: found {device.name} for {workload.model} in {workload.arithmetic}, of which no throughput "
+                f"cluster: found {device.name} for {workload.model} in {workload.compute_dtype}, of which no throughput "
                 f"was published on that chip ({device.provenance})"
             )
         elif device.batches and not device.batches[0] <= plan.job.batch <= device.batches[-1]:
@@ -97,7 +97,7 @@ def _evaluations(plan: Plan) -> Iterator[str]:
         return
     samples, seconds = plan.job.budget.samples or math.inf, plan.job.budget.seconds or math.inf
     length = {
-        "epochs": samples / plan.job.learner.population,
+        "epochs": samples / plan.job.learner.num_samples,
         "samples": samples,
         "updates": samples / plan.job.samples_per_step,
         "seconds": seconds,

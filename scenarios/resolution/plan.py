@@ -13,7 +13,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.trace import Schedule
 from paceline.scenarios.values.mistakes import Problem, raise_all
-from paceline.topologies import Cluster, Device, Spread
+from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.faults.slowdowns import Speed
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class Plan:
     name: str
     job: Job
     cluster: Cluster
-    stretch: float = 1.0
-    """multiplies device times: 1, or `train.stretch` in a paced run and its prediction"""
+    time_dilation: float = 1.0
+    """multiplies device times: 1, or `train.time_dilation` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _places: dict[Rank, tuple[Device, Spread, float]] = field(
+    _places: dict[Rank, tuple[Device, Jitter, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -78,7 +78,7 @@ class Plan:
     def schedule(self) -> Schedule:
         """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""
         record = self.scenario.record
-        evaluations = self.scenario.evaluate.every.schedule(self.job.learner.population)
+        evaluations = self.scenario.evaluate.every.schedule(self.job.learner.num_samples)
         return replace(evaluations, probes=record.loss_change, drift=record.drift)
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
@@ -88,7 +88,7 @@ class Plan:
         """
         device, spread, slowness = self._varying(rank)
         base_s = device.compute_s(samples)
-        return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.stretch
+        return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.time_dilation
 
     def speed_of(self, rank: Rank) -> Speed:
         """When a rank is slower for a while."""
@@ -108,7 +108,7 @@ class Plan:
         """By how much slowdowns made work longer that lasted from one time to another."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
-    def _varying(self, rank: Rank) -> tuple[Device, Spread, float]:
+    def _varying(self, rank: Rank) -> tuple[Device, Jitter, float]:
         if (known := self._places.get(rank)) is None:
             spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
             known = self._places[rank] = self.cluster.device_of(rank), spread, slowness
@@ -142,7 +142,7 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
             name=name,
             job=_job(scenario, method, cluster, learners[seed], seed),
             cluster=cluster,
-            stretch=scenario.train.stretch if paced else 1.0,
+            time_dilation=scenario.train.time_dilation if paced else 1.0,
         )
         for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
         for seed in seeds
@@ -153,7 +153,7 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
     stop, batch = scenario.stop, scenario.workload.batch_per_worker
     job = Job.of(method, cluster.placement, learner, batch=batch, budget=Budget(), seed=seed)
     limits: dict[Counted, int | None] = {
-        "epochs": None if stop.epochs is None else max(1, round(stop.epochs * learner.population)),
+        "epochs": None if stop.epochs is None else max(1, round(stop.epochs * learner.num_samples)),
         "samples": stop.samples,
         "updates": None if stop.updates is None else stop.updates * job.samples_per_step,
     }
@@ -186,7 +186,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     """Hyper-parameters by their paths.
 
     >>> _flat({"rate": 0.1, "lars": {"trust": 0.001}})
-    {'rate': 0.1, 'lars.trust': 0.001}
+    {'rate': 0.1, 'lars.trust_coefficient': 0.001}
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
@@ -199,17 +199,19 @@ def _check_pace(scenario: Scenario) -> None:
     problems = []
     for place, device in scenario.cluster.devices(scenario.workload):
         step_s = device.compute_s(scenario.workload.batch_per_worker)
-        if step_s * scenario.train.stretch < FASTEST_STEP_S:
+        if step_s * scenario.train.time_dilation < FASTEST_STEP_S:
             problems.append(Problem(("cluster", *place), _too_fast(device.name, step_s)))
     if problems:
         raise_all(scenario.name, problems)
 
 
 def _too_fast(name: str, step_s: float) -> str:
-    stretch = (
-        f"give `train.stretch: {math.ceil(10 * FASTEST_STEP_S / step_s)}` to stretch the clock, or " if step_s else ""
+    time_dilation = (
+        f"give `train.time_dilation: {math.ceil(10 * FASTEST_STEP_S / step_s)}` to stretch the clock, or "
+        if step_s
+        else ""
     )
     return (
         f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
-        f"{FASTEST_STEP_S * 1e3:g} ms ({stretch}give `train.pace: none` to run freely)"
+        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}give `train.pace: none` to run freely)"
     )

@@ -76,9 +76,9 @@ class Scenario(Part):
         complain(unbuildable(workload))
         if "cluster" in info.data:
             workers, batch = info.data["cluster"].workers, workload.batch_per_worker
-            if workers * batch > workload.population:
-                words = f"at most {workload.population // workers}, so that {workers} workers"
-                words += f" together take no more than all {workload.population} samples at once"
+            if workers * batch > workload.num_samples:
+                words = f"at most {workload.num_samples // workers}, so that {workers} workers"
+                words += f" together take no more than all {workload.num_samples} samples at once"
                 complain([(("batch_per_worker",), expected(words), batch)])
             try:
                 info.data["cluster"].devices(workload)
@@ -162,7 +162,7 @@ class Scenario(Part):
         """One plan per algorithm and seed, algorithm by algorithm.
 
         Args:
-            paced: for a paced real run and its prediction: device times are multiplied by `train.stretch`. Without
+            paced: for a paced real run and its prediction: device times are multiplied by `train.time_dilation`. Without
                 effect where `train.pace` is none.
 
         Raises:

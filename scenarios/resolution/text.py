@@ -76,7 +76,7 @@ def _named(name: str, text: str) -> tuple[str, Any, list[Problem]]:
 def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
     """The data of YAML text, and its mistakes of form.
 
-    >>> parse("{rate: 1e-3, momentum: 0.9, rate: 2}", "text")
+    >>> parse("{rate: 1e-3, momentum: 0.9, learning_rate: 2}", "text")
     ({'rate': 0.001, 'momentum': 0.9}, [Problem(place=('rate',), text='given twice, in lines 1 and 1; expected once')])
     """
     _check_length(len(text), name)

@@ -21,13 +21,13 @@ class CheckpointPart(Part):
             complain([((), expected(words), every.text)])
         return every
 
-    def steps(self, *, population: int, samples_per_step: int) -> int:
+    def steps(self, *, num_samples: int, samples_per_step: int) -> int:
         """How many steps of the weights' keeper, rounded up.
 
-        >>> CheckpointPart(every="1 epoch").steps(population=100, samples_per_step=32)
+        >>> CheckpointPart(every="1 epoch").steps(num_samples=100, samples_per_step=32)
         4
         """
         if self.every.unit == "updates":
             return int(self.every.count)
-        samples = self.every.count * (population if self.every.unit == "epochs" else 1)
+        samples = self.every.count * (num_samples if self.every.unit == "epochs" else 1)
         return max(1, -(-round(samples) // samples_per_step))

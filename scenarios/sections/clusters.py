@@ -20,9 +20,9 @@ from paceline.algorithms.core.values import Rank
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
-    OwnSpreads,
+    OwnStepTimes,
     Slowdowns,
-    SlowPlaces,
+    Stragglers,
     faults_of,
     misplaced,
 )
@@ -35,7 +35,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Part
-from paceline.topologies import NO_SPREAD, Cluster, Device, Node
+from paceline.topologies import NO_JITTER, Cluster, Device, Node
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
@@ -59,10 +59,10 @@ class NodePart(Part):
         default={}, description="parameters of that node, such as {gpu: v100}; of nvidia-smi's text link and pcie"
     )
     count: fields.Count = Field(default=1, description="how many such nodes there are")
-    per_node: fields.Count | None = Field(
+    workers_per_node: fields.Count | None = Field(
         default=None, description="how many devices of a node have a worker; 1, or all that a known node has"
     )
-    spread: fields.SpreadLaw | None = Field(default=None, description="of these devices; else the cluster's")
+    step_time: fields.StepTimeLaw | None = Field(default=None, description="of these devices; else the cluster's")
 
     @model_validator(mode="after")
     def _complete(self) -> NodePart:
@@ -72,9 +72,9 @@ class NodePart(Part):
             return self
         inside = self.inside()
         assert inside is not None
-        if self.per_node is not None and self.per_node > len(inside.endpoints):
+        if self.workers_per_node is not None and self.workers_per_node > len(inside.endpoints):
             words = f"at most {len(inside.endpoints)}, as many as a {self.node} has"
-            complain([(("per_node",), expected(words), self.per_node)])
+            complain([(("workers_per_node",), expected(words), self.workers_per_node)])
         if self.device is None and None in sites(inside)[0].devices:
             complain([(("device",), wrong(f"missing; a {self.node} does not say what its devices are"), None)])
         return self
@@ -107,7 +107,7 @@ class NodePart(Part):
     def workers(self) -> int:
         """In one such node."""
         inside = self.inside()
-        return self.per_node or (1 if inside is None else len(inside.endpoints))
+        return self.workers_per_node or (1 if inside is None else len(inside.endpoints))
 
 
 class ServerPart(Part):
@@ -150,10 +150,12 @@ class ClusterPart(Part):
     storage: AnyStorage | None = Field(
         default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
     )
-    spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much steps of equal devices differ")
+    step_time: fields.StepTimeLaw = Field(default=NO_JITTER, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
-    spreads: OwnSpreads = Field(default=(), description="a list of places whose steps differ by a law of their own")
-    slow: SlowPlaces = Field(default=(), description="a list of places whose every step takes longer")
+    step_times: OwnStepTimes = Field(
+        default=(), description="a list of places whose steps differ by a law of their own"
+    )
+    stragglers: Stragglers = Field(default=(), description="a list of places whose every step takes longer")
     slowdowns: Slowdowns = Field(default=(), description="a list of places that are slower for a while")
     crashes: CrashesPart | None = Field(default=None, description="when workers crash, and what that costs")
 
@@ -235,20 +237,22 @@ class ClusterPart(Part):
         Args:
             workload: what the devices compute.
         """
-        local = self.network.local.build()
+        local = self.network.intra_node_link.build()
         kinds = [device for _, device in self.devices(workload)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
-        spreads = [part.spread for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
+        spreads = [part.step_time for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
         pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
-            Node(name=site.name, device=device, seats=site.seats, host=site.host, local=local, spread=spread)
+            Node(
+                name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local, step_time=spread
+            )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
         return Cluster(
             nodes=tuple(nodes),
             graph=self.layout.graph,
-            spread=self.spread,
+            step_time=self.step_time,
             server_node=self.server.node,
             faults=faults_of(self),
             link_faults=tuple(part.build() for part in self.network.faults),

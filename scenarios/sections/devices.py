@@ -86,7 +86,7 @@ def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
     """A device as it computes gradients of a workload; raises `InputError` where these do not fit into its memory."""
     if isinstance(which, DevicePart):
         return which.build()
-    return of_catalogue(which, workload.model, workload.arithmetic, workload.batch_per_worker)
+    return of_catalogue(which, workload.model, workload.compute_dtype, workload.batch_per_worker)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.scenarios.sections.methods import Algorithm
 from paceline.scenarios.sections.workload import WorkloadPart
@@ -24,7 +24,7 @@ from paceline.scenarios.values.section import Part
 
 Sentence = Annotated[str, Field(min_length=1)]
 Slowdown = Literal["none", "stability-limit", "implicit-momentum"]
-COVERED = (Notion.STEPS, Notion.VERSION_LAG, Notion.LOCAL_AGE)
+COVERED = (StalenessKind.STEPS, StalenessKind.VERSION_LAG, StalenessKind.LOCAL_AGE)
 """the staleness that a relation about gradients can say something of"""
 
 
@@ -64,7 +64,7 @@ class StandInPart(WorkloadPart):
         default=40.0, description="of the stand-in's data, after which it has not got there"
     )
     evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
-    rates: tuple[fields.Positive, ...] = Field(
+    learning_rates: tuple[fields.Positive, ...] = Field(
         default=(), description="tried with every method and the reference; the best of each counts. Without: their own"
     )
     alone: Algorithm = Field(
@@ -117,10 +117,10 @@ def faults_of(
 
 
 def _batches(part: ExtrapolatePart, stand_in: StandInPart, workload: WorkloadPart, workers: int) -> Iterator[Fault]:
-    most = stand_in.population // workers
+    most = stand_in.num_samples // workers
     if stand_in.batch_per_worker > most:
         words = (
-            f"at most {most}, so that {workers} workers together take no more than all {stand_in.population} samples"
+            f"at most {most}, so that {workers} workers together take no more than all {stand_in.num_samples} samples"
         )
         yield ("stand_in", "batch_per_worker"), expected(words), stand_in.batch_per_worker
     batch = stand_for(workload, stand_in, part.reference.batch)

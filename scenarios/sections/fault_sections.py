@@ -12,15 +12,15 @@ from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of
 from paceline.scenarios.values.mistakes import Place as At
 from paceline.scenarios.values.section import Part
 from paceline.scenarios.values.units import PERIOD
-from paceline.topologies.faults.jitter import NO_SPREAD
+from paceline.topologies.faults.jitter import NO_JITTER
 from paceline.topologies.faults.worker_faults import (
     CrashAt,
     Crashes,
     Faults,
-    OwnSpread,
+    OwnStepTime,
     Place,
-    Slow,
     Slowdown,
+    Straggler,
     count_of,
 )
 
@@ -92,18 +92,18 @@ class PlacePart(Part):
         return Place(node=self.node, worker=self.worker, share=self.share)
 
 
-class OwnSpreadPart(PlacePart):
-    spread: fields.SpreadLaw = Field(description="a mapping with a law of scipy.stats; null: none")
+class OwnStepTimePart(PlacePart):
+    step_time: fields.StepTimeLaw = Field(description="a mapping with a law of scipy.stats; null: none")
 
-    def build(self) -> OwnSpread:
-        return OwnSpread(place=self.place, spread=self.spread)
+    def build(self) -> OwnStepTime:
+        return OwnStepTime(place=self.place, step_time=self.step_time)
 
 
-class SlowPart(PlacePart):
+class StragglerPart(PlacePart):
     factor: fields.Factor = Field(description="a number of 1 or more: every step takes so many times as long")
 
-    def build(self) -> Slow:
-        return Slow(place=self.place, factor=self.factor)
+    def build(self) -> Straggler:
+        return Straggler(place=self.place, factor=self.factor)
 
 
 class SlowdownPart(PlacePart):
@@ -113,7 +113,9 @@ class SlowdownPart(PlacePart):
     every: Apart | None = Field(
         default=None, description="if it recurs: mean time from the end of one to the next, exponential"
     )
-    spread: fields.SpreadLaw = Field(default=NO_SPREAD, description="how much the durations of recurring ones differ")
+    duration: fields.StepTimeLaw = Field(
+        default=NO_JITTER, description="how much the durations of recurring ones differ"
+    )
 
     @model_validator(mode="after")
     def _once_or_again(self) -> SlowdownPart:
@@ -121,7 +123,7 @@ class SlowdownPart(PlacePart):
         if (self.at is None) == (self.every is None):
             found = "neither at nor every" if self.at is None else "at and every"
             faults.append(((), wrong(f"found {found}; expected one of them"), None))
-        elif self.at is not None and self.spread != NO_SPREAD:
+        elif self.at is not None and self.duration != NO_JITTER:
             faults.append((("spread",), wrong("is there for slowdowns that recur; expected every instead of at"), None))
         complain(faults)
         return self
@@ -133,7 +135,7 @@ class SlowdownPart(PlacePart):
             lasts_s=self.lasts,
             at_s=self.at,
             every_s=self.every,
-            spread=self.spread,
+            duration=self.duration,
         )
 
 
@@ -192,16 +194,16 @@ class CrashesPart(Part):
         )
 
 
-OwnSpreads = Annotated[tuple[OwnSpreadPart, ...], BeforeValidator(listed)]
-SlowPlaces = Annotated[tuple[SlowPart, ...], BeforeValidator(listed)]
+OwnStepTimes = Annotated[tuple[OwnStepTimePart, ...], BeforeValidator(listed)]
+Stragglers = Annotated[tuple[StragglerPart, ...], BeforeValidator(listed)]
 Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
 
 
 def faults_of(cluster: ClusterPart) -> Faults:
     """Everything that goes wrong on a cluster."""
     return Faults(
-        spreads=tuple(part.build() for part in cluster.spreads),
-        slow=tuple(part.build() for part in cluster.slow),
+        step_times=tuple(part.build() for part in cluster.step_times),
+        stragglers=tuple(part.build() for part in cluster.stragglers),
         slowdowns=tuple(part.build() for part in cluster.slowdowns),
         crashes=None if cluster.crashes is None else cluster.crashes.build(),
     )
@@ -211,8 +213,8 @@ def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
     """The places that a cluster of so many nodes and workers does not have."""
     faults: list[Fault] = []
     lists: list[tuple[At, Sequence[PlacePart]]] = [
-        (("spreads",), cluster.spreads),
-        (("slow",), cluster.slow),
+        (("spreads",), cluster.step_times),
+        (("slow",), cluster.stragglers),
         (("slowdowns",), cluster.slowdowns),
         (("crashes", "at"), () if cluster.crashes is None else cluster.crashes.at),
     ]

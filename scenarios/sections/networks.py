@@ -134,7 +134,7 @@ class NetworkPart(Part):
     parameters: dict[str, Any] = Field(
         default={}, description="the topology's own; they may also stand beside the other keys"
     )
-    local: AnyLink = Field(
+    intra_node_link: AnyLink = Field(
         default=known_link("shared-memory"),
         description="a link's name, or latency and bandwidth: between ranks of one host",
     )
@@ -142,7 +142,7 @@ class NetworkPart(Part):
         default="auto",
         description="which way messages go: shortest, ecmp, a dragonfly's minimal or valiant; auto: as its kind does",
     )
-    collective: fields.Collective = Field(
+    allreduce_algorithm: fields.Collective = Field(
         default="auto", description="the pattern of an all-reduce; auto: the cheapest"
     )
     library: fields.LibraryName = Field(

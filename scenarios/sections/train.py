@@ -13,10 +13,10 @@ class TrainPart(Part):
     pace: fields.Pace = Field(default="device", description="device: hold steps to device times; none: run freely")
     network: fields.RealNetwork = Field(
         default="local",
-        description="local: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
+        description="intra_node_link: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
     )
-    threads: fields.Threads = Field(default=1, description="threads of each worker")
-    stretch: fields.Factor = Field(
+    torch_threads: fields.Threads = Field(default=1, description="threads of each worker")
+    time_dilation: fields.Factor = Field(
         default=1.0, description="multiplies device times in a paced run, and the times of an emulated network"
     )
     device: fields.RealDevice = Field(
@@ -25,10 +25,10 @@ class TrainPart(Part):
     share_gpus: fields.Flag = Field(
         default=False, description="ranks may share a GPU; collectives then go by way of the host's memory"
     )
-    start: fields.RealStart = Field(
+    start_method: fields.RealStart = Field(
         default="auto", description="processes of ranks: fork, spawn, or auto: spawn for GPUs, which cannot be forked"
     )
-    pin: fields.Pin = Field(
+    cpu_affinity: fields.Pin = Field(
         default="auto",
         description="each rank to cores of its own, each node to a numa node, none, or auto: cores if one is left",
     )
@@ -42,7 +42,7 @@ class TrainPart(Part):
     timeout: fields.Period = Field(
         default=60.0, description="a rank that is stopped, or silent while others wait for it, for so long is dead"
     )
-    nonfinite: fields.Nonfinite = Field(
+    on_nonfinite: fields.OnNonfinite = Field(
         default="ignore", description="a loss or gradient that is no number: stop ends the run, ignore only says so"
     )
     checkpoint: CheckpointPart | None = Field(

@@ -10,7 +10,7 @@ from paceline.scenarios.sections.reading import ReadingPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, one_of, wrong
 from paceline.scenarios.values.section import Part
-from paceline.workloads import MODELS, OWN, build, population, problems, record_bytes
+from paceline.workloads import MODELS, OWN, build, num_samples, problems, record_bytes
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 class WorkloadPart(Part):
     model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
-    data: str | None = Field(default=None, description="the data set; the model's own if not given")
-    directory: str | None = Field(
+    dataset: str | None = Field(default=None, description="the data set; the model's own if not given")
+    data_dir: str | None = Field(
         default=None, description="the folder with the data set's files; else the one of its name in $PACELINE_DATA"
     )
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
-    precision: str = Field(
+    dtype: str = Field(
         default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
     )
-    gradients: str = Field(
+    vmap: str = Field(
         default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
     )
-    arithmetic: fields.Arithmetic = Field(
+    compute_dtype: fields.Arithmetic = Field(
         default="fp32",
         description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
         "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
@@ -44,12 +44,12 @@ class WorkloadPart(Part):
         """What is learned, for one seed."""
         return build(
             self.model,
-            data=self.data,
-            directory=self.directory,
+            data=self.dataset,
+            directory=self.data_dir,
             learning=self.learning,  # type: ignore[arg-type]  # checked by problems
             seed=seed,
-            precision=self.precision,  # type: ignore[arg-type]
-            gradients=self.gradients,  # type: ignore[arg-type]
+            precision=self.dtype,  # type: ignore[arg-type]
+            gradients=self.vmap,  # type: ignore[arg-type]
             reading=None if self.reading is None else self.reading.settings(),
             **self.options,
         )
@@ -59,14 +59,14 @@ class WorkloadPart(Part):
         """Of one sample in the file; None where nobody says."""
         if self.reading is not None and self.reading.record is not None:
             return round(self.reading.record)
-        return record_bytes(self.model, data=self.data, directory=self.directory, learning=self.learning)
+        return record_bytes(self.model, data=self.dataset, directory=self.data_dir, learning=self.learning)
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples in one epoch."""
         if self.learning == "quadratic":
-            return self.learner(0).population
-        return population(self.model, data=self.data, directory=self.directory, learning=self.learning)
+            return self.learner(0).num_samples
+        return num_samples(self.model, data=self.dataset, directory=self.data_dir, learning=self.learning)
 
 
 REDUCED = {
@@ -96,7 +96,7 @@ def unbuildable(workload: WorkloadPart) -> list[Fault]:
     for text in problems(**workload.model_dump(include=keys)):
         key, _, rest = text.partition(": ")
         if key == "precision" and "arithmetic" not in workload.model_fields_set:
-            rest = _suggested(rest, workload.precision)
+            rest = _suggested(rest, workload.dtype)
         faults.append((tuple(key.split(".")), wrong(rest), workload))
     return faults
 

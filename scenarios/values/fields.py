@@ -21,7 +21,7 @@ from paceline.records.trace import Schedule, Unit
 from paceline.scenarios.values.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
 from paceline.scenarios.values.mistakes import expected, one_of, refuse, wrong
 from paceline.scenarios.values.units import PERIOD, RATE, SIZE, TIME, Kind
-from paceline.topologies import NO_SPREAD, Spread
+from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.graphs.graph_registry import NETWORKS, NODES, SYSTEMS
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import RULES, Rule
@@ -107,7 +107,7 @@ Name = Annotated[
 ]
 Interface = Annotated[str, *_text("the name of a network interface, such as eth0", r"[^\s/]{1,15}")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
-Nonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
+OnNonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
 RealNetwork = Annotated[Literal["local", "emulated"], *choices("local", "emulated")]
 Topology = Annotated[str, *choices(*NETWORKS)]
 System = Annotated[str, *choices(*SYSTEMS)]
@@ -175,10 +175,10 @@ class Every:
             return PERIOD.text(self.count)
         return f"{int(self.count) if self.count.is_integer() else self.count!r} {self.unit}"
 
-    def schedule(self, population: int) -> Schedule:
+    def schedule(self, num_samples: int) -> Schedule:
         """The schedule for a population of so many samples in an epoch; each call starts a new one."""
         if self.unit == "epochs":
-            return Schedule(max(1.0, round(self.count * population)), "samples")
+            return Schedule(max(1.0, round(self.count * num_samples)), "samples")
         unit: Unit = self.unit
         return Schedule(self.count, unit)
 
@@ -191,36 +191,38 @@ Interval = Annotated[
 ]
 
 
-def parse_spread(value: object) -> Spread:
-    """A spread: null, or a mapping with a law and its parameters."""
-    if value is None or isinstance(value, Spread):
-        return value or NO_SPREAD
+def parse_spread(value: object) -> Jitter:
+    """A step_time: null, or a mapping with a law and its parameters."""
+    if value is None or isinstance(value, Jitter):
+        return value or NO_JITTER
     if not isinstance(value, dict) or not isinstance(value.get("law"), str):
-        raise expected("a mapping with a law of scipy.stats and its parameters, such as {law: lognorm, sigma: 0.3}")
+        raise expected(
+            "a mapping with a law of scipy.stats and its parameters, such as {distribution: lognorm, sigma: 0.3}"
+        )
     try:
-        return Spread.of(value["law"], **{str(name): part for name, part in value.items() if name != "law"})
+        return Jitter.of(value["law"], **{str(name): part for name, part in value.items() if name != "law"})
     except InputError as error:
         name, _, text = str(error).partition(": ")
         refuse((name,), wrong(text), value)
 
 
-def write_spread(spread: Spread) -> dict[str, Any] | None:
+def write_spread(spread: Jitter) -> dict[str, Any] | None:
     """A spread as it is written in a scenario."""
-    return None if spread == NO_SPREAD else {"law": spread.law, **dict(spread.parameters)}
+    return None if spread == NO_JITTER else {"distribution": spread.distribution, **dict(spread.parameters)}
 
 
-SpreadLaw = Annotated[
-    Spread,
+StepTimeLaw = Annotated[
+    Jitter,
     PlainValidator(parse_spread),
     PlainSerializer(write_spread, return_type=dict[str, Any] | None),
     WithJsonSchema(
         {
             "type": ["object", "null"],
             "description": "a continuous law of scipy.stats and its parameters, scaled to mean 1",
-            "properties": {"law": {"type": "string"}},
+            "properties": {"distribution": {"type": "string"}},
             "required": ["law"],
             "additionalProperties": {"type": "number"},
-            "examples": [{"law": "lognorm", "sigma": 0.3}],
+            "examples": [{"distribution": "lognorm", "sigma": 0.3}],
         }
     ),
 ]

@@ -86,7 +86,7 @@ class Player:
     finish_s: float = 0.0
 
 
-class Score(NamedTuple):
+class Evaluation(NamedTuple):
     """The tables, and what is to happen."""
 
     messages: MutableSequence[Message]
@@ -121,7 +121,7 @@ class Rows:
     adding_s: Amounts
 
 
-def score(play: Play, courses: Courses, capacity: Mapping[Port, float], *, lists: bool) -> tuple[Score, Net]:
+def score(play: Play, courses: Courses, capacity: Mapping[Port, float], *, lists: bool) -> tuple[Evaluation, Net]:
     """The tables of a play, and a network of its own for it, as lists or as arrays."""
     rows = _rows(play, courses)
     net = _network(courses, rows, capacity)
@@ -133,7 +133,7 @@ def score(play: Play, courses: Courses, capacity: Mapping[Port, float], *, lists
     turns, players, parts = _turns(play, rows)
     columns = [np.zeros(len(net.flows), dtype=np.int64), np.zeros(int(rows.ahead.sum())), np.zeros(3 * len(turns))]
     events, ready = empty_queue(3 * len(messages) + len(players)), np.zeros(len(players), dtype=np.int64)
-    tables = Score._make([messages, turns, players, parts, *columns, events, ready, np.zeros(1, dtype=np.int64)])
+    tables = Evaluation._make([messages, turns, players, parts, *columns, events, ready, np.zeros(1, dtype=np.int64)])
     return (_as_lists(tables), as_lists(net)) if lists else (tables, net)
 
 
@@ -195,11 +195,11 @@ def _turns(play: Play, rows: Rows) -> tuple[Any, Any, Any]:
     return turns, records(Player, [begins[:-1], begins[1:], none + NONE, none, none, none, none]), message[order]
 
 
-def _as_lists(tables: Any) -> Score:
+def _as_lists(tables: Any) -> Evaluation:
     messages, turns, players, *rest = tables
     kinds = ((Message, messages), (Turn, turns), (Player, players))
     rows: Any = [[kind(*row) for row in table.tolist()] for kind, table in kinds]
-    return Score(*rows, *map(_listed, rest))
+    return Evaluation(*rows, *map(_listed, rest))
 
 
 def _listed(column: Any) -> Any:

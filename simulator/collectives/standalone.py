@@ -10,13 +10,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-from paceline.simulator.collectives.pattern_tables import Score
+from paceline.simulator.collectives.pattern_tables import Evaluation
 from paceline.simulator.flows.indexed_heap import least, put, take
 from paceline.simulator.flows.max_min import enter, leave, solve, together
 from paceline.simulator.flows.network_state import NONE, Net
 
 
-def perform(score: Score, net: Net) -> None:
+def perform(score: Evaluation, net: Net) -> None:
     """Everything, from the entries in the queue of events on."""
     now = 0.0
     while score.events.size[0] > 0 or net.ends.size[0] > 0:
@@ -40,7 +40,7 @@ def perform(score: Score, net: Net) -> None:
         solve(net, now)
 
 
-def happen(score: Score, item: int, now: float) -> None:
+def happen(score: Evaluation, item: int, now: float) -> None:
     """What the queue says is due."""
     count = len(score.messages)
     if item < count:
@@ -54,7 +54,7 @@ def happen(score: Score, item: int, now: float) -> None:
         score.size[0] += 1
 
 
-def go_on(score: Score, net: Net, number: int, now: float) -> None:
+def go_on(score: Evaluation, net: Net, number: int, now: float) -> None:
     """A player who is done with a repetition of a round comes to the next, and to the one after it if that is over."""
     player = score.players[number]
     going = True
@@ -71,7 +71,7 @@ def go_on(score: Score, net: Net, number: int, now: float) -> None:
             come(score, net, number, now)
 
 
-def come(score: Score, net: Net, number: int, now: float) -> None:
+def come(score: Evaluation, net: Net, number: int, now: float) -> None:
     """A player is ready for a round: those of its messages begin whose other end is, too."""
     player = score.players[number]
     turn = score.turns[player.turn]
@@ -100,7 +100,7 @@ def come(score: Score, net: Net, number: int, now: float) -> None:
                 enter(net, message.flow, now)
 
 
-def pass_on(score: Score, index: int, now: float) -> None:
+def pass_on(score: Evaluation, index: int, now: float) -> None:
     """A message's bytes are through its ports: it will arrive."""
     message = score.messages[index]
     due = now + message.latency_s
@@ -112,7 +112,7 @@ def pass_on(score: Score, index: int, now: float) -> None:
         end_one(score, message.source)
 
 
-def arrive(score: Score, index: int, now: float) -> None:
+def arrive(score: Evaluation, index: int, now: float) -> None:
     """A message is there: its receiver takes it if he has come to its round, and to this repetition."""
     message = score.messages[index]
     message.arrived += 1
@@ -132,7 +132,7 @@ def arrive(score: Score, index: int, now: float) -> None:
                 end_one(score, message.target)
 
 
-def end_one(score: Score, number: int) -> None:
+def end_one(score: Evaluation, number: int) -> None:
     """One of a player's messages is over for it; after the last, it goes on."""
     player = score.players[number]
     player.pending -= 1

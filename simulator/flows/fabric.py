@@ -99,7 +99,7 @@ class GraphFabric:
         self.capacity: dict[Port, float] = {}
         """what each port carries now"""
         for rank in map(Rank, range(cluster.workers + 1)):
-            rate = cluster.nodes[cluster.node_of(rank)].local.bytes_per_s
+            rate = cluster.nodes[cluster.node_of(rank)].intra_node_link.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
             one, other = connection.ends
@@ -150,7 +150,7 @@ class GraphFabric:
             return self._whole.routes.between(here, there, flow).connections
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
-        link = self._cluster.nodes[self._cluster.node_of(source)].local
+        link = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
         piece = link.piece(nbytes)
         limit = piece.bytes_per_s if link.pieces else math.inf
         one, other = (min(rank, self._cluster.workers) for rank in (source, to))

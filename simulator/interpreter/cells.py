@@ -9,10 +9,10 @@ from __future__ import annotations
 import simpy
 
 from paceline.algorithms.core.errors import ProgramError
-from paceline.algorithms.core.operations import Access, Lock, Unlock, Work
+from paceline.algorithms.core.operations import Access, Charge, Lock, Unlock
 from paceline.algorithms.core.values import Group
 from paceline.records.trace import LostUpdates, Span, Trace
-from paceline.simulator.interpreter.sweeps import Memory
+from paceline.simulator.interpreter.sweeps import OptimizerState
 from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
 from paceline.simulator.kernel.timing import Timing
 
@@ -25,14 +25,14 @@ class Cells:
 
     def __init__(self, env: simpy.Environment, timing: Timing, trace: Trace) -> None:
         self._env, self._timing, self._trace = env, timing, trace
-        self._memories: dict[tuple[Group, str], Memory] = {}
+        self._memories: dict[tuple[Group, str], OptimizerState] = {}
         self._locks: dict[tuple[Group, str], Mutex] = {}
 
     def access(self, strand: Strand, op: Access) -> Steps:
         """Reads, adds or swaps; answers the value before."""
-        memory = self._memories.setdefault((strand.me.node, op.cell.name), Memory())
+        memory = self._memories.setdefault((strand.me.node, op.cell.name), OptimizerState())
         size = _size(strand, op, memory)
-        work = Work("access", PASSES[op.action] * size, where="host")
+        work = Charge("access", PASSES[op.action] * size, where="host")
         seconds, start_s = self._timing.work_s(strand.me.rank, work) if size else 0.0, self._env.now
         sweep = memory.begin(op, start_s, seconds)
         if seconds > 0:
@@ -67,7 +67,7 @@ class Cells:
         mutex.release()
 
 
-def _size(strand: Strand, op: Access, memory: Memory) -> int:
+def _size(strand: Strand, op: Access, memory: OptimizerState) -> int:
     """Bytes of the cell; raises `ProgramError` where the value is of another size."""
     here, given = memory.nbytes, 0 if op.value is None else op.value.nbytes
     if here and given and here != given:

@@ -11,7 +11,7 @@ import simpy
 
 from paceline.algorithms.core.buckets import Bucket
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Gradient, LayerGradients, Load, Work
+from paceline.algorithms.core.operations import Charge, Gradient, LayerGradients, Load
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.records.trace import Activity, Span, Trace
@@ -58,7 +58,7 @@ class Compute:
         self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))
         return Batch(samples, None)
 
-    def work(self, strand: Strand, op: Work) -> Any:
+    def work(self, strand: Strand, op: Charge) -> Any:
         """Charges the program's own arithmetic."""
         return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
 
@@ -161,7 +161,11 @@ class Compute:
             raise
         finally:
             self._states[rank] = life.state
-        spent_s = sum(stretch.end_s - stretch.start_s for stretch in life.stretches if stretch.stage == "compute")
+        spent_s = sum(
+            time_dilation.end_s - time_dilation.start_s
+            for time_dilation in life.stretches
+            if time_dilation.stage == "compute"
+        )
         return list(life.stretches), spent_s
 
     def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
@@ -188,6 +192,6 @@ class Compute:
 
 def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
     """Computing without a break as one stretch; the rest as it is."""
-    for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
+    for stage, run in groupby(stretches, key=lambda time_dilation: time_dilation.stage):
         parts = list(run)
         yield from [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Method, Notion
-from paceline.algorithms.core.operations import Applied
+from paceline.algorithms.core.method import Method, StalenessKind
+from paceline.algorithms.core.operations import RecordUpdate
 from paceline.algorithms.core.values import Rank, may_diverge, norm
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.trace import Drift, Probe, Schedule, Trace
@@ -33,7 +33,7 @@ class Watch:
         self._held: dict[int, dict[Rank, tuple[Update, Any]]] = {}
         """the workers' weights after steps that some have still to make"""
 
-    def updated(self, before: Any, op: Applied, rows: Sequence[Update]) -> None:
+    def updated(self, before: Any, op: RecordUpdate, rows: Sequence[Update]) -> None:
         """The keeper's update of the weights being learned, from `before`."""
         if self._probes is None or not rows or not op.advance or op.weights.version % self._probes:
             return
@@ -41,7 +41,7 @@ class Watch:
         staleness = sum(row.staleness for row in rows) / len(rows)
         self._trace.probes.append(Probe(rows[0].time_s, op.weights.version, staleness, *losses))
 
-    def stepped(self, rank: Rank, op: Applied, rows: Sequence[Update]) -> None:
+    def stepped(self, rank: Rank, op: RecordUpdate, rows: Sequence[Update]) -> None:
         """A worker's step; the first is number 0."""
         if self._drift is None or not rows or (rows[0].step + 1) % self._drift:
             return
@@ -63,9 +63,9 @@ class Watch:
 
 def has_probes(method: Method) -> bool:
     """Whether the keeper's updates are all that changes the weights being learned, and take in gradients."""
-    return not method.shared and method.notion is not Notion.LOCAL_AGE
+    return not method.shared and method.staleness_kind is not StalenessKind.LOCAL_AGE
 
 
 def has_drift(method: Method) -> bool:
     """Whether workers hold weights of their own, tell them at each step, and step together."""
-    return method.notion in (Notion.LOCAL_AGE, Notion.PEER_AGE) and not method.independent
+    return method.staleness_kind in (StalenessKind.LOCAL_AGE, StalenessKind.PEER_AGE) and not method.independent

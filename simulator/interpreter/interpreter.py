@@ -23,7 +23,7 @@ from simpy.core import EmptySchedule
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.errors import DeadlockError, ProgramError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Handle, LayerGradients, Op
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import may_diverge, nbytes
@@ -105,11 +105,11 @@ class Simulation:
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Strand, Any], Any]]:
         return {
-            ops.Next: lambda strand, op: self._keeper.next(strand, op.state, self.env.now),
+            ops.NextStep: lambda strand, op: self._keeper.next(strand, op.state, self.env.now),
             ops.Load: self._compute.load,
             ops.Gradient: self._compute.gradient,
             ops.LayerGradients: self._layers,
-            ops.Work: self._compute.work,
+            ops.Charge: self._compute.work,
             **dict.fromkeys(COLLECTIVES, self._gatherings.attend),
             ops.Send: self._mail.send,
             ops.Receive: self._mail.receive,
@@ -121,7 +121,7 @@ class Simulation:
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
             ops.Unlock: self._cells.unlock,
-            ops.Applied: lambda strand, op: self._keeper.applied(strand.station, op, self.env.now),
+            ops.RecordUpdate: lambda strand, op: self._keeper.applied(strand.station, op, self.env.now),
         }
 
     @may_diverge
@@ -157,9 +157,9 @@ class Simulation:
 
     # --- strands --------------------------------------------------------------------------------------------------
 
-    def _main(self, me: Me) -> Steps:
+    def _main(self, me: RankContext) -> Steps:
         """A rank's program, from its first state to its end."""
-        station = Station(me, Mutex(self.env), Ledger(self.job.method.notion, self.job.workers))
+        station = Station(me, Mutex(self.env), Ledger(self.job.method.staleness_kind, self.job.workers))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         strand = Strand(station, "main", Task(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))

@@ -65,7 +65,7 @@ class Mail:
         """Hands over the value as it is now; the sender waits for its own processor alone."""
         source, to, now = strand.me.rank, op.to, self._env.now
         if to not in self._inboxes:
-            raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.everyone}")
+            raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.world}")
         size = nbytes(op.value)
         letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
         self._under_way[source, to].append(letter)

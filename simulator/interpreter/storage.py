@@ -89,8 +89,8 @@ class Reader:
 
     def _turns(self, size: int) -> int:
         """How often an arm comes back for the next `size` bytes: once for every stretch that is read ahead."""
-        stretch = self._storage.read_ahead_bytes
-        return 1 if stretch is None else -(-(self._run + size) // stretch) - -(-self._run // stretch)
+        time_dilation = self._storage.read_ahead_bytes
+        return 1 if time_dilation is None else -(-(self._run + size) // time_dilation) - -(-self._run // time_dilation)
 
     def _transfers(self, pieces: Sequence[Piece], nbytes: int) -> tuple[float, Mapping[int, float]]:
         """What the bytes of all of them take, one request after the other, and those of each server."""

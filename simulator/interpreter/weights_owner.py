@@ -1,4 +1,4 @@
-"""Where a run stops, and the weights being learned: what `Next` and `Applied` mean.
+"""Where a run stops, and the weights being learned: what `NextStep` and `RecordUpdate` mean.
 
 Rules of this file:
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Applied, State
+from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Step
 from paceline.records.goals import Goal
 from paceline.records.learned import Learned
@@ -35,9 +35,9 @@ class Keeper:
         self.learned = Learned(job, schedule)
         self._watch = Watch(job, schedule, trace)
         self.goal = Goal(job.budget)
-        self.role, self.rank = job.method.keeper, job.keeper
+        self.role, self.rank = job.method.weights_owner, job.weights_owner
         self._stop_at: float = math.inf if job.limit is None else job.limit
-        trace.ended = job.budget.usual_end
+        trace.stop_reason = job.budget.usual_end
         self._granted = 0
         """steps that the keeper's role has been let into: the number of the next one, or of all workers' together"""
         self._keep(self.learned.show())
@@ -60,9 +60,9 @@ class Keeper:
     def stop(self, why: Reason) -> None:
         """Ends the run after the last step that anybody has been let into, if it does not end there anyway."""
         if self._granted < self._stop_at:
-            self._stop_at, self.trace.ended = self._granted, why
+            self._stop_at, self.trace.stop_reason = self._granted, why
 
-    def applied(self, station: Station, op: Applied, now_s: float) -> int:
+    def applied(self, station: Station, op: RecordUpdate, now_s: float) -> int:
         """Books an update, or a layer's part of one; answers the version that the weights now have."""
         if op.layer is not None:
             self.trace.layers.extend(station.ledger.land(op, op.layer, now_s))

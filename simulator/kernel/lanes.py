@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import simpy
 
 from paceline.algorithms.core.errors import ProgramError
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.program import Branches, Lane
 from paceline.algorithms.runtime.staleness_ledger import Ledger
@@ -94,7 +94,7 @@ class Mutex:
 class Station:
     """One rank's place: its device, its book of updates, the names of its lanes."""
 
-    me: Me
+    me: RankContext
     device: Mutex
     ledger: Ledger
     branches: Branches = field(default_factory=Branches)
@@ -135,7 +135,7 @@ class Strand:
     """what it waits for, in words"""
 
     @property
-    def me(self) -> Me:
+    def me(self) -> RankContext:
         return self.station.me
 
     def where(self) -> str:

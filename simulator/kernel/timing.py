@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.kernel.crash_timeline import Timeline
 
@@ -25,7 +25,7 @@ class Timing(Protocol):
         """What slows down and breaks off a rank's gradients in the run's own clock; None where nothing does."""
         ...
 
-    def work_s(self, rank: Rank, op: Work) -> float:
+    def work_s(self, rank: Rank, op: Charge) -> float:
         """Arithmetic that the program does itself; of kind "access", its bytes' way through the node's memory."""
         ...
 

@@ -43,7 +43,7 @@ class EmulatedNetwork:
     def __init__(self, plan: Plan, profile: EmulatedProfile, here: MeasuredNetwork) -> None:
         self._plan, self._profile, self._here = plan, profile, here
         routing = plan.scenario.cluster.network.routing
-        self._lines = lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.stretch)
+        self._lines = lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.time_dilation)
         self._leg_s = leg_s(plan, profile, self._lines)
         self._message_s = max(0.0, profile.message_s - MESSAGE_LEGS * self._leg_s)
 

@@ -156,7 +156,7 @@ class ClusterNetwork:
 
     Args:
         cluster: the graph, and which ranks sit where.
-        collective: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
+        allreduce_algorithm: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
         routing: which way messages go; "auto" as networks of such a kind do.
         library: whose protocols collectives go by.
         fabric: what messages cross, where that is more than the graph.

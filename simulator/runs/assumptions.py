@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.method import StalenessKind
 from paceline.records.goals import SMOOTHING
-from paceline.scenarios.sections.extrapolate import RelationPart, stand_for
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import ExtrapolatePart, StandInPart
+from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart, stand_for
 from paceline.simulator.runs.stand_in import Needed
 
 SLOWDOWNS = {
@@ -60,7 +59,7 @@ def _brevity(part: ExtrapolatePart, plan: Plan, batch: int, reference: Needed) -
     """How much shorter the stand-in's training is."""
     if None in reference.samples:
         return []
-    updates = part.reference.epochs * plan.scenario.workload.population / part.reference.batch
+    updates = part.reference.epochs * plan.scenario.workload.num_samples / part.reference.batch
     words = (
         f"The reference's training is {updates:,.0f} updates, the stand-in's {reference.mean / batch:,.0f}: what takes "
     )
@@ -69,16 +68,19 @@ def _brevity(part: ExtrapolatePart, plan: Plan, batch: int, reference: Needed) -
 
 def _rates(stand_in: StandInPart, plan: Plan, mine: Needed, reference: Needed) -> list[str]:
     """Whose rates they were; a best one at the end of the list may not be the best."""
-    if not stand_in.rates:
-        words = f"Rates are the scenario's own, {reference.rate:g} for the reference; none is scaled with the batch."
-        return [words, *([] if mine.rate is None else [f"The rate of {plan.name} is {mine.rate:g}."])]
-    tried = ", ".join(f"{rate:g}" for rate in stand_in.rates)
+    if not stand_in.learning_rates:
+        words = f"Rates are the scenario's own, {reference.learning_rate:g} for the reference; none is scaled with the batch."
+        return [words, *([] if mine.learning_rate is None else [f"The rate of {plan.name} is {mine.learning_rate:g}."])]
+    tried = ", ".join(f"{rate:g}" for rate in stand_in.learning_rates)
     said = [f"Each has the constant rate with which its slowest seed, of these, needs fewest samples: of {tried}."]
     for name, found in ((plan.name, mine), ("the reference", reference)):
-        if found.rate is not None and None not in found.samples:
-            edge = len(stand_in.rates) > 1 and found.rate in (min(stand_in.rates), max(stand_in.rates))
+        if found.learning_rate is not None and None not in found.samples:
+            edge = len(stand_in.learning_rates) > 1 and found.learning_rate in (
+                min(stand_in.learning_rates),
+                max(stand_in.learning_rates),
+            )
             beyond = ", the last of those tried: one beyond may need fewer samples" if edge else ""
-            said.append(f"The best rate of {name} is {found.rate:g}{beyond}.")
+            said.append(f"The best rate of {name} is {found.learning_rate:g}{beyond}.")
     return said
 
 
@@ -92,7 +94,7 @@ def of_relation(relation: RelationPart, plan: Plan, batch: float, staleness: flo
         f"The noise scale: {relation.provenance}.",
         f"The batch of {plan.name} is {batch:g} samples, those of one update.",
     ]
-    if plan.job.method.notion is Notion.LOCAL_AGE:
+    if plan.job.method.staleness_kind is StalenessKind.LOCAL_AGE:
         words = "Local steps between averages cost nothing, as on a curvature that is the same everywhere"
         said.append(f"{words}: {plan.name}.")
     elif staleness and relation.staleness == "none":

@@ -14,8 +14,8 @@ from dataclasses import replace
 import simpy
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.algorithms.core.values import Group
+from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -63,7 +63,7 @@ def rehearse(plans: Sequence[Plan]) -> list[Asked]:
 def numberless(job: Job) -> Job:
     """The job's beginning, with vectors that have sizes alone."""
     learner, most = job.learner, STEPS * job.batch * job.workers
-    sizes = TimingOnly(learner.layout, learner.population, learner.initial().nbytes // learner.layout.size)
+    sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
     return replace(job, learner=sizes, budget=Budget(samples=min(job.budget.samples or most, most)))
 
 

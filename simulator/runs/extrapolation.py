@@ -16,12 +16,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
 from paceline.records.extrapolated import ReferenceFacts, extrapolated
-from paceline.scenarios.sections.extrapolate import RelationPart, stand_for
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import ExtrapolatePart, StandInPart
+from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart, stand_for
 from paceline.simulator.runs import assumptions
 from paceline.simulator.runs.stand_in import Needed, Perform, alone, needed, stood_in
 from paceline.workloads.models import published_relations
@@ -66,7 +65,7 @@ class Extrapolation:
         return ReferenceFacts(
             reaches=known.reaches,
             epochs=known.epochs,
-            samples=known.epochs * plan.scenario.workload.population,
+            samples=known.epochs * plan.scenario.workload.num_samples,
             batch=known.batch,
             provenance=known.provenance,
         )
@@ -88,8 +87,8 @@ class Extrapolation:
             "accuracy": part.accuracy,
             "samples": many,
             "reference_samples": few,
-            "rate": mine.rate,
-            "reference_rate": reference.rate,
+            "rate": mine.learning_rate,
+            "reference_rate": reference.learning_rate,
             "batch_per_worker": part.batch_per_worker,
             "reference_batch": round(stand_for(plan.scenario.workload, part, self.part.reference.batch)),
         }
@@ -101,7 +100,7 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
     """What the relation says of the run's updates: their samples, and their staleness."""
     assert part.relation is not None
     batch = run.summary["samples"] / run.summary["updates"]
-    stale = plan.job.method.notion is not Notion.LOCAL_AGE
+    stale = plan.job.method.staleness_kind is not StalenessKind.LOCAL_AGE
     staleness = run.summary["staleness"]["mean"] or 0.0 if stale else 0.0
     slowdown = slowdown_of(part.relation, staleness)
     penalty = published_relations.penalty(batch, part.reference.batch, part.relation.noise_scale, slowdown)

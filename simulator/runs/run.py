@@ -15,26 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.core.operations import Work
+from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records import Run
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
-from paceline.simulator.network.emulated import EmulatedNetwork
-from paceline.simulator.runs.extrapolation import Extrapolation
-from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
-from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.interpreter.weights_owner import Progress as Telling
 from paceline.simulator.interpreter.loading import Supply
-from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.interpreter.weights_owner import Progress as Telling
+from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
+from paceline.simulator.kernel.garbage_collection import collected_seldom
+from paceline.simulator.network.emulated import EmulatedNetwork
 from paceline.simulator.network.measured_ranges import beyond
-from paceline.topologies.faults.worker_faults import Crashes
+from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
+from paceline.topologies.faults.worker_faults import Crashes
 from paceline.workloads.models.threads import torch_threads
 
 Report = Callable[[str, float], None]
@@ -66,7 +66,7 @@ class PlanTiming:
         crashes = cluster.faults.crashes or Crashes()
         return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
 
-    def work_s(self, rank: Rank, op: Work) -> float:
+    def work_s(self, rank: Rank, op: Charge) -> float:
         if op.kind == "access":
             return self._access_s(rank, op.bytes)
         return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
@@ -80,14 +80,14 @@ class PlanTiming:
     def _access_s(self, rank: Rank, nbytes: int) -> float:
         """As fast as the processes of a host copy to each other; a count, which is a line at most, takes no time."""
         node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
-        return nbytes / node.local.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
+        return nbytes / node.intra_node_link.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
 
 
 def simulate(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
     network: Network | Profile | EmulatedProfile | None = None,
-    spread: bool = True,
+    jitter: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
@@ -108,7 +108,7 @@ def simulate(
 
     >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
-    >>> (run,) = simulate(quick, spread=False, message_cost=False)
+    >>> (run,) = simulate(quick, jitter=False, message_cost=False)
     >>> run.kind, round(run.summary["step_s"]["mean"], 6)
     ('simulated', 0.04)
     """
@@ -116,7 +116,7 @@ def simulate(
     machine = network.machine if isinstance(network, EmulatedProfile) else network
     machine = machine if isinstance(machine, Profile) else None
     plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
-    plans = plans if spread else [replace(plan, cluster=plan.cluster.without_spread()) for plan in plans]
+    plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
     def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
         asked = None if machine is None else Consulted(machine)
@@ -136,7 +136,7 @@ def simulate(
         told = None if progress is None else _telling(plan, progress, index, len(plans))
         with (
             collected_seldom(),
-            torch_threads(scenario.train.threads),
+            torch_threads(scenario.train.torch_threads),
         ):  # as in the real run, whose bits are to be the same
             trace = perform(plan, plan.schedule(), told)
             run = Run.of(
@@ -164,7 +164,7 @@ def supply_of(plan: Plan) -> Supply | None:
     assert record_bytes is not None, "a scenario with storage says how large a record is"
     return Supply(
         storage=cluster.storage,
-        order=reading.order(workload.population, plan.seed),
+        order=reading.order(workload.num_samples, plan.seed),
         record_bytes=record_bytes,
         prefetch=reading.prefetch,
         nodes=[cluster.node_of(Rank(rank)) for rank in range(cluster.workers)],
@@ -183,7 +183,7 @@ def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, as
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
     assert not isinstance(network, Profile | EmulatedProfile), "which are consulted"
     wires = plan.scenario.cluster.network
-    return network or ClusterNetwork(plan.cluster, wires.collective, wires.routing, wires.library)
+    return network or ClusterNetwork(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
 
 
 def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:

@@ -20,9 +20,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.records.goals import SMOOTHING, crossing
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Schedule, Snapshot, Trace
-from paceline.scenarios.sections.extrapolate import stand_for
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import StandInPart
+from paceline.scenarios.sections.extrapolate import StandInPart, stand_for
 from paceline.workloads.learners.stand_in import StandIn
 
 Perform = Callable[[Plan, Schedule], Trace]
@@ -34,7 +33,7 @@ class Needed:
     """Samples to the stand-in's accuracy, one figure for each seed; None where it was not reached."""
 
     samples: tuple[float | None, ...]
-    rate: float | None = None
+    learning_rate: float | None = None
     """None for a method without one"""
 
     @property
@@ -60,7 +59,7 @@ def alone(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
 
 def _until(plan: Plan, job: Job, part: StandInPart) -> Plan:
     budget = Budget(
-        samples=max(1, round(part.epochs * job.learner.population)), accuracy=part.accuracy, divergence=True
+        samples=max(1, round(part.epochs * job.learner.num_samples)), accuracy=part.accuracy, divergence=True
     )
     return replace(plan, job=replace(job, budget=budget))
 
@@ -79,7 +78,7 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
         perform: what runs them.
     """
     own: float | None = getattr(plans[0].job.method, "rate", None)
-    rates: Sequence[float | None] = part.rates if part.rates and own is not None else [own]
+    rates: Sequence[float | None] = part.learning_rates if part.learning_rates and own is not None else [own]
     best, fewest = Needed((None,) * len(plans), rates[0] if len(rates) == 1 else None), math.inf
     for rate in rates:
         tried = _tried([_rated(plan, rate) for plan in plans], part, perform, fewest)
@@ -97,7 +96,7 @@ def _tried(
     for plan in plans:
         run = _within(plan, fewest)
         learner = run.job.learner
-        got = reached(perform(run, part.evaluate.schedule(learner.population)).snapshots, part.accuracy)
+        got = reached(perform(run, part.evaluate.schedule(learner.num_samples)).snapshots, part.accuracy)
         if got is None or got[1] >= fewest:
             return None
         counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0

@@ -21,8 +21,8 @@ VALUES: list[Any] = [
     "\x00", "\u202e", "💥", "1e400 s", "4 parsec", "4", "4 ms", "-4 ms", "1e-30 s", "1e30 s", "nan s", "10 Gbit/s",
     "1e-15 B/s", "10 Gbit", "32 kB", "1e300 B", "1 epoch", "0 epochs", "1e9 epochs", "0.5 updates", "5 %", "500 %",
     [], {}, [[]], [{}], [1, 2], {"a": 1}, {"name": []}, {"name": "agd", "delay": 10**9},
-    {"kind": "steps", "at": [3, 1]},
-    {"latency": "1 s", "bandwidth": "1 B/s"}, {"law": "lognorm", "sigma": 1e9}, {"law": "norm"}, {"every": "1 s"},
+    {"kind": "steps", "milestones": [3, 1]},
+    {"latency": "1 s", "bandwidth": "1 B/s"}, {"distribution": "lognorm", "sigma": 1e9}, {"distribution": "norm"}, {"every": "1 s"},
     [1] * 2000, {f"key{number}": number for number in range(1500)}, "sync-sgd", "quadratic", "digits-mlp", "resnet50",
     "math:pi", "math:sqrt", "nowhere:nothing", "../../x.json", "/dev/null", "/", "star", "torus", "dgx-a100", "p100",
     "this-machine", "1..5", "-", "~", "*alias", "&anchor", "!!python/object:os.system {}", ["sync-sgd", "sync-sgd"],
@@ -32,12 +32,12 @@ UNITS = ["s", "ms", "GB/s", "B", "Hz", "%", "epochs", "parsec", ""]
 PATHS = [
     "seed", "seeds", "stop.epochs", "stop.updates", "stop.samples", "stop.seconds", "stop.accuracy", "evaluate.every",
     "workload.model", "workload.batch_per_worker", "workload.learning", "workload.options", "workload.reading",
-    "workload.reading.prefetch", "workload.precision", "cluster.network", "cluster.network.topology",
-    "cluster.network.link", "cluster.network.k", "cluster.network.routing", "cluster.nodes[0].count", "cluster.spread",
-    "cluster.nodes[0].per_node", "cluster.nodes[0].device", "cluster.nodes[1].spread", "cluster.storage",
-    "cluster.crashes", "cluster.slow", "cluster.system", "hyperparameters.rate", "hyperparameters.momentum",
+    "workload.reading.prefetch", "workload.dtype", "cluster.network", "cluster.network.topology",
+    "cluster.network.link", "cluster.network.k", "cluster.network.routing", "cluster.nodes[0].count", "cluster.step_time",
+    "cluster.nodes[0].workers_per_node", "cluster.nodes[0].device", "cluster.nodes[1].step_time", "cluster.storage",
+    "cluster.crashes", "cluster.stragglers", "cluster.system", "hyperparameters.learning_rate", "hyperparameters.momentum",
     "hyperparameters.lars", "hyperparameters.schedule", "hyperparameters.compression", "algorithms.agd.delay",
-    "algorithms[0]", "algorithms[9]", "train.threads", "train.checkpoint", "train.timeout", "record.drift", "name",
+    "algorithms[0]", "algorithms[9]", "train.torch_threads", "train.checkpoint", "train.timeout", "record.drift", "name",
     "extrapolate", "target.loss", "nothing.at.all", "", ".", "[0]", "a[99999999999]",
 ]  # fmt: skip
 

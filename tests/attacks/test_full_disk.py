@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.timeout(900), n
 SCENARIO = """
 name: full
 algorithms: [sync-sgd, async-sgd]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
-cluster: {nodes: [{device: p100, per_node: 2}], network: {link: eth-10g}}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
+cluster: {nodes: [{device: p100, workers_per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 stop: {updates: 60}
 """

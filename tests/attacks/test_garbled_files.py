@@ -42,8 +42,8 @@ COUNT = cases(30, 500)
 SCENARIO: dict[str, Any] = {
     "name": "damaged",
     "algorithms": ["async-sgd"],
-    "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 8},
-    "cluster": {"nodes": [{"device": "p100", "per_node": 2}], "network": {"link": "eth-10g"}},
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8},
+    "cluster": {"nodes": [{"device": "p100", "workers_per_node": 2}], "network": {"link": "eth-10g"}},
     "train": {"pace": "none", "checkpoint": {"every": "10 updates"}},
     "stop": {"updates": 20},
 }
@@ -154,10 +154,10 @@ def test_a_damaged_file_of_records(file: str, records: Path) -> None:
         there = recorded(records)
         opened = Opened(there.train)
         try:
-            there.train.verify(0, opened.read(Piece(0, there.train.population)))
+            there.train.verify(0, opened.read(Piece(0, there.train.num_samples)))
         finally:
             opened.close()
-        read_part(there.test, there.test.population, 10)
+        read_part(there.test, there.test.num_samples, 10)
         return there.about
 
     named = records / Path(file).stem  # a header may be refused by the file or by its checksums
@@ -278,7 +278,7 @@ def test_a_run_that_may_not_be_read_is_wrong_input(stored: Path, monkeypatch: py
 def test_a_damaged_data_set_ends_the_command_with_its_place(records: Path, tmp_path: Path) -> None:
     """A description or a header before anything runs; a record when a rank reads it."""
     scenario = SCENARIO | {
-        "workload": {"model": "digits-mlp", "data": "records", "directory": str(records), "batch_per_worker": 8},
+        "workload": {"model": "digits-mlp", "data": "records", "data_dir": str(records), "batch_per_worker": 8},
         "train": {"pace": "none"},
     }
     (tmp_path / "records.yaml").write_text(yaml.safe_dump(scenario))

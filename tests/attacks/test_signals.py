@@ -28,7 +28,7 @@ name: team
 algorithms: [sync-sgd, async-sgd]
 workload: {model: quadratic, learning: quadratic, batch_per_worker: 4}
 cluster:
-  nodes: [{device: {name: fast, overhead: 3 ms, per_sample: 0.1 ms}, per_node: 2}]
+  nodes: [{device: {name: fast, overhead: 3 ms, per_sample: 0.1 ms}, workers_per_node: 2}]
 train: {pace: none}
 evaluate: {every: 50 updates}
 stop: {seconds: 0.7 s}

@@ -16,7 +16,7 @@ import psutil
 from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
-from paceline.backend.devices.nan_check import Nonfinite
+from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
 from tests.support import nodes_for
@@ -56,7 +56,7 @@ def run_for_real(
     pace: Steps | None = UNLIKE,
     patience_s: float = 10.0,
     timeout_s: float = 60.0,
-    nonfinite: Nonfinite = "ignore",
+    on_nonfinite: OnNonfinite = "ignore",
     progress: Callable[[int, float], None] | None = None,
     every: float = 1,
     prefetch: int | None = None,
@@ -70,7 +70,7 @@ def run_for_real(
         prefetch=prefetch,
         patience_s=patience_s,
         timeout_s=timeout_s,
-        nonfinite=nonfinite,
+        on_nonfinite=on_nonfinite,
         progress=progress,
     )
     return run_job(launch)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Learner, OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, Learner, OneByOne
 from paceline.algorithms.core.values import Group, Layout, Rank, Samples
 from paceline.backend.devices.accelerator import Copying, accelerator, mapped
 from paceline.backend.devices.gpus import Devices, devices
@@ -125,8 +125,8 @@ class Moved(OneByOne):
         return self.learner.layout  # type: ignore[no-any-return]
 
     @property
-    def population(self) -> int:
-        return int(self.learner.population)
+    def num_samples(self) -> int:
+        return int(self.learner.num_samples)
 
     def initial(self) -> Any:
         return away(self.learner.initial()) if self.there else self.learner.initial()
@@ -142,7 +142,7 @@ class Moved(OneByOne):
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         return float(self.learner.layer_gradients(here(vector), data, lambda name, part: ready(name, away(part))))
 
-    def evaluate(self, vector: Any) -> Score:
+    def evaluate(self, vector: Any) -> Evaluation:
         assert not isinstance(vector, Away), "the launcher has no device"
         return self.learner.evaluate(vector)  # type: ignore[no-any-return]
 

@@ -38,7 +38,7 @@ DETERMINISTIC = [name for name in METHODS if built(name).deterministic]
 SCENARIO = """
 name: cut
 algorithms: [sync-sgd-ps]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
 cluster:
   nodes: [{device: {name: any, overhead: 2 ms, per_sample: 0.1 ms}, count: 2}]
   network: {link: eth-10g}

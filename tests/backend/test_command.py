@@ -27,7 +27,7 @@ algorithms: [sync-sgd, async-sgd]
 workload: {model: quadratic, learning: quadratic, batch_per_worker: 4}
 cluster:
   nodes:
-    - {device: {name: fast, overhead: 3 ms, per_sample: 0.1 ms}, per_node: 2}
+    - {device: {name: fast, overhead: 3 ms, per_sample: 0.1 ms}, workers_per_node: 2}
     - {device: {name: slow, overhead: 5 ms, per_sample: 0.1 ms}}
   network: {link: eth-10g}
 train: {pace: device}

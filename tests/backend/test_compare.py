@@ -22,13 +22,13 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow]
 SCENARIO = """
 name: side-by-side
 algorithms: [sync-sgd, async-sgd, easgd]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
 cluster:
   nodes:
-    - {device: {name: fast, overhead: 5 ms, per_sample: 0.1 ms}, per_node: 2}
+    - {device: {name: fast, overhead: 5 ms, per_sample: 0.1 ms}, workers_per_node: 2}
     - {device: {name: slow, overhead: 10 ms, per_sample: 0.2 ms}}
   network: {link: eth-10g}
-  spread: {law: lognorm, sigma: 0.2}
+  step_time: {distribution: lognorm, sigma: 0.2}
 evaluate: {every: 96 samples}
 target: {accuracy: 0.3}
 stop: {samples: 480}
@@ -116,6 +116,6 @@ def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> 
 def test_one_worker_is_probed_like_several() -> None:
     """Its update is measured, though it enters no collective."""
     alone = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}
-    alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"per_node": 1}]
+    alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"workers_per_node": 1}]
     profile = probe(paceline.load(alone), [])
     assert profile.update_s > 0.0 and profile.load_s > 0.0 and profile.handling_s("receive", 4810 * 4, inside=True) > 0

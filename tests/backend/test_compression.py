@@ -21,14 +21,14 @@ STEPS = 8
 
 
 def sent_bytes(trace: Trace) -> int:
-    return int(assemble(trace, population=1437).spans["bytes"].sum())
+    return int(assemble(trace, num_samples=1437).spans["bytes"].sum())
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("compression", "left"),
     [
-        pytest.param(TopK(share=0.05), 4 * 0.05, id="top-k"),  # P · share
+        pytest.param(TopK(ratio=0.05), 4 * 0.05, id="top-k"),  # P · share
         pytest.param(PowerSgd(rank=2), 2 * (65 + 64 + 26 + 25) / 4810, id="power-sgd"),  # of 4160 and 650 numbers
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Job, Learner, OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, Job, Learner, OneByOne
 from paceline.algorithms.core.values import Layout, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -48,8 +48,8 @@ class Noting(OneByOne):
         return self.learner.layout
 
     @property
-    def population(self) -> int:
-        return self.learner.population
+    def num_samples(self) -> int:
+        return self.learner.num_samples
 
     def initial(self) -> Any:
         return self.learner.initial()
@@ -68,7 +68,7 @@ class Noting(OneByOne):
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         return self.learner.layer_gradients(vector, data, ready)
 
-    def evaluate(self, vector: Any) -> Score:
+    def evaluate(self, vector: Any) -> Evaluation:
         return self.learner.evaluate(vector)
 
 

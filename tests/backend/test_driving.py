@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.errors import ProgramError
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Handle, LayerGradients, Load, Receive, Send, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -40,7 +40,7 @@ class Overlapping(Case):
     """Exchanges each layer as it comes."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         batch = yield from Load(step.samples)
         means = list[Handle[Any]]()
         for part in (yield from LayerGradients(state.weights, batch)):
@@ -73,7 +73,7 @@ class WaitsMeanwhile(Case):
     """Rank 0 sends once its whole gradient is there; rank 1 asks for the message while its own is being computed."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         batch = yield from Load(step.samples)
         last, first = yield from LayerGradients(state.weights, batch)
         yield from Wait(last)
@@ -96,7 +96,7 @@ class RaisesMeanwhile(Case):
     """The program is wrong, and comes to see it between two layers."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         batch = yield from Load(step.samples)
         last, _ = yield from LayerGradients(state.weights, batch)
         yield from Wait(last)
@@ -113,7 +113,7 @@ class Broken(Bowl):
 
 
 @dataclass(frozen=True)
-class Forgetful(Bowl):
+class Stateless(Bowl):
     """It hands out the last layer alone."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
@@ -126,7 +126,7 @@ class Forgetful(Bowl):
     [
         (RaisesMeanwhile(), Slow(), "this program is wrong"),
         (Overlapping(), Broken(), "this learner is broken"),
-        (Overlapping(), Forgetful(), "the learner has handed out no gradient of first"),
+        (Overlapping(), Stateless(), "the learner has handed out no gradient of first"),
     ],
     ids=["the program", "the learner", "a layer that is left out"],
 )

@@ -183,7 +183,7 @@ def test_a_killed_launcher_leaves_neither_process_nor_hosts(left_alone: None) ->
 SCENARIO: dict[str, Any] = {
     "name": "ring",
     "algorithms": ["sync-sgd", "async-sgd"],
-    "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 32},
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 32},
     "cluster": {
         "nodes": [{"device": {"name": "d", "overhead": "20 ms", "per_sample": "0 s"}, "count": 2}],
         "network": {"topology": "ring", "hosts": 3, "link": {"latency": "5 ms", "bandwidth": "20 Mbit/s"}},

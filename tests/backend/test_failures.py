@@ -16,8 +16,8 @@ import pytest
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import DeadlockError, PeerFailed, ProgramError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Barrier, Gradient, Load, Next, Receive, Send, Start, Wait
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Barrier, Gradient, Load, NextStep, Receive, Send, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.backend.local.launch import RankFailed
@@ -108,7 +108,7 @@ class Divides(Case):
     culprit: int = 1
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if step.number == 2 and me.rank == self.culprit:
             raise ZeroDivisionError("by the program itself")
         yield from AllReduce(value=vector(1.0), group=me.workers, key=f"gradient {step.number}")
@@ -130,8 +130,8 @@ class GoesOn(Case):
     """A program hears of its peer's death as an exception at the operation that needed it, and may go on without."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        step = yield from Next(state)
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        step = yield from NextStep(state)
         assert step is not None
         batch = yield from Load(step.samples)
         yield from Gradient(state.weights, batch)
@@ -143,7 +143,7 @@ class GoesOn(Case):
             return Replica(1, state.weights, str(failure))
         return state
 
-    def body(self, me: Me, step: Step, state: Replica) -> Any:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Any:
         raise NotImplementedError
 
 
@@ -159,7 +159,7 @@ class Exits(Case):
     """A rank that ends without a word, as one does that runs into a library's exit."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 0 and step.number == 1:
             os._exit(7)
         yield from Barrier(group=me.workers, key=f"step {step.number}")
@@ -175,7 +175,7 @@ class KeepsFunction(Case):
     """Its state cannot be written down."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         yield from Barrier(group=me.workers, key=f"step {step.number}")
         return lambda: None
 
@@ -194,14 +194,14 @@ class NobodySends(Method):
     """The server waits for a worker's message that never comes; the workers wait for the server, or for each other."""
 
     name = "nobody-sends"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "a test"
     guarantees = frozenset()
     has_server = True
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             if step.number == 3:
                 if me.rank == 0:
                     yield from Receive(Rank(2), tag="answer")
@@ -212,8 +212,8 @@ class NobodySends(Method):
         return state
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             for worker in me.workers:
                 message = yield from Receive(worker)
                 yield from Send(worker, message.value)
@@ -242,7 +242,7 @@ class Slow(Case):
     """A gradient takes longer than the patience; the other rank waits for it in a collective. No deadlock."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 0:
             batch = yield from Load(step.samples)
             yield from Gradient(state.weights, batch)
@@ -262,7 +262,7 @@ class Swapped(Case):
     """elements of the second one"""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         keys = [("left", 1), ("right", self.size)]
         for key, size in keys if me.rank == 0 else reversed(keys):
             yield from AllReduce(value=vector(*[1.0] * size), group=me.workers, key=key)
@@ -273,7 +273,7 @@ class SwappedStarts(Case):
     """The same with collectives that are started."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         handles = []
         for key in ("left", "right") if me.rank == 0 else ("right", "left"):
             handles.append((yield from Start(AllReduce(value=vector(1.0), group=me.workers, key=key))))
@@ -300,7 +300,7 @@ def test_mismatched_collectives_name_both_sides(case: Case) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Stranger(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)
 
 

@@ -44,8 +44,8 @@ NEAR = 1e-10
 SCENARIO = """
 name: on-gpus
 algorithms: [sync-sgd]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 16, precision: float64}
-cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, per_node: 2}], network: {link: eth-10g}}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 16, dtype: float64}
+cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, workers_per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 evaluate: {every: 10 updates}
 stop: {updates: 20}

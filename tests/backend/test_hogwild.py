@@ -33,7 +33,7 @@ def test_the_weights_are_the_start_less_the_steps_up_to_what_is_lost(lock: bool,
 
     A line's numbers may be torn among each other; what the record says is missing is missing to one add in each line.
     """
-    job = job_of(HogwildSgd(rate=1.0, lock=lock), nodes=ONE_NODE, steps=20, learner=Level(size=14))
+    job = job_of(HogwildSgd(learning_rate=1.0, lock=lock), nodes=ONE_NODE, steps=20, learner=Level(size=14))
     trace = run_for_real(job, pace=pace)
     lost = trace.lost_updates
     assert lost is not None and lost["adds"] == len(trace.updates) == 20
@@ -71,7 +71,7 @@ def test_with_unlike_speeds_the_steps_are_the_budgets_all_together(method: type[
 
 
 def test_seconds_end_everybody_at_once() -> None:
-    """Each ends at its first `Next` after the time, wherever the others are."""
+    """Each ends at its first `NextStep` after the time, wherever the others are."""
     job = job_of(HogwildSgd(), nodes=ONE_NODE, steps=None, seconds=0.3)
     trace = run_for_real(job, pace=Steps((0.002, 0.003, 0.005, 0.02)))
     assert set(trace.states) == set(range(4))

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from paceline.algorithms import find
-from paceline.algorithms.core.method import Me, crew
+from paceline.algorithms.core.method import RankContext, build_team
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Rank, Step
@@ -143,7 +143,7 @@ class Divides(Case):
     """One rank's program fails in its second step."""
 
     @program
-    def body(self, me: Me, step: Step, state: Any) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Any) -> Program[None]:
         if step.number == 1 and me.rank == 3:
             raise ZeroDivisionError("by the program itself")
         yield from AllReduce(value=vector(1.0), group=me.workers, key=f"gradient {step.number}")
@@ -287,6 +287,6 @@ def test_sizes_that_make_no_sense(count: int, rate: float) -> None:
 
 
 def test_a_rank_of_a_node_without_a_host_is_refused() -> None:
-    team = crew(find("sync-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
+    team = build_team(find("sync-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
     with pytest.raises(NoHosts, match="found 1 host for 2 nodes"):
         module.Hosts(names=("one",), switch="none").check(team)

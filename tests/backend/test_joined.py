@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.backend, pytest.mark.timeout(300)]
 PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
 SMALL: dict[str, Any] = {
     "name": "small",
-    "algorithms": ["sync-sgd", {"name": "async-sgd", "rate": 0.05}],
+    "algorithms": ["sync-sgd", {"name": "async-sgd", "learning_rate": 0.05}],
     "workload": {"model": "digits-mlp", "batch_per_worker": 16},
     "cluster": {
-        "nodes": [{"device": {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}, "per_node": 2}],
+        "nodes": [{"device": {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}, "workers_per_node": 2}],
         "network": {"topology": "star", "link": "eth-10g"},
     },
     "train": {"pace": "none"},
@@ -240,7 +240,7 @@ from paceline.cli import main; main()
 
 def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
     """What goes wrong before the program is the rank's failure as well; nobody waits for it."""
-    nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "per_node": 1, "count": 2}]}
+    nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "workers_per_node": 1, "count": 2}]}
     path = written(tmp_path, algorithms=["sync-sgd"], cluster=nodes)
     program = [sys.executable, "-c", UNCONNECTED]
     with started(together(srun, 2), str(path), "--out", str(tmp_path / "runs"), program=program) as processes:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Barrier
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -32,7 +32,7 @@ class Talks(Case):
     """Says things by every way there is."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         print(f"printed by {me.rank}")  # noqa: T201  # that is what is tested
         sys.stderr.write(f"written by {me.rank}\n")
         os.write(2, f"past Python by {me.rank}\n".encode())

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from paceline.algorithms.core.errors import InputError, PeerFailed, RunFailed, TimedOut
-from paceline.algorithms.core.method import Me, Replica, on_host
+from paceline.algorithms.core.method import RankContext, Replica, on_host
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
@@ -282,8 +282,8 @@ class All(Case):
     """Everybody sends everybody its rank."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[int]]:
-        others = [rank for rank in me.everyone if rank != me.rank]
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[int]]:
+        others = [rank for rank in me.world if rank != me.rank]
         for other in others:
             yield from Send(other, int(me.rank))
         heard = []

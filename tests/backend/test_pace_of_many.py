@@ -23,7 +23,7 @@ workload: {model: quadratic, learning: quadratic, batch_per_worker: 4}
 cluster:
   nodes: [{device: {name: even, overhead: 20 ms, per_sample: 0 ms}, count: 16}]
   network: {link: eth-10g}
-  spread: {law: lognorm, sigma: 0.2}
+  step_time: {distribution: lognorm, sigma: 0.2}
 evaluate: {every: 1000 updates}
 stop: {seconds: 1.5 s}
 """

@@ -16,7 +16,7 @@ import pytest
 
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import TimedOut
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Cancel, Gradient, Handle, Load, Receive, Start
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -105,7 +105,7 @@ class GivesUp(Case):
     learner: Noted = field(default_factory=Noted)
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[bool]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[bool]]:
         batch = yield from Load(step.samples)
         handles: list[Handle[Any]] = []
         for _ in range(3):

@@ -14,9 +14,9 @@ name: hard
 algorithms: [sync-sgd, layerwise-sgd]
 workload: {model: digits-mlp, batch_per_worker: 16}
 cluster:
-  nodes: [{device: {name: d, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 2}]
-  spreads: [{worker: 0, spread: {law: lognorm, sigma: 0.2}}]
-  slow: [{worker: 1, factor: 1.5}]
+  nodes: [{device: {name: d, overhead: 4 ms, per_sample: 0.5 ms}, workers_per_node: 2}]
+  step_times: [{worker: 0, step_time: {distribution: lognorm, sigma: 0.2}}]
+  stragglers: [{worker: 1, factor: 1.5}]
   slowdowns: [{at: 55 ms, lasts: 100 ms, factor: 3}, {worker: 1, every: 50 ms, lasts: 20 ms, factor: 2}]
 stop: {samples: 320}
 """

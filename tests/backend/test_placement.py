@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.method import Me, Replica, crew
+from paceline.algorithms.core.method import RankContext, Replica, build_team
 from paceline.algorithms.core.operations import Barrier
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Rank, Step
@@ -32,8 +32,8 @@ from tests.support import ONE_NODE, TWO_BY_TWO, job_of, placed
 TWO_SOCKETS = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def team(nodes: Sequence[Sequence[int]], method: str = "sync-sgd") -> tuple[Me, ...]:
-    return crew(find(method)(), [list(map(Rank, node)) for node in nodes], Layout(()))
+def team(nodes: Sequence[Sequence[int]], method: str = "sync-sgd") -> tuple[RankContext, ...]:
+    return build_team(find(method)(), [list(map(Rank, node)) for node in nodes], Layout(()))
 
 
 def test_cores_gives_each_rank_its_own() -> None:
@@ -69,7 +69,7 @@ def test_cores_that_are_not_there_are_refused() -> None:
 @pytest.mark.parametrize("pin", ["none", "auto", "numa"])
 def test_what_cannot_be_pinned_is_not(pin: Pin) -> None:
     assert placement(pin, team(TWO_BY_TWO), 1, []).pinned == "none"
-    assert placement("none", team(TWO_BY_TWO), 1, TWO_SOCKETS).why == "train.pin is none"
+    assert placement("none", team(TWO_BY_TWO), 1, TWO_SOCKETS).why == "train.cpu_affinity is none"
 
 
 def test_numa_gives_each_node_one_in_turn() -> None:
@@ -120,7 +120,7 @@ def test_numa_nodes_are_read_as_linux_lists_them(tmp_path: Path) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Where(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         yield from Barrier(group=me.node, key="here")
         return sorted(os.sched_getaffinity(0))
 
@@ -128,7 +128,7 @@ class Where(Case):
 def ran(pin: Pin, ranks: int, threads: int = 1) -> tuple[list[list[int]], dict[str, Any]]:
     """Where each rank was, and what was recorded."""
     job = job_of(Where(), nodes=[list(range(ranks))], steps=1)
-    trace = run_job(Launch(job=job, schedule=lambda: Schedule(every=1), pin=pin, threads=threads))
+    trace = run_job(Launch(job=job, schedule=lambda: Schedule(every=1), cpu_affinity=pin, torch_threads=threads))
     return [trace.states[Rank(rank)].memory for rank in range(ranks)], trace.notes["placement"]
 
 
@@ -149,7 +149,7 @@ SCENARIO: dict[str, Any] = {
     "algorithms": ["sync-sgd"],
     "workload": {"model": "quadratic", "learning": "quadratic"},
     "cluster": {
-        "nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": "0.1 ms"}, "per_node": 2}],
+        "nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": "0.1 ms"}, "workers_per_node": 2}],
         "network": {"link": "eth-10g"},
     },
     "stop": {"updates": 3},
@@ -159,13 +159,13 @@ SCENARIO: dict[str, Any] = {
 @pytest.mark.backend
 def test_training_refuses_cores_that_are_not_there_before_it_begins() -> None:
     with pytest.raises(InputError, match=r"train\.pin: found cores, with .* for 2 ranks of 1024 threads"):
-        train(SCENARIO | {"train": {"pin": "cores", "threads": 1024}})
+        train(SCENARIO | {"train": {"cpu_affinity": "cores", "torch_threads": 1024}})
 
 
 @pytest.mark.backend
 def test_verbose_training_says_where_ranks_were(tmp_path: Path) -> None:
-    (tmp_path / "crowded.yaml").write_text(yaml.safe_dump(SCENARIO | {"train": {"pin": "none"}}))
+    (tmp_path / "crowded.yaml").write_text(yaml.safe_dump(SCENARIO | {"train": {"cpu_affinity": "none"}}))
     words = ["train", str(tmp_path / "crowded.yaml"), "--out", str(tmp_path / "out"), "--verbose"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
-    assert "  not pinned (train.pin is none)\n" in result.stderr
+    assert "  not pinned (train.cpu_affinity is none)\n" in result.stderr

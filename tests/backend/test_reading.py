@@ -155,11 +155,11 @@ algorithms: [{algorithm}]
 workload:
   model: digits-mlp
   data: records
-  directory: {directory}
+  data_dir: {directory}
   batch_per_worker: 8
   reading: {{strategy: {strategy}, buffer: 16, prefetch: {prefetch}}}
 cluster:
-  nodes: [{{device: {{name: fast, overhead: 3 ms, per_sample: 0.1 ms}}, per_node: 3}}]
+  nodes: [{{device: {{name: fast, overhead: 3 ms, per_sample: 0.1 ms}}, workers_per_node: 3}}]
   storage: nvme
 train: {{pace: device}}
 evaluate: {{every: 50 updates}}

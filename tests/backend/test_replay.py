@@ -63,7 +63,7 @@ def job() -> Job:
 
 @pytest.fixture(scope="module")
 def recorded(job: Job) -> Trace:
-    return run_job(Launch(job=job, schedule=lambda: Schedule(every=UPDATES), pace=Unlike(), threads=1))
+    return run_job(Launch(job=job, schedule=lambda: Schedule(every=UPDATES), pace=Unlike(), torch_threads=1))
 
 
 def test_the_replay_ends_in_bit_identical_weights(job: Job, recorded: Trace) -> None:
@@ -113,10 +113,10 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
     learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
     nodes = [[Rank(rank)] for rank in range(3)]
     job = Job.of(Impatient(), nodes, learner, batch=32, budget=Budget(samples=3 * 32 * 25), seed=3)
-    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), threads=1))
+    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), torch_threads=1))
     kinds = {type(outcome) for outcomes in recorded.outcomes.values() for outcome in outcomes}
     assert kinds == {tuple, bool}
-    recording = Recording.of_tables(assemble(recorded, population=learner.population, replayable=True))
+    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, replayable=True))
     assert recording == Recording.of_run(recorded)
     again = replay(job, recording)
     assert again.outcomes == recorded.outcomes
@@ -142,8 +142,8 @@ def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     method = built(name)
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=32 * 40), seed=3)
-    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=10), pace=Unlike(), threads=1))
-    recording = Recording.of_tables(assemble(recorded, population=learner.population, replayable=True))
+    recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=10), pace=Unlike(), torch_threads=1))
+    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, replayable=True))
     assert recording == Recording.of_run(recorded)
     again = replay(job, recording)
     assert not torch.equal(recorded.weights, learner.initial())

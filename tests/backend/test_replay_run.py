@@ -24,18 +24,18 @@ pytestmark = pytest.mark.backend
 SCENARIO = """
 name: again
 algorithms: [async-sgd, backup-workers]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
 cluster:
   nodes:
-    - {device: {name: fast, overhead: 3 ms, per_sample: 0 ms}, per_node: 2}
+    - {device: {name: fast, overhead: 3 ms, per_sample: 0 ms}, workers_per_node: 2}
     - {device: {name: slow, overhead: 5 ms, per_sample: 0 ms}}
   network: {link: eth-10g}
-  spread: {law: lognorm, sigma: 0.5}
+  step_time: {distribution: lognorm, sigma: 0.5}
 evaluate: {every: 100 updates}
 stop: {seconds: 0.4 s}
 seed: 5
 """
-ONE_NODE = ["--set", "cluster.nodes=[{device: {name: one, overhead: 3 ms, per_sample: 0 ms}, per_node: 3}]"]
+ONE_NODE = ["--set", "cluster.nodes=[{device: {name: one, overhead: 3 ms, per_sample: 0 ms}, workers_per_node: 3}]"]
 
 
 def call(*arguments: str | Path) -> Any:
@@ -138,7 +138,7 @@ def test_what_has_no_order_is_refused_with_the_reason(stored: dict[str, Path], t
     rewrite(failed / "run.json", lambda record: record["summary"].update(ended="failure"))
     lost = spoiled(stored["async-sgd"], tmp_path / "lost")
     paused = spoiled(stored["async-sgd"], tmp_path / "paused")
-    rewrite(lost / "run.json", lambda record: record["summary"].update(lost_ranks=[{}]))
+    rewrite(lost / "run.json", lambda record: record["summary"].update(failed_ranks=[{}]))
     rewrite(paused / "run.json", lambda record: record | {"machine": {"checkpoints": {}}})
     simulated = call("simulate", "quickstart", "--algorithms", "async-sgd", "--set", "stop={updates: 3}", "--json",
                      "--out", tmp_path)  # fmt: skip

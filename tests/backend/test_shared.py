@@ -19,13 +19,13 @@ import torch
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import DeadlockError, PeerFailed, ProgramError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
     Barrier,
     Broadcast,
-    Next,
+    NextStep,
     Receive,
     Reduce,
     Send,
@@ -93,7 +93,7 @@ class Everything(Case):
     size: int
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[dict[str, Any]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[dict[str, Any]]:
         mine, all_, root = numbers_of(self.kind, me.rank, self.size), me.node, me.node.ranks[-1]
         before = bytes_of(mine)
         found: dict[str, Any] = {"sum": (yield from AllReduce(value=mine, group=all_, key="sum", op="sum"))}
@@ -154,7 +154,7 @@ class Mean(Case):
     size: int
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
         value = torch.full((self.size,), float(me.rank))
         mean: Any = yield from AllReduce(value=value, group=me.node, key="mean")
         return float(mean[-1])
@@ -193,7 +193,7 @@ class Sizes(Case):
     """Vectors without numbers."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[Any]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[Any]]:
         mine = Null(PIECE_BYTES // 4 + 3)
         found: list[Any] = [(yield from AllReduce(value=mine, group=me.node, key="mean"))]
         found.append((yield from Reduce(value=mine, group=me.node, root=Rank(0), key="sum")))
@@ -216,7 +216,7 @@ class Pairs(Case):
     """Parts of a node do collectives of their own, in an order that is not that of ranks."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
         first = me.rank // 2 * 2
         pair = Group((Rank(first + 1), Rank(first)))
         alone = yield from AllReduce(value=vector(me.rank), group=Group((me.rank,)), key="alone")
@@ -237,7 +237,7 @@ class Mixed(Case):
     """Ranks start or call what others call or start, and wait in orders of their own."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         handles, found = {}, {}
         for turn in range(12):
             op = AllReduce(value=vector(turn + me.rank), group=me.node, key=str(turn), op="sum")
@@ -262,7 +262,7 @@ class FarAhead(Case):
     """Rank 0 starts a hundred before the other begins with any, the first larger than a piece."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[bool]:
         if me.rank == 1:
             yield from Receive(Rank(0))
         handles = []
@@ -281,7 +281,7 @@ def test_a_start_waits_for_nobody() -> None:
 
 
 @program
-def in_turn(me: Me, lane: int) -> Program[float]:
+def in_turn(me: RankContext, lane: int) -> Program[float]:
     """A sub-program with collectives of its own, one of them started and not waited for."""
     yield from Start(Barrier(group=me.node, key=f"left {lane}"))
     total = yield from AllReduce(value=vector(lane), group=me.node, key=f"lane {lane}", op="sum")
@@ -295,7 +295,7 @@ class Lanes(Case):
     at_once: int
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         found: list[float] = []
         for turn in range(3 * CHANNELS // self.at_once):
             lanes = []
@@ -349,7 +349,7 @@ class BothSums(Case):
     """numbers whose sums are exact, whatever the order"""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[Any, Any]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[Any, Any]]:
         mine = numbers_of("float32", me.rank, 5000)
         mine = np.round(mine) if self.whole else mine
         two = yield from find("hsgd")().mean(me, mine, 0)  # type: ignore[attr-defined]
@@ -373,13 +373,13 @@ def test_two_levels_sum_up_to_the_flat_sum(nodes: Sequence[Sequence[int]]) -> No
 
 @dataclass(frozen=True, kw_only=True)
 class DiesInside(Case):
-    """Rank 1 dies while the others wait for it in a collective: called, started, or begun by all."""
+    """Rank 1 dies while the others wait for it in a allreduce_algorithm: called, started, or begun by all."""
 
     how: str
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        yield from Next(state)
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        yield from NextStep(state)
         mine = np.zeros(8 * PIECE_BYTES, dtype=np.uint8)
         if me.rank == 1 and self.how != "halfway":
             time.sleep(0.2)
@@ -396,7 +396,7 @@ class DiesInside(Case):
         except PeerFailed as failure:
             return Replica(1, state.weights, (str(failure), time.monotonic() - began_s))
 
-    def body(self, me: Me, step: Step, state: Replica) -> Any:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Any:
         raise NotImplementedError
 
 
@@ -425,7 +425,7 @@ class Stuck(Case):
     """Rank 0 stays away from a collective, waiting for a message that nobody sends."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 0:
             yield from Receive(Rank(1))
         elif me.rank == 1:
@@ -447,7 +447,7 @@ class Lengths(Case):
     size: int
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         mine = np.zeros(3) if me.rank else np.zeros(self.size, dtype=self.kind)
         yield from AllGather(value=mine, group=me.node, key="all")
 
@@ -466,9 +466,9 @@ class GivesAway(Case):
     spent: bool
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         value: Any = torch.full((PIECE_BYTES // 4 + 7,), 1.0 + me.rank)
-        handle = yield from Start(AllReduce(value=value, group=me.workers, key="a", spent=self.spent))
+        handle = yield from Start(AllReduce(value=value, group=me.workers, key="a", donate=self.spent))
         total: Any = yield from Wait(handle)
         return total.data_ptr() == value.data_ptr(), total[[0, -1]].tolist(), value[[0, -1]].tolist()
 

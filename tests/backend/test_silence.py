@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import Barrier, Next, Receive, Send
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import Barrier, NextStep, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -41,7 +41,7 @@ class HangsWhenReceivedFrom(Case):
     """The others sleep until a message comes."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 1:
             hang()
             yield from Send(Rank(0), None)
@@ -54,7 +54,7 @@ class HangsBeforeBarrier(Case):
     """The others look again and again at the memory of their node: they use their processors, and wait all the same."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 1:
             hang()
         yield from Barrier(group=me.workers, key="everybody")
@@ -65,14 +65,14 @@ class HangsAtItsEnd(Case):
     """The others have ended, and stay until this one has."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             yield from self.body(me, step, state)
             state = Replica(step.number + 1, state.weights, None)
         return state
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 1:
             hang()
         yield from ()
@@ -110,7 +110,7 @@ def hangs_in(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Has rank 1 hang in a function of its process's beginning, before the start."""
     before = getattr(worker, name)
 
-    def body(place: worker.Place, me: Me, *more: Any, **named: Any) -> Any:
+    def body(place: worker.Place, me: RankContext, *more: Any, **named: Any) -> Any:
         if me.rank == 1:
             hang()
         return before(place, me, *more, **named)

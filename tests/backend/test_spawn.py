@@ -24,8 +24,8 @@ from tests.support import Bowl, built
 SCENARIO = """
 name: two
 algorithms: [sync-sgd, async-sgd]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
-cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, per_node: 2}], network: {link: eth-10g}}
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
+cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, workers_per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 evaluate: {every: 5 updates}
 stop: {updates: 20}
@@ -34,7 +34,7 @@ seed: 5
 
 
 def runs(start: str, *changes: str) -> dict[str, Run]:
-    return {run.algorithm: run for run in train(load(SCENARIO, [f"train.start={start}", *changes]))}
+    return {run.algorithm: run for run in train(load(SCENARIO, [f"train.start_method={start}", *changes]))}
 
 
 @pytest.mark.backend

@@ -48,7 +48,7 @@ def check_whole(job: Job, trace: Trace) -> None:
 
 def check_ends(job: Job, trace: Trace) -> None:
     """All keepers stopped at one step, unless they step for themselves; every gradient up to there is in the record."""
-    steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.keeper]
+    steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert job.method.independent or len(set(steps)) == 1
     assert 0 < max(steps) < ENDLESS
     if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
@@ -77,7 +77,7 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS_BUILT)
 def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
-    slow = {"rate": 0.05}  # at the default rate it is there in less than ten steps, and ends at once
+    slow = {"learning_rate": 0.05}  # at the default rate it is there in less than ten steps, and ends at once
     job = endless(replace(METHODS_BUILT[name], **slow), **BY_ACCURACY)  # all have a rate
     trace = run_for_real(job)
     check_ends(job, trace)
@@ -90,8 +90,8 @@ def test_a_server_says_goodbye_to_every_worker() -> None:
     """The last thing that each worker hears is the server; none is left waiting for it."""
     job = endless(METHODS["async-sgd"](), **BY_SECONDS)
     trace = run_for_real(job)
-    replies = Counter(receiver for receiver, _ in trace.heard if receiver != job.keeper)
-    pushes = Counter(source for receiver, source in trace.heard if receiver == job.keeper)
+    replies = Counter(receiver for receiver, _ in trace.heard if receiver != job.weights_owner)
+    pushes = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner)
     applied = Counter(update.rank for update in trace.updates)
     assert replies == pushes
     for rank in job.team[0].workers.ranks:
@@ -107,13 +107,13 @@ def test_a_budget_of_seconds_that_is_spent_already_trains_nothing() -> None:
 def test_a_loss_and_a_divergence_end_a_run_by_the_rules_of_a_simulated_one() -> None:
     """Weights of sync-sgd are the same in both; the launcher hears of an evaluation a moment after it was due."""
     cases: list[tuple[Any, Any, str]] = [
-        ({"rate": 0.05}, {"loss": 6.0}, "loss"),
-        ({"rate": 2.5}, {"divergence": True}, "divergence"),
+        ({"learning_rate": 0.05}, {"loss": 6.0}, "loss"),
+        ({"learning_rate": 2.5}, {"divergence": True}, "divergence"),
     ]
     for rate, budget, why in cases:
         job = endless(replace(METHODS_BUILT["sync-sgd"], **rate), **budget)
         real, simulated = run_for_real(job), simulate_job(job, FixedTiming(), NoCost(), Schedule(1))
-        assert real.ended == simulated.ended == why
+        assert real.stop_reason == simulated.stop_reason == why
         check_whole(job, real)
         shots = simulated.snapshots
         assert 2 < len(shots) <= len(real.snapshots) < ENDLESS
@@ -123,8 +123,8 @@ def test_a_loss_and_a_divergence_end_a_run_by_the_rules_of_a_simulated_one() -> 
 
 
 def test_a_run_says_that_its_budget_was_spent() -> None:
-    assert run_for_real(job_of(METHODS["async-sgd"](), steps=12, divergence=True)).ended == "samples"
-    assert run_for_real(endless(METHODS["async-sgd"](), **BY_SECONDS)).ended == "seconds"
+    assert run_for_real(job_of(METHODS["async-sgd"](), steps=12, divergence=True)).stop_reason == "samples"
+    assert run_for_real(endless(METHODS["async-sgd"](), **BY_SECONDS)).stop_reason == "seconds"
 
 
 def test_an_accuracy_that_is_never_reached_does_not_end_the_run() -> None:

@@ -99,7 +99,7 @@ def test_a_step_that_the_dead_had_begun_is_the_others_again() -> None:
     assert not board.grant(Rank(0), 1)
     board.lose(Rank(1), ends=False)
     assert board.grant(Rank(0), 1) and not board.grant(Rank(0), 2)
-    assert board.keeper == 0
+    assert board.weights_owner == 0
 
 
 # --- one outcome ------------------------------------------------------------------------------------------------------
@@ -174,12 +174,12 @@ class Dies(Bowl):
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
     """It dies in its own step 20; the others make hundreds more, however busy the machine is."""
     method = built(name)
-    steps = 400 if method.keeper == "server" or method.independent else 100
+    steps = 400 if method.weights_owner == "server" or method.independent else 100
     learner = Dies(victim=rank, at=20, how=how)
     job = job_of(method, 4, nodes=nodes_for(method), steps=steps, learner=learner)
     trace = run_for_real(job)
-    (lost,) = trace.lost_ranks
-    assert (lost["rank"], lost["role"], trace.ended) == (rank, "worker", "samples")
+    (lost,) = trace.failed_ranks
+    assert (lost["rank"], lost["role"], trace.stop_reason) == (rank, "worker", "samples")
     assert lost["how"] == f"died at step {lost['step']}: killed by {how.name}" and lost["step"] == 20
     assert set(trace.states) == {me.rank for me in job.team} - {rank}
     after = {update.rank for update in trace.updates if update.step > lost["step"]}
@@ -217,10 +217,10 @@ class Explodes(Bowl):
 def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
     said = "rank 1 (worker), step 3: the loss is nan; the gradient is not finite in 'second'"
     with pytest.raises(RankFailed) as caught:
-        run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), nonfinite="stop")
+        run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), on_nonfinite="stop")
     assert str(caught.value) == said
     trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()))
-    assert trace.ended == "samples"
+    assert trace.stop_reason == "samples"
     assert said in trace.files["logs/rank1.log"].decode()
 
 

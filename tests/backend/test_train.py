@@ -21,15 +21,15 @@ pytestmark = pytest.mark.backend
 
 SCENARIO = """
 name: tiny
-algorithms: [{name: sync-sgd, rate: 0.1}, async-sgd, {name: agd, delay: 1}]
-workload: {model: digits-mlp, data: digits, batch_per_worker: 8}
+algorithms: [{name: sync-sgd, learning_rate: 0.1}, async-sgd, {name: agd, delay: 1}]
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
 cluster:
   nodes:
-    - {device: {name: fast, overhead: 2 ms, per_sample: 0.125 ms}, per_node: 2}
+    - {device: {name: fast, overhead: 2 ms, per_sample: 0.125 ms}, workers_per_node: 2}
     - {device: {name: slow, overhead: 4 ms, per_sample: 0.25 ms}}
   network: {link: eth-10g}
-  spread: {law: lognorm, sigma: 0.2}
-train: {pace: device, stretch: 2}
+  step_time: {distribution: lognorm, sigma: 0.2}
+train: {pace: device, time_dilation: 2}
 evaluate: {every: 96 samples}
 target: {accuracy: 0.3}
 stop: {samples: 480}
@@ -62,7 +62,7 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
         assert (
             summary.keys() - {"pace"}
             == other.summary.keys()
-            == Summary.__annotations__.keys() - {"faults", "reads", "extrapolated", "pace", "lost_ranks"}
+            == Summary.__annotations__.keys() - {"faults", "reads", "extrapolated", "pace", "failed_ranks"}
         )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
         assert summary["share"].keys() == set(ACTIVITIES)
@@ -110,7 +110,7 @@ def test_paced_steps_are_those_of_the_prediction(trained: list[Run]) -> None:
 
 
 def test_an_unpaced_run_says_so() -> None:
-    for run in runs_of("train.pace=none", "train.stretch=1"):
+    for run in runs_of("train.pace=none", "train.time_dilation=1"):
         assert not run.summary["paced"]
         assert run.summary["samples"] >= 456
         compute = run.tables.spans.query("activity == 'compute'")

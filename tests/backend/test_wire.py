@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, GradientResult, Null, Rank, Step, Weights
@@ -122,7 +122,7 @@ class Bulky(Case):
     """Everybody sends rank 0 messages of all sizes at the same time; each must come whole and in the order sent."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank != 0:
             for number, size in enumerate(SIZES):
                 yield from Send(Rank(0), (number, np.arange(size) * 1.0 + me.rank))
@@ -146,7 +146,7 @@ def test_messages_larger_than_the_buffers_arrive_whole_and_in_order() -> None:
 @dataclass(frozen=True, kw_only=True)
 class ToItself(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         value = vector(1.0, 2.0)
         yield from Send(me.rank, value)
         value[0] = 5.0

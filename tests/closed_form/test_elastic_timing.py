@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layer, Layout, Null, Samples
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
@@ -35,7 +35,7 @@ class Sized(OneByOne):
     """Nothing to learn: layers of these sizes."""
 
     sizes: Sequence[int]
-    population: int = 60_000
+    num_samples: int = 60_000
 
     @property
     def layout(self) -> Layout:
@@ -56,8 +56,8 @@ class Sized(OneByOne):
     def layer_gradients(self, vector: Any, data: Any, ready: Any) -> float:
         raise NotImplementedError
 
-    def evaluate(self, vector: Any) -> Score:
-        return Score(0.0, None)
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(0.0, None)
 
 
 def round_s(
@@ -129,7 +129,7 @@ def node_of(graph: Graph, workers: int) -> Cluster:
     device = Device(name="gpu", overhead_s=1.0, per_sample_s=0.0)
     (site,) = sites(graph)
     local = Link(name="none", latency_s=0.0, bytes_per_s=1e12, provenance="a test's own")
-    node = Node(name="n", device=device, seats=site.seats[:workers], host=site.host, local=local)
+    node = Node(name="n", device=device, seats=site.seats[:workers], host=site.host, intra_node_link=local)
     return Cluster(nodes=(node,), graph=graph)
 
 

@@ -18,7 +18,7 @@ from paceline.simulator.runs.run import simulate
 from paceline.workloads.batches.examples import Batch
 from paceline.workloads.learners.vmap import Joint
 
-DIGITS = {"model": "digits-mlp", "precision": "float64"}
+DIGITS = {"model": "digits-mlp", "dtype": "float64"}
 QUADRATIC = {"model": "quadratic", "learning": "quadratic"}
 
 

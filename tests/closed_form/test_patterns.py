@@ -23,17 +23,17 @@ ALPHA_S, BETA, GAMMA = 1.3e-6, 0.7e-9, 0.11e-9
 Form = Callable[..., float]
 
 
-def star(p: int, per_node: int = 1) -> Uniform:
-    return Uniform(p, alpha_s=ALPHA_S, bytes_per_s=1 / BETA, reduce_s_per_byte=GAMMA, per_node=per_node)
+def star(p: int, workers_per_node: int = 1) -> Uniform:
+    return Uniform(p, alpha_s=ALPHA_S, bytes_per_s=1 / BETA, reduce_s_per_byte=GAMMA, workers_per_node=workers_per_node)
 
 
-def setting(p: int, nbytes: float, per_node: int = 1, root: int = 0) -> Setting:
-    nodes = tuple(tuple(range(first, min(first + per_node, p))) for first in range(0, p, per_node))
+def setting(p: int, nbytes: float, workers_per_node: int = 1, root: int = 0) -> Setting:
+    nodes = tuple(tuple(range(first, min(first + workers_per_node, p))) for first in range(0, p, workers_per_node))
     return Setting(p, nbytes, root, nodes)
 
 
 def play(kind: Kind, name: str, fabric: Uniform, nbytes: float, root: int = 0) -> Play:
-    pattern = build(kind, name, setting(fabric.p, nbytes, fabric.per_node, root))
+    pattern = build(kind, name, setting(fabric.p, nbytes, fabric.workers_per_node, root))
     return Play(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
 
 
@@ -71,10 +71,10 @@ def test_a_barrier_takes_a_latency_a_round(p: int) -> None:
     assert alone_s(play("Barrier", "dissemination", star(p), 0.0), star(p)).max() == close(forms.barrier_s(p, ALPHA_S))
 
 
-@pytest.mark.parametrize(("per_node", "nodes"), [(2, 2), (4, 2), (2, 3), (3, 4), (8, 4)])
-def test_two_levels_that_share_a_nic(per_node: int, nodes: int) -> None:
+@pytest.mark.parametrize(("workers_per_node", "nodes"), [(2, 2), (4, 2), (2, 3), (3, 4), (8, 4)])
+def test_two_levels_that_share_a_nic(workers_per_node: int, nodes: int) -> None:
     """C14: 2(g−1) a₁ + 2(g−1)/g n b₁ + 2(m−1) a₂ + 2(m−1)/m n b₂, and γ for what is added."""
-    fabric, nbytes, g, m = star(per_node * nodes, per_node), 1e6, per_node, nodes
+    fabric, nbytes, g, m = star(workers_per_node * nodes, workers_per_node), 1e6, workers_per_node, nodes
     expected_s = 2 * (g - 1) * fabric.inside_s + 2 * (g - 1) / g * nbytes / fabric.inside_bytes_per_s
     expected_s += 2 * (m - 1) * ALPHA_S + 2 * (m - 1) / m * nbytes * BETA
     expected_s += ((g - 1) / g + (m - 1) / m / g) * nbytes * GAMMA

@@ -154,8 +154,8 @@ SOME = st.integers(2, 20)
 def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.DataObject) -> None:
     p = data.draw(SOME, label="p")
     root = data.draw(st.integers(0, p - 1), label="root") if kind in ("Broadcast", "Reduce") else 0
-    per_node = data.draw(st.integers(1, p), label="per node")
-    nodes = tuple(tuple(range(first, min(first + per_node, p))) for first in range(0, p, per_node))
+    workers_per_node = data.draw(st.integers(1, p), label="per node")
+    nodes = tuple(tuple(range(first, min(first + workers_per_node, p))) for first in range(0, p, workers_per_node))
     result = carried_out(kind, name, Setting(p, NBYTES, root, nodes))
     match kind:
         case "AllReduce":

@@ -25,7 +25,8 @@ Beginning = tuple[float, Play]
 
 def play(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> Play:
     nodes = tuple(
-        tuple(range(first, min(first + fabric.per_node, fabric.p))) for first in range(0, fabric.p, fabric.per_node)
+        tuple(range(first, min(first + fabric.workers_per_node, fabric.p)))
+        for first in range(0, fabric.p, fabric.workers_per_node)
     )
     pattern = build(kind, name, Setting(fabric.p, nbytes, 0, nodes))
     return Play(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
@@ -104,7 +105,9 @@ SMALL = [1e3, 1e5]
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_collectives_and_flows_that_share_ports_equal_the_replay(data: st.DataObject) -> None:
-    fabric = Uniform(data.draw(st.integers(2, 6), label="p"), per_node=data.draw(st.integers(1, 3), label="per node"))
+    fabric = Uniform(
+        data.draw(st.integers(2, 6), label="p"), workers_per_node=data.draw(st.integers(1, 3), label="per node")
+    )
     begins = st.sampled_from([0.0, 3e-6, 1.1e-5, 4e-5])
     plays = [
         (data.draw(begins), play(fabric, *data.draw(st.sampled_from(NAMES)), data.draw(st.sampled_from(SMALL))))

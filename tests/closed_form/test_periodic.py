@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Null, Rank
@@ -35,7 +35,7 @@ def all_reduce_s(network: Network, nodes: list[list[int]], *, of_the_node: bool)
     """How long one all-reduce of the bowl's weights takes by itself."""
 
     @program
-    def once(me: Me, state: Replica) -> Program[None]:
+    def once(me: RankContext, state: Replica) -> Program[None]:
         group = me.node if of_the_node else me.workers
         yield from AllReduce(value=Null(BYTES // 4), group=group, key="")
 
@@ -127,7 +127,7 @@ def on_the_quadratic(method: Any) -> AnyOrder:
 
 def test_the_average_has_the_law_of_synchronous_sgd_q12() -> None:
     """m' = (1 − g) m, V' = (1 − g)² V + η² c / (N b); each within 4 standard errors of 6000 dimensions."""
-    run = on_the_quadratic(KAvg(k=K, rate=RATE))
+    run = on_the_quadratic(KAvg(k=K, learning_rate=RATE))
     mean, variance = 1.0, 0.0
     for _ in range(K * ROUNDS):
         mean, variance = (1 - RATE) * mean, (1 - RATE) ** 2 * variance + RATE**2 / (WORKERS * BATCH)
@@ -138,7 +138,7 @@ def test_the_average_has_the_law_of_synchronous_sgd_q12() -> None:
 
 def test_the_spread_within_a_round_q13() -> None:
     """(1 − 1/N) η² c / b (1 − (1 − g)^2k) / (1 − (1 − g)²) after k local steps; within 4 standard errors."""
-    run = on_the_quadratic(KAvg(k=K, rate=RATE))
+    run = on_the_quadratic(KAvg(k=K, learning_rate=RATE))
     local = [[op.weights.vector for op in applied(run, Rank(rank)) if not op.advance] for rank in range(WORKERS)]
     shrink = (1 - RATE) ** 2
     for step in range(K * ROUNDS):

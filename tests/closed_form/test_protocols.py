@@ -69,7 +69,7 @@ def test_gloo_moves_no_more_than_a_core_can(p: int) -> None:
 def test_two_messages_on_one_port_carry_half_each_of_what_the_protocol_leaves() -> None:
     """A share of what is sent is data, however many share the port."""
     one = Protocol(name="one", bandwidth_factor=0.5, step_s={"network": 0.0}, provenance="a test's own")
-    fabric = Uniform(4, alpha_s=0.0, bytes_per_s=1000.0, per_node=2)
+    fabric = Uniform(4, alpha_s=0.0, bytes_per_s=1000.0, workers_per_node=2)
     both = play("AllReduce", "two-level", fabric, 4000.0)
     assert alone_s(governed(both, Way((one,))), fabric).max() > alone_s(both, fabric).max() * 1.8
 
@@ -150,7 +150,7 @@ def test_the_transport_is_told_from_the_links() -> None:
 
 def test_what_would_be_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.simulator.collectives.tuning.MOST_MESSAGES", 40)
-    tuner = Tuner(Uniform(16, per_node=4))
+    tuner = Tuner(Uniform(16, workers_per_node=4))
     tuner.play("AllReduce", group(16), 1e6)
     (choice,) = tuner.choices.values()
     assert choice.left_out["double-tree"] > 40 and "double-tree" not in choice.others_s

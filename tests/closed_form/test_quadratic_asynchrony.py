@@ -21,7 +21,9 @@ def spread_over_runs(workers: int, gs: Sequence[float], *, updates: int, runs: i
     """w after each update of async-sgd with exponential step times, by run, update and g; no noise, w = 1 at first."""
     paths = []
     for seed in range(1, runs + 1):
-        played = play(AsyncSgd(rate=1.0), gs, updates=updates, workers=workers, timing=exponential(seed), variance=0.0)
+        played = play(
+            AsyncSgd(learning_rate=1.0), gs, updates=updates, workers=workers, timing=exponential(seed), variance=0.0
+        )
         paths.append(played.path[: updates + 1, :, 0])
     return np.array(paths)
 
@@ -43,7 +45,7 @@ def q9() -> Iterator[Finding]:
 
 def stationary_path(gs: Sequence[float], *, copies: int, updates: int, workers: int) -> Array:
     """w after each update of one long run with noise of variance 1, once it has forgotten its start."""
-    method, timing = AsyncSgd(rate=1.0), exponential()
+    method, timing = AsyncSgd(learning_rate=1.0), exponential()
     run = play(method, gs, copies=copies, updates=updates, workers=workers, timing=timing, variance=1.0, distance=0.0)
     return run.path[300:]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
@@ -37,7 +37,7 @@ def time_of(ask: Any, members: int, collective: str = "ring") -> float:
     """How long one collective among `members` nodes takes from the last entry on."""
 
     @program
-    def run(me: Me, state: Replica) -> Program[None]:
+    def run(me: RankContext, state: Replica) -> Program[None]:
         yield from ask(me)
 
     return played(
@@ -45,7 +45,7 @@ def time_of(ask: Any, members: int, collective: str = "ring") -> float:
     ).wall_s
 
 
-def all_reduce(me: Me) -> Op[Any]:
+def all_reduce(me: RankContext) -> Op[Any]:
     return AllReduce(value=Null(BYTES // 4), group=me.workers, key="")
 
 
@@ -82,7 +82,7 @@ def test_the_other_collectives_c7_c9(p: int) -> None:
 
 @pytest.mark.parametrize(("nbytes", "quickest"), [(4, "recursive-doubling"), (400_000, "halving-doubling")])
 def test_auto_is_the_cheapest(nbytes: int, quickest: str) -> None:
-    def ask(me: Me) -> Op[Any]:
+    def ask(me: RankContext) -> Op[Any]:
         return AllReduce(value=Null(nbytes // 4), group=me.workers, key="")
 
     costs = {name: time_of(ask, 8, name) for name in PATTERNS["AllReduce"]}
@@ -96,12 +96,12 @@ def test_synchronous_push_to_one_server_c17(workers: int, server_bytes_per_s: fl
     cluster = joined(star(1, bytes_per_s=server_bytes_per_s), star(*[1] * workers, bytes_per_s=worker_bytes_per_s))
 
     @program
-    def server(me: Me, state: Replica) -> Program[None]:
+    def server(me: RankContext, state: Replica) -> Program[None]:
         for _ in range(workers):
             yield from Receive()
 
     @program
-    def worker(me: Me, state: Replica) -> Program[None]:
+    def worker(me: RankContext, state: Replica) -> Program[None]:
         yield from Send(Rank(0), Null(nbytes // 4))
 
     trace = played(server, worker, workers=workers + 1, network=ClusterNetwork(cluster))
@@ -119,7 +119,7 @@ def test_without_compute_a_step_is_its_collective() -> None:
 
 def test_nobody_pays_for_a_collective_alone() -> None:
     @program
-    def alone(me: Me, state: Replica) -> Program[None]:
+    def alone(me: RankContext, state: Replica) -> Program[None]:
         yield from all_reduce(me)
         yield from Barrier(group=me.workers, key="")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.simulator.runs.run import simulate
-from paceline.topologies import Spread
+from paceline.topologies import Jitter
 
 STEPS = 4_000
 E_MAX: dict[tuple[str, str, float], dict[int, float]] = {
@@ -38,11 +38,11 @@ E_MAX: dict[tuple[str, str, float], dict[int, float]] = {
 ROUNDING = 5e-5
 
 
-def law_of(law: str, name: str, value: float) -> Spread:
-    return Spread.of(law, **{name: value}, **({"loc": 1.0} if law == "norm" else {}))
+def law_of(law: str, name: str, value: float) -> Jitter:
+    return Jitter.of(law, **{name: value}, **({"loc": 1.0} if law == "norm" else {}))
 
 
-def factors(spread: Spread, *, ranks: int, steps: int) -> np.ndarray:
+def factors(spread: Jitter, *, ranks: int, steps: int) -> np.ndarray:
     return np.array([spread.factors(11, rank, steps) for rank in range(ranks)])
 
 
@@ -68,10 +68,10 @@ def pareto_max(ranks: int, a: float) -> float:
     return (a - 1) / a * math.gamma(1 - 1 / a) * math.exp(math.lgamma(ranks + 1) - math.lgamma(ranks + 1 - 1 / a))
 
 
-LAWS_OF_N: dict[str, tuple[Spread, Callable[[int], float]]] = {
-    "S1 exponential": (Spread.of("expon"), harmonic),
-    "S3 shifted exponential": (Spread.of("expon", loc=1.0), lambda ranks: (1 + harmonic(ranks)) / 2),
-    "S6 Pareto": (Spread.of("pareto", b=3.0), lambda ranks: pareto_max(ranks, 3.0)),
+LAWS_OF_N: dict[str, tuple[Jitter, Callable[[int], float]]] = {
+    "S1 exponential": (Jitter.of("expon"), harmonic),
+    "S3 shifted exponential": (Jitter.of("expon", loc=1.0), lambda ranks: (1 + harmonic(ranks)) / 2),
+    "S6 Pareto": (Jitter.of("pareto", b=3.0), lambda ranks: pareto_max(ranks, 3.0)),
 }
 
 
@@ -85,25 +85,25 @@ def test_laws_of_the_slowest_of_n(name: str) -> None:
 
 def test_the_kth_of_n_exponential_s2() -> None:
     ranks = 16
-    drawn = np.sort(factors(Spread.of("expon"), ranks=ranks, steps=STEPS), axis=0)
+    drawn = np.sort(factors(Jitter.of("expon"), ranks=ranks, steps=STEPS), axis=0)
     for k in (1, 4, 12, 16):
         check(drawn[k - 1], harmonic(ranks) - harmonic(ranks - k))
 
 
 @pytest.mark.parametrize("ranks", [4, 32])
 def test_the_fastest_of_n_weibull_s5(ranks: int) -> None:
-    drawn = factors(Spread.of("weibull_min", shape=2.0), ranks=ranks, steps=STEPS)
+    drawn = factors(Jitter.of("weibull_min", shape=2.0), ranks=ranks, steps=STEPS)
     check(drawn.min(axis=0), ranks**-0.5)  # of unit mean: s = 1 / Gamma(1 + 1/k)
 
 
 @pytest.mark.parametrize(
     ("spread", "ranks", "expected"),
     [
-        ({"law": "expon"}, 16, harmonic(16)),
-        ({"law": "expon", "loc": 1}, 8, (1 + harmonic(8)) / 2),
-        ({"law": "pareto", "b": 3}, 8, pareto_max(8, 3.0)),
-        ({"law": "lognorm", "sigma": 0.5}, 16, 2.2179),
-        ({"law": "gamma", "shape": 4}, 8, 1.8079),
+        ({"distribution": "expon"}, 16, harmonic(16)),
+        ({"distribution": "expon", "loc": 1}, 8, (1 + harmonic(8)) / 2),
+        ({"distribution": "pareto", "b": 3}, 8, pareto_max(8, 3.0)),
+        ({"distribution": "lognorm", "sigma": 0.5}, 16, 2.2179),
+        ({"distribution": "gamma", "shape": 4}, 8, 1.8079),
     ],
     ids=lambda value: str(value.get("law")) if isinstance(value, dict) else None,
 )
@@ -117,7 +117,7 @@ def test_a_simulated_synchronous_step_is_the_slowest_of_n(
         "workload": {"model": "digits-mlp", "learning": "none", "batch_per_worker": 10},
         "cluster": {
             "nodes": [{"device": {"name": "d", "overhead": "0 s", "per_sample": "1 ms"}, "count": ranks}],
-            "spread": spread,
+            "step_time": spread,
         },
         "stop": {"updates": 1000},
     }
@@ -140,13 +140,13 @@ def test_a_simulated_synchronous_step_is_the_slowest_of_n(
     ],
 )
 def test_mean_is_one_and_the_variation_is_the_laws(law: str, parameters: dict[str, float], cv: float) -> None:
-    drawn = factors(Spread.of(law, **parameters), ranks=16, steps=STEPS).ravel()
+    drawn = factors(Jitter.of(law, **parameters), ranks=16, steps=STEPS).ravel()
     assert drawn.mean() == pytest.approx(1.0, abs=4 * cv / math.sqrt(drawn.size))
     assert drawn.std() == pytest.approx(cv, rel=0.03)  # 64 000 draws; the fourth moments here allow 1 %
 
 
 def test_ranks_and_steps_are_independent() -> None:
-    drawn = factors(Spread.of("lognorm", sigma=0.3), ranks=2, steps=STEPS)
+    drawn = factors(Jitter.of("lognorm", sigma=0.3), ranks=2, steps=STEPS)
     limit = 4 / math.sqrt(STEPS)
     assert abs(np.corrcoef(drawn[0], drawn[1])[0, 1]) < limit
     assert abs(np.corrcoef(drawn[0][:-1], drawn[0][1:])[0, 1]) < limit

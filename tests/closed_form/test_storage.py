@@ -253,7 +253,7 @@ class Drawn(Order):
 def throughput(prefetch: int, *, step_s: float, steps: int = 8000, blocks: int = 50) -> tuple[float, float]:
     """Steps a second where loading takes a second in the mean, and the standard error of that, from blocks of steps."""
     storage = Storage(name="x", latency_s=0.0, bytes_per_s=1e6)
-    order = Drawn(strategy="scattered", population=64, seed=1)
+    order = Drawn(strategy="scattered", num_samples=64, seed=1)
     timing = FixedTiming(compute=lambda _, step: np.random.default_rng((4, step)).exponential(step_s))
     trace = simulate_job(
         job_of(SequentialSgd(), 1, steps=steps), timing, NoCost(), Schedule(10**9),

@@ -14,8 +14,8 @@ import numpy as np
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me, Method, Notion, Replica
-from paceline.algorithms.core.operations import Barrier, Next
+from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.operations import Barrier, NextStep
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.records.trace import Trace
@@ -36,22 +36,22 @@ class Case(Method):
     """A method of which only `body` matters: what it returns is kept as the state's memory."""
 
     name = "case"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "the contract suite"
     guarantees = frozenset[Guarantee]()
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             memory = yield from self.body(me, step, state)
             yield from Barrier(
-                group=me.everyone, key=f"end {step.number}"
+                group=me.world, key=f"end {step.number}"
             )  # nobody ends before all have had their answers
             state = Replica(step.number + 1, state.weights, memory)
         return state
 
     @abstractmethod
-    def body(self, me: Me, step: Step, state: Replica) -> Routine[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Routine[Any]:
         """What the rank does in the step; its result is what the test looks at."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.errors import ProgramError
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     Access,
     AllGather,
@@ -27,7 +27,7 @@ from tests.support import job_of
 @dataclass(frozen=True, kw_only=True)
 class EveryCollective(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[dict[str, Any]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[dict[str, Any]]:
         mine, everyone, root = vector(me.rank, 1.0), me.workers, Rank(1)
         total = yield from AllReduce(value=mine, group=everyone, key="s", op="sum")
         mean = yield from AllReduce(value=mine, group=everyone, key="m")
@@ -65,7 +65,7 @@ class InPairs(Case):
     """Groups of two; the pairs do different numbers of collectives, then all meet."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float]]:
         first = me.rank // 2 * 2
         pair = Group((Rank(first), Rank(first + 1)))
         value: Vector = vector(me.rank)
@@ -82,7 +82,7 @@ def test_groups_meet_each_for_itself(interpreter: Interpreter) -> None:
 @dataclass(frozen=True, kw_only=True)
 class CountedAtBarrier(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
         cell = Cell("came")
         yield from Access(cell, "add", vector(1.0))
         yield from Barrier(group=me.workers, key="all here")
@@ -101,7 +101,7 @@ class Mismatched(Case):
     how: str
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         odd = me.rank == 1
         value, everyone = vector(1.0, 2.0), me.workers
         if self.how == "kind" and odd:
@@ -130,7 +130,7 @@ def test_mismatched_collectives_are_an_error_that_names_both_sides(interpreter: 
 @dataclass(frozen=True, kw_only=True)
 class Outsider(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Barrier(group=Group((Rank(0), Rank(1))), key="ours")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.errors import ProgramError, TimedOut
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     Access,
     AllReduce,
@@ -40,7 +40,7 @@ class TwoReductions(Case):
     """Both are under way before either is waited for, and they are waited for the other way round."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
         first = yield from Start(AllReduce(value=vector(me.rank), group=me.workers, key="a", op="sum"))
         second = yield from Start(AllReduce(value=vector(10 * me.rank), group=me.workers, key="b", op="sum"))
         direct = yield from AllReduce(value=vector(100 * me.rank), group=me.workers, key="c", op="sum")
@@ -64,7 +64,7 @@ class LanesOfCollectives(Case):
     """Sub-programs do collectives of their own, in whatever order these happen to fall between the main program's."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         lanes = []
         for lane in range(3):
             lanes.append((yield from Start(sum_of(10.0**lane, me.workers, f"lane {lane}"))))
@@ -83,7 +83,7 @@ class SomeOfThree(Case):
     need: Any
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank == 3:
             yield from Receive(ZERO)
         if me.rank != ZERO:
@@ -110,7 +110,7 @@ def test_wait_for_some_answers_all_that_are_done(interpreter: Interpreter, need:
 @dataclass(frozen=True, kw_only=True)
 class Cancelled(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank == 1:
             yield from Receive(ZERO, tag="go")
             yield from Send(ZERO, "for the second")
@@ -136,7 +136,7 @@ def failing() -> Program[float]:
 @dataclass(frozen=True, kw_only=True)
 class Failures(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[str]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[str]]:
         caught = []
         late = yield from Start(Receive(timeout_s=0.01))
         broken = yield from Start(failing())
@@ -158,7 +158,7 @@ def test_a_failure_is_raised_where_it_is_waited_for(interpreter: Interpreter) ->
 @dataclass(frozen=True, kw_only=True)
 class StrangeHandle(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Wait(Handle(me.rank, 10_000))
 
 
@@ -170,7 +170,7 @@ def test_a_handle_that_nobody_started_is_an_error(interpreter: Interpreter) -> N
 @dataclass(frozen=True, kw_only=True)
 class Cells(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[Any]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[Any]]:
         seen = [(yield from Access(Cell("x"), "read"))]
         seen.append((yield from Access(Cell("x"), "swap", vector(1.0))))
         seen.append((yield from Access(Cell("x"), "add", vector(2.0))))
@@ -200,7 +200,7 @@ class Counting(Case):
     """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them one."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
         lane = yield from Start(count_up(5))
         yield from count_up(5)
         yield from Wait(lane)
@@ -225,13 +225,13 @@ class LeftToItself(Case):
     """The program ends while what it has started still starts and waits; that is completed."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Any]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Any]:
         yield from Start(receives_thrice())
         for _ in range(3):
             yield from Send(ZERO, None)
         return state
 
-    def body(self, me: Me, step: Step, state: Replica) -> Any:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Any:
         raise NotImplementedError
 
 
@@ -244,7 +244,7 @@ class LateTimeOut(Case):
     """The program waits for a time-out, longer than a real run waits with deadlocked ranks in these tests."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[str]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[str]:
         handle = yield from Start(Receive(timeout_s=1.5))
         try:
             yield from Wait(handle)
@@ -268,7 +268,7 @@ class Listeners(Case):
     """Sub-programs hear whoever comes, beside a gradient that comes by layers; the program is told which was first."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank != ZERO:
             return (yield from Send(ZERO, int(me.rank)))
         parts = yield from LayerGradients(state.weights, (yield from Load(step.samples)))

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.buckets import Bucket
-from paceline.algorithms.core.method import Me, Notion, Replica
+from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
-    Applied,
+    Charge,
     Gradient,
     LayerGradients,
     Load,
     Now,
+    RecordUpdate,
     Start,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Step, Weights, join
@@ -30,9 +30,9 @@ from tests.support import Bowl, job_of
 @dataclass(frozen=True, kw_only=True)
 class OneGradient(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         batch = yield from Load(step.samples)
-        yield from Work("copy", 100, where="host")
+        yield from Charge("copy", 100, where="host")
         return batch, (yield from Gradient(Weights(vector(1, 2, 3, 4), 5), batch))
 
 
@@ -58,7 +58,7 @@ class ByLayers(Case):
     """The same gradient whole, by layers, by layers from weights that come by layers, and in one bucket of both."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         batch = yield from Load(step.samples)
         weights = vector(1, 2, 3, 4)
         whole = yield from Gradient(Weights(weights, 3), batch)
@@ -89,7 +89,7 @@ def test_layers_come_last_first_and_make_up_the_whole(interpreter: Interpreter) 
 @dataclass(frozen=True, kw_only=True)
 class Clock(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         times = [(yield from Now())]
         for _ in range(3):
             batch = yield from Load(step.samples)
@@ -106,17 +106,17 @@ def test_the_clock_never_goes_back(interpreter: Interpreter) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSteps(Case):
-    notion = Notion.LOCAL_AGE
+    staleness_kind = StalenessKind.LOCAL_AGE
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[int]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[int]]:
         origin = Contribution(me.rank, step.number, 4, 8)
         held = Weights(vector(1.0), 4)
         versions = []
         for _ in range(3):
-            versions.append((yield from Applied(held, [origin], advance=False)))
-        versions.append((yield from Applied(held)))
-        versions.append((yield from Applied(Weights(vector(9.0), 5), [origin], advance=False)))
+            versions.append((yield from RecordUpdate(held, [origin], advance=False)))
+        versions.append((yield from RecordUpdate(held)))
+        versions.append((yield from RecordUpdate(Weights(vector(9.0), 5), [origin], advance=False)))
         return versions
 
 
@@ -135,12 +135,12 @@ def test_local_steps_of_one_worker_are_never_stale(interpreter: Interpreter) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Lagging(Case):
-    notion = Notion.VERSION_LAG
+    staleness_kind = StalenessKind.VERSION_LAG
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[int]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[int]:
         inputs = [Contribution(Rank(0), 3, 2, 8), Contribution(Rank(1), 1, 7, 16)]
-        return (yield from Applied(Weights(vector(3.0, 4.0), 7), inputs))
+        return (yield from RecordUpdate(Weights(vector(3.0, 4.0), 7), inputs))
 
 
 def test_staleness_is_the_difference_of_versions(interpreter: Interpreter) -> None:
@@ -154,9 +154,9 @@ def test_staleness_is_the_difference_of_versions(interpreter: Interpreter) -> No
 @dataclass(frozen=True, kw_only=True)
 class StepNumbers(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[tuple[Any, ...]]:
-        yield from Work("nothing", 0)
-        return (*(state.memory or ()), (step.number, step.samples.index))
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[Any, ...]]:
+        yield from Charge("nothing", 0)
+        return (*(state.optimizer_state or ()), (step.number, step.samples.index))
 
 
 @pytest.mark.parametrize("steps", [1, 5])

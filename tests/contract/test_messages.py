@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.algorithms.core.errors import TimedOut
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -19,7 +19,7 @@ ZERO, ONE, TWO = Rank(0), Rank(1), Rank(2)
 @dataclass(frozen=True, kw_only=True)
 class FromAnyone(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[tuple[int, int]]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[tuple[int, int]]]:
         heard = []
         if me.rank == ZERO:
             for _ in me.workers.ranks[1:]:
@@ -39,7 +39,7 @@ def test_from_anyone_hears_each_once_and_knows_from_whom(interpreter: Interprete
 @dataclass(frozen=True, kw_only=True)
 class FromSource(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[str]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[str]]:
         heard = []
         if me.rank == ZERO:
             for source in (TWO, ONE, TWO, ONE):
@@ -59,7 +59,7 @@ def test_from_a_source_in_the_order_of_its_sends(interpreter: Interpreter) -> No
 @dataclass(frozen=True, kw_only=True)
 class ByTag(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[tuple[str, int]]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[tuple[str, int]]]:
         heard = []
         if me.rank == ZERO:
             for tag in ("b", "", "a"):
@@ -79,7 +79,7 @@ def test_by_tag_leaves_other_tags_for_later(interpreter: Interpreter) -> None:
 @dataclass(frozen=True, kw_only=True)
 class LateMessage(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[str]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[str]]:
         if me.rank == ONE:
             yield from Receive(ZERO, tag="go")
             yield from Send(ZERO, "late")
@@ -101,7 +101,7 @@ class InTime(Case):
     """The message may come in time or not, as the interpreter likes; in the end it has been heard exactly once."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[int]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[int]:
         if me.rank == ONE:
             yield from Send(ZERO, 7)
             return 0
@@ -119,7 +119,7 @@ def test_a_message_in_time_is_heard(interpreter: Interpreter) -> None:
 @dataclass(frozen=True, kw_only=True)
 class ChangedAfterSending(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[list[float]]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         if me.rank == ZERO:
             mine = vector(1.0, 2.0)
             yield from Send(ONE, mine)
@@ -137,7 +137,7 @@ def test_the_value_is_the_one_at_the_time_of_sending(interpreter: Interpreter) -
 @dataclass(frozen=True, kw_only=True)
 class EachOther(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
         other = Rank(1 - me.rank)
         yield from Send(other, np.full(100_000, float(me.rank)))
         return float((yield from Receive(other)).value.sum())

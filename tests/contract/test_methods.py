@@ -29,7 +29,7 @@ def promising(*guarantees: Guarantee) -> pytest.MarkDecorator:
 def test_it_runs_to_its_budget(run_of: RunOf, name: str) -> None:
     """The keeper's role takes its steps, and what was applied is as many samples. AGD leaves its last in flight."""
     job, trace = run_of(name)
-    keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.keeper]
+    keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
     if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own

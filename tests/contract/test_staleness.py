@@ -13,7 +13,7 @@ from tests.support import built, job_of
 
 @pytest.mark.parametrize("name", ["sync-sgd", "async-sgd", "async-easgd", "k-avg"])
 def test_all_runs_have_the_same_columns_and_know_the_age_of_every_gradient(interpreter: Interpreter, name: str) -> None:
-    tables = assemble(interpreter(job_of(built(name), 2, steps=6)), population=64)
+    tables = assemble(interpreter(job_of(built(name), 2, steps=6)), num_samples=64)
     for table, schema in SCHEMAS.items():
         assert list(getattr(tables, table)) == schema.names
     assert len(tables.updates) and (tables.updates["age_s"] >= 0).all()
@@ -29,4 +29,4 @@ def test_layers_land_by_themselves_one_step_late(interpreter: Interpreter) -> No
         for step in range(3)
         for layer in ("first", "second")
     ]
-    assert (assemble(trace, population=64).layers["age_s"] > 0).all()
+    assert (assemble(trace, num_samples=64).layers["age_s"] > 0).all()

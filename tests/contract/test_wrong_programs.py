@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.errors import DeadlockError, ProgramError, RunFailed
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     AllReduce,
     Barrier,
@@ -42,7 +42,7 @@ class Teleport(Op[None]):
 @dataclass(frozen=True, kw_only=True)
 class Unknown(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if step.number == 2:
             yield from Teleport(Rank(7))
 
@@ -55,7 +55,7 @@ def test_an_unknown_operation_is_named_with_rank_line_and_step(interpreter: Inte
 @dataclass(frozen=True, kw_only=True)
 class NoOperation(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield "Now()"  # type: ignore[misc]
 
 
@@ -69,7 +69,7 @@ class Crossed(Case):
     """Rank 0 waits for a message that rank 1 would send after a collective that rank 0 is to enter."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if step.number < 1:
             return
         if me.rank == 0:
@@ -92,14 +92,14 @@ class EndsEarly(Case):
     """One rank does not come to the barrier: it has ended."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         if me.rank == 0:
             yield from Now()
             return state
         yield from Barrier(group=me.workers, key="all")
         return state
 
-    def body(self, me: Me, step: Step, state: Replica) -> Any:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Any:
         raise NotImplementedError
 
 
@@ -114,22 +114,22 @@ def forgotten() -> Program[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forgetful(Case):
+class Stateless(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         forgotten()  # type: ignore[unused-awaitable]
         yield from Now()
 
 
 def test_a_forgotten_sub_program_is_warned_of(interpreter: Interpreter) -> None:
     with pytest.warns(RuntimeWarning, match=r"forgotten\(\) was built but never run; did you forget `yield from`\?"):
-        interpreter(job_of(Forgetful(), 1, steps=1))
+        interpreter(job_of(Stateless(), 1, steps=1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Broken(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Now()
         raise ZeroDivisionError("by the program itself")
 
@@ -143,14 +143,14 @@ def test_an_exception_of_the_program_ends_the_run(interpreter: Interpreter) -> N
 @dataclass(frozen=True, kw_only=True)
 class StartsNothing(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Start("a word")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitsForTooMany(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         handle = yield from Start(Now())
         yield from WaitFor([handle], 2)
 
@@ -158,7 +158,7 @@ class WaitsForTooMany(Case):
 @dataclass(frozen=True, kw_only=True)
 class WaitsForWhatItCancelled(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         handle = yield from Start(Receive())
         assert [(yield from Cancel(handle)), (yield from Cancel(handle))] == [True, False]
         yield from Wait(handle)
@@ -167,7 +167,7 @@ class WaitsForWhatItCancelled(Case):
 @dataclass(frozen=True, kw_only=True)
 class UnlocksWhatItDoesNotHold(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Unlock(Cell("c"))
 
 

@@ -311,7 +311,7 @@ def test_the_server_gives_each_gradient_its_weight(data: st.DataObject, workers:
     for update in applied(run, Rank(workers)):
         (origin,) = update.inputs
         gradient = gradients[origin.rank, origin.step]
-        expected = expected - method.rate * (origin.samples * workers / (8 * workers)) * gradient.vector
+        expected = expected - method.learning_rate * (origin.samples * workers / (8 * workers)) * gradient.vector
         np.testing.assert_allclose(update.weights.vector, expected, rtol=1e-12)
 
 

@@ -16,8 +16,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me, Method, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Broadcast, Reduce
+from paceline.algorithms.core.method import Method, RankContext, Replica
+from paceline.algorithms.core.operations import AllReduce, Broadcast, RecordUpdate, Reduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
@@ -41,14 +41,14 @@ class MeanOfNodeMeans(HbsSgd):
     """The mistake that two levels invite: nodes count alike, whatever number of workers is on them."""
 
     @program
-    def average_all(self, me: Me, state: Replica) -> Program[Replica]:
+    def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
         leader, key = me.node.ranks[0], f"everyone {state.step}"
         mean: Any = yield from Reduce(value=state.weights.vector, group=me.node, root=leader, key=key, op="mean")
         if mean is not None:
             mean = yield from AllReduce(value=mean, group=me.leaders, key=key)
         mine = state.weights.vector if mean is None else mean
         vector = yield from Broadcast(value=mine, group=me.node, root=leader, key=key)
-        version = yield from Applied(Weights(vector, state.weights.version))
+        version = yield from RecordUpdate(Weights(vector, state.weights.version))
         return replace(state, weights=Weights(vector, version))
 
 
@@ -112,7 +112,9 @@ def test_averages_keep_the_mean_and_close_the_spread(
 ) -> None:
     """Numbers 5 and 6: no average moves the mean of its members, who are then equal; and as many as there should be."""
     run = AnyOrder(
-        job_of(HbsSgd(k1=k1, k2=k1 * times, rate=TENTH), nodes=placed(counts), steps=steps, learner=ExactBowl())
+        job_of(
+            HbsSgd(k1=k1, k2=k1 * times, learning_rate=TENTH), nodes=placed(counts), steps=steps, learner=ExactBowl()
+        )
     )
     run.run(Shuffled(seed))
     for (group, _), met in averages(run).items():
@@ -154,7 +156,7 @@ PERIODIC: list[Any] = [
     KAvg(k=3, phase=1),
     Sasgd(period=3),
     PostLocalSgd(switch=2, period=3),
-    DiLoCo(period=3, inner="sgd", rate=0.1),
+    DiLoCo(period=3, inner="sgd", learning_rate=0.1),
 ]
 
 
@@ -201,10 +203,10 @@ def test_phase_1_averages_when_torch_does(period: int, monkeypatch: pytest.Monke
         (KAvg(k=0), "k: found 0"),
         (KAvg(k=2, phase=2), "phase: found 2, expected 0 to 1"),
         (Sasgd(period=0), "period: found 0"),
-        (Sasgd(global_rate=0.0), "global_rate: found 0.0"),
+        (Sasgd(global_learning_rate=0.0), "global_rate: found 0.0"),
         (PostLocalSgd(switch=-1), "switch: found -1"),
         (DiLoCo(outer_momentum=1.0), "outer_momentum: found 1.0"),
-        (DiLoCo(outer_rate=0.0), "outer_rate: found 0.0"),
+        (DiLoCo(outer_learning_rate=0.0), "outer_rate: found 0.0"),
         (DiLoCo(weight_decay=-1.0), "weight_decay: found -1.0"),
         (DiLoCo(momentum=0.5), "momentum: found 0.5"),
     ],

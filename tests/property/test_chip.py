@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import AllReduce, Next
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import AllReduce, NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
 from paceline.algorithms.core.values import Rank, Samples
@@ -38,7 +38,7 @@ def test_parts_are_the_chips_batch_without_a_gap(parts: int, spare: int, index: 
     assert max(counts) - min(counts) <= 1
 
     def lie(samples: Samples) -> list[int]:
-        return list(positions(samples, population=60, seed=seed))
+        return list(positions(samples, num_samples=60, seed=seed))
 
     assert [place for part in cut for place in lie(part)] == lie(whole)
     assert stream_start(cut[0]) == stream_start(whole)
@@ -74,9 +74,9 @@ class PartsCountAlike(ChipPartitionedSgd):
     """The mistake where parts are unequal: the mean of the parts' means."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, part_of(step.samples))
             mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=str(step.number))
             state = yield from descend(rule, state, mean, gradient.contribution())

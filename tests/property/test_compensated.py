@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.method import Me, Replica, crew
+from paceline.algorithms.core.method import RankContext, Replica, build_team
 from paceline.algorithms.core.operations import Send
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
 from paceline.algorithms.methods.delay_compensated import DcAsgd
@@ -71,9 +71,9 @@ def test_what_it_remembers_survives_a_stop(seed: int, stops: set[int]) -> None:
 
 def one_step(method: Any, here: float, there: float, gradient: float) -> float:
     """By how much the server's x falls, for a gradient computed `there` and applied `here`, at a rate of 1."""
-    me: Me = crew(method, [[Rank(0)]], ExactBowl().layout)[1]
+    me: RankContext = build_team(method, [[Rank(0)]], ExactBowl().layout)[1]
     before: Replica = method.begin(me, np.array([there]))
-    state = Replica(1, Weights(np.array([here]), 1), before.memory)
+    state = Replica(1, Weights(np.array([here]), 1), before.optimizer_state)
     push = Push(np.array([gradient]), Contribution(Rank(0), 0, 0, 1))
     return here - float(method.applied(method.rule(me.layout.layers), state, [push])[0][0])
 
@@ -86,8 +86,8 @@ def test_where_the_square_is_the_hessian_the_error_is_of_second_order() -> None:
     stale, corrected = [], []
     for d in (0.1, 0.05, 0.025):
         truth = -1 / (1 + d)
-        stale.append(abs(one_step(DcAsgd(rate=1.0, compensation=0.0), 1 + d, 1.0, -1.0) - truth))
-        corrected.append(abs(one_step(DcAsgd(rate=1.0, compensation=1.0), 1 + d, 1.0, -1.0) - truth))
+        stale.append(abs(one_step(DcAsgd(learning_rate=1.0, compensation=0.0), 1 + d, 1.0, -1.0) - truth))
+        corrected.append(abs(one_step(DcAsgd(learning_rate=1.0, compensation=1.0), 1 + d, 1.0, -1.0) - truth))
     assert np.log2(np.divide(stale[:-1], stale[1:])) == pytest.approx([1, 1], abs=0.1)
     assert np.log2(np.divide(corrected[:-1], corrected[1:])) == pytest.approx([2, 2], abs=0.1)
 
@@ -117,7 +117,7 @@ def test_it_lessens_what_staleness_does_on_a_quadratic(more: dict[str, Any]) -> 
     """
     rate = 0.3
     assert 2 * sin(pi / (2 * 15)) < rate < 2
-    plain, compensated = coins(AsyncSgd(rate=rate)), coins(DcAsgd(rate=rate, **more))
+    plain, compensated = coins(AsyncSgd(learning_rate=rate)), coins(DcAsgd(learning_rate=rate, **more))
     assert {row.staleness for row in compensated.updates[8:]} == {7}
     assert np.abs(plain.weights).max() > 1000
     swing = [np.abs(shot.vector).max() for shot in compensated.snapshots[-50:]]

@@ -21,7 +21,7 @@ from paceline.algorithms.core.compression import (
     decompressed,
 )
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.operations import Applied, Send
+from paceline.algorithms.core.operations import RecordUpdate, Send
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
@@ -40,7 +40,7 @@ from tests.support import FixedTiming, job_of
 
 SEEDS = st.integers(0, 9999)
 LAYERS = [Layer("first", 0, 132), Layer("second", 132, 162)]  # 12 by 11, and 6 by 5
-BOTH: list[Compression] = [TopK(share=0.1), PowerSgd(rank=2)]
+BOTH: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2)]
 EITHER = pytest.mark.parametrize("compression", BOTH, ids=lambda compression: compression.kind)
 
 
@@ -52,7 +52,7 @@ def sent_bytes(job: Job) -> int:
     """By all ranks in a simulated run."""
     with torch_threads(1):
         trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
-    return int(assemble(trace, population=64).spans["bytes"].sum())
+    return int(assemble(trace, num_samples=64).spans["bytes"].sum())
 
 
 # --- error feedback --------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def sent_bytes(job: Job) -> int:
 )
 def test_what_was_sent_and_what_is_kept_are_what_came_in(share: float, gradients: list[list[Fraction]]) -> None:
     """Exactly, in fractions."""
-    compression, came, sent = TopK(share=share), fractions([0] * 7), fractions([0] * 7)
+    compression, came, sent = TopK(ratio=share), fractions([0] * 7), fractions([0] * 7)
     kept = compression.begin(came, [])
     for gradient in map(fractions, gradients):
         message, kept = compression.compress(gradient, kept)
@@ -151,7 +151,7 @@ def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, 
     """To rounding. With as many columns as the matrix has rows, here 2, no member keeps anything back, however unlike
     the members are: their own matrices are projected, not the mean."""
     learner = ToldInFloats(size=5)
-    method = SyncSgd(rate=1.0, compression=PowerSgd(rank=rank))
+    method = SyncSgd(learning_rate=1.0, compression=PowerSgd(rank=rank))
     job = job_of(method, workers, steps=steps, learner=learner)
     states = list(AnyOrder(job).run(drawn(data)).states.values())
     came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
@@ -164,7 +164,7 @@ def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, 
 # --- how near a message comes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", [TopK(share=1.0), PowerSgd(rank=11)], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize("compression", [TopK(ratio=1.0), PowerSgd(rank=11)], ids=lambda compression: compression.kind)
 @given(seed=SEEDS)
 def test_everything_is_the_identity(compression: Compression, seed: int) -> None:
     """A share of 1, and the full rank of both layers; the latter to rounding."""
@@ -201,7 +201,7 @@ def test_a_warm_start_comes_nearer(seed: int) -> None:
 
 @given(vector=st.lists(st.integers(-9, 9), min_size=1, max_size=30), share=st.floats(0.01, 1))
 def test_the_largest_are_sent(vector: list[int], share: float) -> None:
-    message, kept = TopK(share=share).compress(np.array(vector, dtype=float), np.zeros(len(vector)))
+    message, kept = TopK(ratio=share).compress(np.array(vector, dtype=float), np.zeros(len(vector)))
     assert len(message.values) == max(1, round(share * len(vector)))
     assert min(abs(message.values)) >= max(abs(kept))
     assert list(message.positions) == sorted(set(message.positions))
@@ -280,7 +280,7 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
 def test_it_learns(compression: Compression) -> None:
     """Digits, four workers, 20 epochs: as without (97 % of test samples)."""
     learner = build("digits-mlp", seed=1)
-    method = SyncSgd(rate=0.3, compression=compression)
+    method = SyncSgd(learning_rate=0.3, compression=compression)
     nodes = [[Rank(rank)] for rank in range(4)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
     with torch_threads(1):
@@ -313,12 +313,12 @@ def test_compressed_pushes_are_applied_as_they_were_sent(data: st.DataObject, wo
     """In every order: the server has moved by the pushes that landed, each of two numbers out of six."""
     method: Any = AsyncSgd
     learner = Told()
-    job = job_of(method(rate=Fraction(1), compression=TopK(share=0.4)), workers, steps=steps, learner=learner)
+    job = job_of(method(rate=Fraction(1), compression=TopK(ratio=0.4)), workers, steps=steps, learner=learner)
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     moved = learner.initial() - states[Rank(workers)].weights.vector
     pushed = [entry.op.value for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Push)]
-    landed = [entry.op.inputs[0] for entry in run.log if isinstance(entry.op, Applied)]
+    landed = [entry.op.inputs[0] for entry in run.log if isinstance(entry.op, RecordUpdate)]
     assert len(landed) == steps
     assert (moved == sum((push.vector.dense() for push in pushed if push.origin in landed), fractions([0] * 6))).all()
     for push in pushed:

@@ -34,7 +34,9 @@ def tree() -> Cluster:
     """16 hosts of a fat tree whose links carry 1000 bytes a second."""
     wire = Link(name="wire", latency_s=0.25, bytes_per_s=1000.0, provenance="a test's own")
     device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
-    nodes = [Node(name=f"n{i}", device=device, seats=(f"host{i}",), host=f"host{i}", local=wire) for i in range(16)]
+    nodes = [
+        Node(name=f"n{i}", device=device, seats=(f"host{i}",), host=f"host{i}", intra_node_link=wire) for i in range(16)
+    ]
     return Cluster(nodes=tuple(nodes), graph=fat_tree(k=4, link=wire))
 
 

@@ -47,7 +47,7 @@ def test_the_rate_limit_of_a_delay(delayed: type[Agd], delay: int, workers: int)
     limit = 2 * sin(pi / (2 * (2 * delay + 1)))
     peaks = {}
     for side in (0.98, 1.02):
-        run = AnyOrder(job_of(delayed(delay=delay, rate=side * limit), workers, steps=600, learner=Parabola()))
+        run = AnyOrder(job_of(delayed(delay=delay, learning_rate=side * limit), workers, steps=600, learner=Parabola()))
         run.run()
         sizes = [float(np.abs(op.weights.vector).max()) for op in applied(run, Rank(0))]
         peaks[side] = max(sizes[:60]), max(sizes[-60:])
@@ -61,7 +61,7 @@ def test_the_delay_is_exact_and_replicas_are_equal(
     delayed: type[Agd], data: st.DataObject, workers: int, delay: int, steps: int
 ) -> None:
     """Number 40, exactly: x_{t+1} = x_t − η mean g(x_{t−d}); the first d steps change nothing; replicas are equal."""
-    method: Any = delayed(delay=delay, rate=Fraction(1, 10))  # type: ignore[arg-type]
+    method: Any = delayed(delay=delay, learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
     learner = ExactBowl()
     run = AnyOrder(job_of(method, workers, steps=steps, learner=learner))
     trace = run.run(drawn(data))

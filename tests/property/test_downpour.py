@@ -32,7 +32,7 @@ ETA = Fraction(1, 10)
 
 
 def exact_run(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder:
-    method: Any = Downpour(rate=ETA, **given_)  # type: ignore[arg-type]
+    method: Any = Downpour(learning_rate=ETA, **given_)  # type: ignore[arg-type]
     run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
     run.run(choose)
     return run
@@ -77,7 +77,7 @@ def test_local_steps_and_fetched_weights(
     data: st.DataObject, steps: int, n_push: int, n_fetch: int, local: Any
 ) -> None:
     """Each gradient is taken at what was fetched last, less the local steps since, exactly."""
-    run = exact_run(drawn(data), 2, steps, n_push=n_push, n_fetch=n_fetch, local_rate=local)
+    run = exact_run(drawn(data), 2, steps, n_push=n_push, n_fetch=n_fetch, local_learning_rate=local)
     eta = ETA if local is None else local
     for rank in (Rank(0), Rank(1)):
         held: Any = ExactBowl().initial()
@@ -130,5 +130,5 @@ def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n
 
 
 def test_wrong_periods_are_refused() -> None:
-    problems = Downpour(n_push=0, n_fetch=-1, local_rate=-0.1).problems([[Rank(0)]])
-    assert [problem.partition(":")[0] for problem in problems] == ["n_push", "n_fetch", "local_rate"]
+    problems = Downpour(n_push=0, n_fetch=-1, local_learning_rate=-0.1).problems([[Rank(0)]])
+    assert [problem.partition(":")[0] for problem in problems] == ["n_push", "n_fetch", "local_learning_rate"]

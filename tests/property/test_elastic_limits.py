@@ -34,7 +34,7 @@ EVERY: list[tuple[Any, dict[str, Any]]] = [
 
 def centre_of(run: AnyOrder) -> list[Any]:
     """The centre after each of its updates."""
-    return [op.weights.vector.tolist() for op in applied(run, run.job.keeper)]
+    return [op.weights.vector.tolist() for op in applied(run, run.job.weights_owner)]
 
 
 @pytest.mark.parametrize(("method", "parameters"), EVERY)

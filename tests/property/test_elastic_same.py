@@ -174,7 +174,7 @@ def test_eamsgd_is_algorithm_2(data: st.DataObject, workers: int, steps: int, pe
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     *starts, centre = [job.method.begin(me, job.learner.initial()).weights.vector for me in job.team]
-    crew = [ByHand(job, rank, x, 0 * x).period() for rank, x in enumerate(starts)]
+    build_team = [ByHand(job, rank, x, 0 * x).period() for rank, x in enumerate(starts)]
     answered = [len(centres_sent(run, rank)) for rank in range(workers)]
     pulls, centres = [0 * x for x in starts], []
     for message in heard(run, workers):
@@ -184,11 +184,11 @@ def test_eamsgd_is_algorithm_2(data: st.DataObject, workers: int, steps: int, pe
             centres.append(centre.tolist())
         elif answered[rank]:
             answered[rank] -= 1
-            pulls[rank] = alpha * (crew[rank].x - centre)
-            crew[rank] = crew[rank].period(pulls[rank])
+            pulls[rank] = alpha * (build_team[rank].x - centre)
+            build_team[rank] = build_team[rank].period(pulls[rank])
     assert [op.weights.vector.tolist() for op in applied(run, Rank(workers))] == centres
     for rank in range(workers):
-        assert (states[Rank(rank)].weights.vector == crew[rank].x).all()
+        assert (states[Rank(rank)].weights.vector == build_team[rank].x).all()
 
 
 def nesterov_by_hand(job: Job, steps: int, decay: float, trust: Any) -> tuple[list[Any], Any]:
@@ -224,8 +224,8 @@ class AwayFromNought(Bowl):
 @pytest.mark.parametrize("trust", [None, 0.05])
 def test_eamsgd_looks_ahead_by_its_momentum_alone(decay: float, trust: float | None) -> None:
     """The gradient is taken at x + δ v in float64, whatever decay and layer-wise rates make of the gradient."""
-    lars = None if trust is None else Lars(trust=trust)
-    method = Eamsgd(rate=0.2, momentum=0.9, elastic=0.0, period=2, weight_decay=decay, lars=lars)
+    lars = None if trust is None else Lars(trust_coefficient=trust)
+    method = Eamsgd(learning_rate=0.2, momentum=0.9, elastic=0.0, period=2, weight_decay=decay, lars=lars)
     run = AnyOrder(job_of(method, 1, steps=3, learner=AwayFromNought()))
     state = run.run().states[Rank(0)]
     taken = [entry.op.weights.vector for entry in run.log if isinstance(entry.op, Gradient)]

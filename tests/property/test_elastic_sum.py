@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
-    Applied,
     Broadcast,
     Gradient,
     Load,
-    Next,
+    NextStep,
     Receive,
+    RecordUpdate,
     Reduce,
     Send,
 )
@@ -36,9 +36,9 @@ from tests.exact import EasgdApart, SyncEasgd3Apart, apart
 @dataclass(frozen=True, kw_only=True)
 class ReplyAfterUpdate(EasgdApart):
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha = server_of(me), self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector
@@ -46,19 +46,19 @@ class ReplyAfterUpdate(EasgdApart):
             centre = (yield from Receive(server)).value
             if isinstance(centre, Stop):
                 return state
-            vector = before - self.rate * gradient.vector - alpha * (before - centre.vector)
+            vector = before - self.learning_rate * gradient.vector - alpha * (before - centre.vector)
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
         return state
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
         alpha = self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             turn = me.workers.ranks[step.number % len(me.workers)]
             exchange: Exchange = (yield from Receive(turn)).value
             centre = state.weights.vector
             centre = centre + alpha * (exchange.vector - centre)
-            version = yield from Applied(Weights(centre, state.weights.version), [exchange.origin])
+            version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])
             state = Replica(step.number + 1, Weights(centre, version))
             yield from Send(turn, state.weights)
         for worker in me.workers:
@@ -69,16 +69,16 @@ class ReplyAfterUpdate(EasgdApart):
 @dataclass(frozen=True, kw_only=True)
 class CentreSeesMovedWorker(EasgdApart):
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha = server_of(me), self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             centre = (yield from Receive(server)).value
             if isinstance(centre, Stop):
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector
-            vector = before - self.rate * gradient.vector - alpha * (before - centre.vector)
+            vector = before - self.learning_rate * gradient.vector - alpha * (before - centre.vector)
             yield from Send(server, Exchange(vector, gradient.contribution(version=centre.version)))
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
         return state
@@ -89,18 +89,18 @@ class StaleReply(EasgdApart):
     """The worker moves by the centre of its last exchange, the server by the newest."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha = server_of(me), self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             newest = (yield from Receive(server)).value
             if isinstance(newest, Stop):
                 return state
-            centre = state.memory if isinstance(state.memory, Weights) else newest
+            centre = state.optimizer_state if isinstance(state.optimizer_state, Weights) else newest
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector
             yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
-            vector = before - self.rate * gradient.vector - alpha * (before - centre.vector)
+            vector = before - self.learning_rate * gradient.vector - alpha * (before - centre.vector)
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), newest)
         return state
 
@@ -108,18 +108,18 @@ class StaleReply(EasgdApart):
 @dataclass(frozen=True, kw_only=True)
 class SynchronousCentreSeesMovedWorkers(SyncEasgd3Apart):
     @program
-    def worker(self, me: Me, state: Elastically) -> Program[Elastically]:
+    def worker(self, me: RankContext, state: Elastically) -> Program[Elastically]:
         alpha, master = self.alpha(me), me.workers.ranks[0]
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             before: Any = state.weights.vector
             centre: Any = yield from Broadcast(value=state.centre.vector, group=me.workers, root=master, key="centre")
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            vector = before - self.rate * gradient.vector - alpha * (before - centre)
+            vector = before - self.learning_rate * gradient.vector - alpha * (before - centre)
             total = yield from Reduce(value=vector, group=me.workers, root=master, key="weights")
             if total is not None:
                 centre = centre + alpha * (total - len(me.workers) * centre)
-            version = yield from Applied(Weights(centre, state.centre.version), [gradient.contribution()])
+            version = yield from RecordUpdate(Weights(centre, state.centre.version), [gradient.contribution()])
             state = Elastically(step.number + 1, Weights(vector, 0), Weights(centre, version))
         return state
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import PeerFailed
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Lane, Program, Routine, program
 from paceline.algorithms.core.values import Contribution, Message, Rank, Step, Weights
 from paceline.algorithms.methods.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed, takes_deltas
@@ -45,13 +45,13 @@ class ReplyAfterUpdate(SendsWeights):
     """The worker is drawn to a centre that has moved already."""
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
         alpha = self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             message = yield from Receive()
             centre = state.weights.vector + alpha * (message.value.vector - state.weights.vector)
             origin = replace(message.value.origin, version=state.weights.version)
-            version = yield from Applied(Weights(centre, state.weights.version), [origin])
+            version = yield from RecordUpdate(Weights(centre, state.weights.version), [origin])
             state = Replica(step.number + 1, Weights(centre, version))
             yield from Send(message.source, state.weights)
         yield from goodbyes(me)
@@ -63,14 +63,14 @@ class StaleReply(SendsWeights):
     """The reply is the centre as it was one update ago; the server moves the newest."""
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
         alpha, older = self.alpha(me), state.weights
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             message = yield from Receive()
             yield from Send(message.source, older)
             older = state.weights
             centre = older.vector + alpha * (message.value.vector - older.vector)
-            version = yield from Applied(
+            version = yield from RecordUpdate(
                 Weights(centre, older.version), [replace(message.value.origin, version=older.version)]
             )
             state = Replica(step.number + 1, Weights(centre, version))
@@ -79,7 +79,7 @@ class StaleReply(SendsWeights):
 
 
 @program
-def goodbyes(me: Me) -> Program[None]:
+def goodbyes(me: RankContext) -> Program[None]:
     for _ in me.workers:
         message = yield from Receive()
         yield from Send(message.source, Stop())
@@ -90,9 +90,9 @@ class MovesInBetween(SendsWeights):
     """The worker takes its step before the reply comes, and then its elastic term from where it is by then."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server, alpha = server_of(me), self.alpha(me)
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             origin = Contribution(me.rank, step.number, 0, step.samples.count)
             yield from Send(server, Exchange(state.weights.vector, origin))
             batch = yield from Load(step.samples)
@@ -111,13 +111,13 @@ class MovesInBetween(SendsWeights):
 class ForgetsDeltas(Apart, AsyncEasgd):
     """A server that stops without waiting for what it has been promised."""
 
-    def server(self, me: Me, state: Replica) -> Routine[Any]:
+    def server(self, me: RankContext, state: Replica) -> Routine[Any]:
         return forgetful(me, state)
 
 
 @program
-def forgetful(me: Me, state: Replica) -> Program[Replica]:
-    while step := (yield from Next(state)):
+def forgetful(me: RankContext, state: Replica) -> Program[Replica]:
+    while step := (yield from NextStep(state)):
         while isinstance((message := (yield from Receive())).value, Delta):
             state = yield from landed(state, message.value)
         yield from Send(message.source, state.weights)
@@ -263,14 +263,14 @@ def test_the_server_waits_for_every_delta_of_the_living_and_for_none_of_the_dead
     while op is not None:
         answer: Any = None
         match op:
-            case Next():
+            case NextStep():
                 answer = Step(begun, job.samples(me, begun)) if begun < steps else None
                 begun += 1
             case Receive():
                 answer = workers.speak()
             case Send(to, value):
                 workers.hear(to, value)
-            case Applied():
+            case RecordUpdate():
                 answer = applied = applied + 1
         op = lane.advance(None, answer) if isinstance(answer, PeerFailed) else lane.advance(answer)
     living = workers.under_way.keys() - workers.dead

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.simulator.kernel.crash_timeline import Life, State, Timeline, Times, timeline_of
-from paceline.topologies.faults.jitter import Spread
+from paceline.topologies.faults.jitter import Jitter
 from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed, speed_of
 from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown, count_of
 
@@ -23,7 +23,7 @@ ONCE = st.builds(
 )
 AGAIN = st.builds(
     lambda factor, every_s, lasts_s: Slowdown(
-        place=EVERYBODY, factor=factor, every_s=every_s, lasts_s=lasts_s, spread=Spread.of("expon")
+        place=EVERYBODY, factor=factor, every_s=every_s, lasts_s=lasts_s, duration=Jitter.of("expon")
     ),
     st.floats(1.0, 5.0),
     st.floats(1.0, 20.0),
@@ -108,7 +108,7 @@ def test_without_crashes_and_checkpoints_only_speed_counts(
     for (idle_s, work_s), life in zip(pieces, lived(timeline, pieces), strict=True):
         end_s = law.end_s(end_s + idle_s, work_s)
         assert life.end_s == pytest.approx(end_s)
-        assert {stretch.stage for stretch in life.stretches} <= {"compute"}
+        assert {time_dilation.stage for time_dilation in life.stretches} <= {"compute"}
 
 
 @given(SLOWDOWNS, TIMES, COSTS, PIECES)
@@ -117,7 +117,7 @@ def test_every_second_has_its_stage_and_all_work_is_done_once(
 ) -> None:
     law = speed(slowdowns)
     lives = lived(Timeline(Times(iter(times_s)), costs, law), pieces)
-    stretches = [stretch for life in lives for stretch in life.stretches]
+    stretches = [time_dilation for life in lives for time_dilation in life.stretches]
     assert all(one.start_s <= one.end_s for one in stretches)
     assert all(one.end_s <= other.start_s for one, other in pairwise(stretches))
     done_s = sum(law.work_s(one.start_s, one.end_s) for one in stretches if one.stage == "compute")

@@ -14,8 +14,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me, Method, crew
-from paceline.algorithms.core.operations import Applied, Gradient, Load, Next, Now, Receive, Send, Start, Wait
+from paceline.algorithms.core.method import Method, RankContext, build_team
+from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Message, Rank, Weights
 from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, Open
@@ -70,7 +70,7 @@ def test_without_gradients_a_cycle_of_averages_gives_the_mean(
     data: st.DataObject, cycles: int, power: int, partners: Partners, rotate: bool, seed: int
 ) -> None:
     """Number 45, exactly: after log2 P averages, the last of them at the start of the step that follows."""
-    method = GossipApart(rate=Fraction(0), partners=partners, rotate=rotate, seed=seed)  # type: ignore[arg-type]
+    method = GossipApart(learning_rate=Fraction(0), partners=partners, rotate=rotate, seed=seed)  # type: ignore[arg-type]
     job = job_of(method, 2**power, steps=cycles * power + 1, learner=ExactBowl())
     mean = sum(vectors(start(job))) / 2**power
     for vector in vectors(AnyOrder(job).run(drawn(data)).states):
@@ -80,7 +80,7 @@ def test_without_gradients_a_cycle_of_averages_gives_the_mean(
 @pytest.mark.parametrize("partners", ["hypercube", "dissemination"])
 def test_eight_workers_meet_after_three_averages_and_no_sooner(partners: Partners) -> None:
     for steps, met in ((3, False), (4, True)):
-        job = job_of(GossipApart(rate=Fraction(0), partners=partners), 8, steps=steps, learner=ExactBowl())  # type: ignore[arg-type]
+        job = job_of(GossipApart(learning_rate=Fraction(0), partners=partners), 8, steps=steps, learner=ExactBowl())  # type: ignore[arg-type]
         first, *others = vectors(AnyOrder(job).run().states)
         assert all((other == first).all() for other in others) == met
 
@@ -99,7 +99,7 @@ def test_partners_are_a_permutation(workers: int, step: int, partners: Partners,
     """Number 46: everybody sends to one and hears one, the same; over a hypercube that one also sends back."""
     workers = 1 << (workers.bit_length() - 1) if partners == "hypercube" else workers
     method = Gossip(partners=partners, rotate=rotate, seed=seed)
-    team = crew(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
+    team = build_team(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
     to, source = zip(*(method.peers(me, step) for me in team), strict=True)
     assert sorted(to) == list(range(workers))
     assert all(source[there] == rank and there != rank for rank, there in enumerate(to))
@@ -109,7 +109,7 @@ def test_partners_are_a_permutation(workers: int, step: int, partners: Partners,
 
 def test_orders_change_after_each_cycle_and_come_again_after_all() -> None:
     method = Gossip()
-    team = crew(method, [[Rank(rank)] for rank in range(8)], Layout(()))
+    team = build_team(method, [[Rank(rank)] for rank in range(8)], Layout(()))
     cycles = [[method.peers(me, step) for me in team for step in range(3 * c, 3 * c + 3)] for c in range(9)]
     assert all(one != following for one, following in pairwise(cycles))
     assert cycles[8] == cycles[0]
@@ -139,18 +139,18 @@ def check_the_account(method: Callable[..., Any]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class SentAfterTheUpdate(GossipApart):
     @program
-    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Gossiping) -> Program[Gossiping]:
+        while step := (yield from NextStep(state)):
             weights = state.weights
             if state.coming is not None:
                 copy: Copy = (yield from Wait(state.coming)).value
                 weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
             to, source = self.peers(me, step.number)
             gradient = yield from Gradient(weights, (yield from Load(step.samples)))
-            vector = weights.vector - self.rate * gradient.vector
+            vector = weights.vector - self.learning_rate * gradient.vector
             yield from Send(to, Copy(Weights(vector, weights.version), None))
             coming = yield from Start(Receive(source))
-            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution()])
+            version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution()])
             state = Gossiping(step.number + 1, Weights(vector, version), None, coming)
         return state
 
@@ -172,8 +172,8 @@ class SentLive(GossipApart):
         yield from Send(to, Copy(Weights(buffer.vector, 0), None))
 
     @program
-    def worker(self, me: Me, state: Gossiping) -> Program[Gossiping]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Gossiping) -> Program[Gossiping]:
+        while step := (yield from NextStep(state)):
             weights = state.weights
             if state.coming is not None:
                 copy: Copy = (yield from Wait(state.coming)).value
@@ -183,8 +183,8 @@ class SentLive(GossipApart):
             yield from Start(self.transfer(to, buffer))
             coming = yield from Start(Receive(source))
             gradient = yield from Gradient(weights, (yield from Load(step.samples)))
-            buffer.vector = vector = weights.vector - self.rate * gradient.vector
-            version = yield from Applied(Weights(vector, weights.version), [gradient.contribution()])
+            buffer.vector = vector = weights.vector - self.learning_rate * gradient.vector
+            version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution()])
             state = Gossiping(step.number + 1, Weights(vector, version), None, coming)
         return state
 
@@ -204,7 +204,7 @@ def test_the_account_of_live_weights_is_off(mutant: Callable[..., Any]) -> None:
 @given(data=st.data(), power=st.integers(1, 2), steps=st.integers(1, 6), partners=PARTNERS)
 def test_gossip_is_its_equations(data: st.DataObject, power: int, steps: int, partners: Partners) -> None:
     """All workers in lockstep, the momentum's history too; float64, some ten roundings: 1e-12."""
-    method = GossipApart(rate=0.25, momentum=0.5, partners=partners)
+    method = GossipApart(learning_rate=0.25, momentum=0.5, partners=partners)
     job = job_of(method, 2**power, steps=steps)
     x = np.array(vectors(start(job)))
     v, before = 0 * x, None
@@ -234,13 +234,13 @@ def test_a_hypercube_has_a_power_of_two_of_corners(workers: int, right: bool) ->
 
 def test_the_scenario_says_so() -> None:
     with pytest.raises(ScenarioError) as error:
-        load("quickstart", ["cluster.nodes[0].per_node=1"], algorithms=["gossip"])
+        load("quickstart", ["cluster.nodes[0].workers_per_node=1"], algorithms=["gossip"])
     assert "algorithms[0].partners: found 'hypercube' with 3 workers, expected a power of two" in str(error.value)
 
 
 def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
     """Number 47: allowed, and the averages after log2 P rounds, rounded up, are unequal, as the page says."""
-    method = GossipApart(rate=Fraction(0), partners="dissemination", rotate=False)  # type: ignore[arg-type]
+    method = GossipApart(learning_rate=Fraction(0), partners="dissemination", rotate=False)  # type: ignore[arg-type]
     assert not replace(method, rate=0.1).problems([[Rank(0), Rank(1), Rank(2)]])
     job = job_of(method, 3, steps=rounds(3) + 1, learner=ExactBowl())
     ends = vectors(AnyOrder(job).run().states)

@@ -73,7 +73,7 @@ def test_no_order_makes_a_negative_lag(
     order: Chooser, method: type[SharedMemory], workers: int, steps: int, lock: bool
 ) -> None:
     """Number 19, without a server: every step is one row, no lag is negative, and with the lock versions rise by 1."""
-    run = exact_run(method(lock=lock, rate=TENTH), order, workers, steps)
+    run = exact_run(method(lock=lock, learning_rate=TENTH), order, workers, steps)
     rows = run.trace.updates
     assert len(rows) == steps == sum(state.step for state in run.trace.states.values())
     assert max(Counter((row.rank, row.step) for row in rows).values(), default=1) == 1
@@ -87,7 +87,7 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
     data: st.DataObject, workers: int, steps: int, lock: bool
 ) -> None:
     """Number 24, the identity behind the law, as at a server: every update of others is in a lag or comes later."""
-    rows = exact_run(HogwildSgd(lock=lock, rate=TENTH), drawn(data), workers, steps).trace.updates
+    rows = exact_run(HogwildSgd(lock=lock, learning_rate=TENTH), drawn(data), workers, steps).trace.updates
     last = Counter[Rank]()
     for row in rows:
         last[row.rank] = max(last[row.rank], row.version_applied + 1)
@@ -119,7 +119,7 @@ def test_the_weights_are_the_start_and_all_that_was_added(
     data: st.DataObject, workers: int, steps: int, lock: bool
 ) -> None:
     """Number 20, exactly; and everybody ends with the same weights in hand."""
-    run = exact_run(HogwildSgd(lock=lock, rate=TENTH), drawn(data), workers, steps)
+    run = exact_run(HogwildSgd(lock=lock, learning_rate=TENTH), drawn(data), workers, steps)
     expected = ExactBowl().initial() + sum(value for _, value in added(run))
     assert (run.trace.weights == expected).all()
     assert all((state.weights.vector == expected).all() for state in run.trace.states.values())
@@ -129,7 +129,7 @@ def test_the_weights_are_the_start_and_all_that_was_added(
 @given(order=ORDERS, workers=st.integers(1, 3), stops=st.sets(st.integers(0, 6), max_size=2))
 def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory], workers: int, stops: set[int]) -> None:
     """The memory is gone in between and is filled from the states; no step is lost or done twice, versions go on."""
-    job = exact_job(method(rate=TENTH), workers, 6)
+    job = exact_job(method(learning_rate=TENTH), workers, 6)
     parts = run_in_parts(job, sorted(stops), lambda: order)
     rows = [row for part in parts for row in part.updates]
     assert len(rows) == 6
@@ -209,8 +209,8 @@ def test_one_worker_is_sequential_sgd(lock: bool, momentum: float) -> None:
 @given(steps=STEPS, momentum=st.sampled_from([Fraction(0), Fraction(1, 2)]))
 def test_one_worker_is_easgd(steps: int, momentum: Any) -> None:
     """Number 13: with one worker all of elastic averaging agrees, exactly."""
-    ours = exact_run(HogwildEasgd(rate=TENTH, momentum=momentum), lambda ready: ready[0], 1, steps).trace
-    job = job_of(Easgd(rate=TENTH, momentum=momentum), 1, steps=steps, learner=ExactBowl())
+    ours = exact_run(HogwildEasgd(learning_rate=TENTH, momentum=momentum), lambda ready: ready[0], 1, steps).trace
+    job = job_of(Easgd(learning_rate=TENTH, momentum=momentum), 1, steps=steps, learner=ExactBowl())
     theirs = AnyOrder(job).run()
     assert (ours.weights == theirs.weights).all()
     assert (ours.states[Rank(0)].weights.vector == theirs.states[Rank(0)].weights.vector).all()
@@ -243,7 +243,7 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
     def same(order: Chooser, workers: int, steps: int) -> None:
         run = exact_run(replace(ours, lock=lock), order, workers, steps)
         job = job_of(theirs, workers, steps=steps, learner=ExactBowl())
-        served = AnyOrder(job).run(Serving(job.keeper, [rank for rank, _ in added(run)]))
+        served = AnyOrder(job).run(Serving(job.weights_owner, [rank for rank, _ in added(run)]))
         alike = (run.trace.weights == served.weights).all() and rows(run.trace) == rows(served)
         if isinstance(theirs, AsyncEasgd):  # workers have weights of their own
             for rank, state in run.trace.states.items():
@@ -256,8 +256,11 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (HogwildSgd(rate=TENTH), AsyncSgd(rate=TENTH)),
-        (HogwildEasgd(rate=TENTH, elastic=THREE_TENTHS), AsyncEasgd(rate=TENTH, elastic=THREE_TENTHS)),
+        (HogwildSgd(learning_rate=TENTH), AsyncSgd(learning_rate=TENTH)),
+        (
+            HogwildEasgd(learning_rate=TENTH, elastic=THREE_TENTHS),
+            AsyncEasgd(learning_rate=TENTH, elastic=THREE_TENTHS),
+        ),
     ],
     ids=["sgd", "easgd"],
 )

@@ -15,8 +15,8 @@ from pytorch_optimizer import LARS
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.lars import Lars
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Next
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.schedules import Polynomial
 from paceline.algorithms.core.values import Layer, Rank, Weights, join, norm
@@ -87,7 +87,9 @@ def test_pytorch_optimizers_lars_takes_the_same_steps(
     """
     layers = layers_of(shapes)
     count = layers[-1].stop
-    method = SyncSgd(rate=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay, lars=Lars(trust=trust))
+    method = SyncSgd(
+        learning_rate=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay, lars=Lars(trust_coefficient=trust)
+    )
     rule, vector = method.rule(layers), array(numbers(seed, count))
     memory = rule.init(vector)
     parameters = [
@@ -114,7 +116,7 @@ def test_pytorch_optimizers_lars_takes_the_same_steps(
 def test_the_size_of_the_gradient_does_not_matter(seed: int, rate: float, trust: float, scale: float) -> None:
     """Number 48: without decay, in the first step."""
     weights, gradient = numbers(seed, 6), numbers(seed + 1, 6)
-    method = SyncSgd(rate=rate, momentum=0.9, lars=Lars(trust=trust))
+    method = SyncSgd(learning_rate=rate, momentum=0.9, lars=Lars(trust_coefficient=trust))
     layers = layers_of([(1, 2), (2, 2)])
     moved = first_step(method, weights, gradient, layers)
     again = first_step(method, weights, scale * gradient, layers)
@@ -128,7 +130,7 @@ def test_the_step_scales_with_the_weights_and_is_in_proportion_to_them(
 ) -> None:
     """Number 49, for each layer: (w, g) → (s w, s g) gives s Δw; in the first step ‖Δw‖ ≤ γ η ‖w‖."""
     weights, gradient = numbers(seed, 6), numbers(seed + 1, 6)
-    method = SyncSgd(rate=rate, weight_decay=decay, lars=Lars(trust=trust))
+    method = SyncSgd(learning_rate=rate, weight_decay=decay, lars=Lars(trust_coefficient=trust))
     layers = layers_of([(1, 2), (2, 2)])
     rule = method.rule(layers)
     moved = first_step(method, weights, gradient, layers)
@@ -142,7 +144,7 @@ def test_the_bound_needs_the_decay_in_the_ratio() -> None:
     """Number 49 breaks without it, as it does in NVIDIA/caffe 0.17."""
     weights = gradient = np.array([3.0, 4.0])
     for inside, holds in ((True, True), (False, False)):
-        method = SyncSgd(rate=1.0, weight_decay=0.5, lars=Lars(trust=0.1, decay_in_ratio=inside))
+        method = SyncSgd(learning_rate=1.0, weight_decay=0.5, lars=Lars(trust_coefficient=0.1, decay_in_ratio=inside))
         moved = norm(first_step(method, weights, gradient, []))
         assert (moved <= 0.1 * norm(weights) + 1e-12) == holds
 
@@ -153,8 +155,10 @@ def test_with_equal_norms_it_is_sgd_with_a_smaller_rate(seed: int, rate: float, 
     weights = numbers(seed, 5)
     gradient = numbers(seed + 1, 5)
     gradient = gradient * (norm(weights) / norm(gradient))
-    moved = first_step(SyncSgd(rate=rate, lars=Lars(trust=trust)), weights, gradient, layers_of([(1, 5)]))
-    plain = first_step(SyncSgd(rate=rate * trust), weights, gradient, [])
+    moved = first_step(
+        SyncSgd(learning_rate=rate, lars=Lars(trust_coefficient=trust)), weights, gradient, layers_of([(1, 5)])
+    )
+    plain = first_step(SyncSgd(learning_rate=rate * trust), weights, gradient, [])
     np.testing.assert_allclose(moved, plain, rtol=1e-6, atol=1e-12)
 
 
@@ -170,7 +174,7 @@ def test_a_norm_of_zero_gives_the_ratio_that_was_chosen(
         weights[:2] = 0
     if zero in ("gradient", "both"):
         gradient[:2] = 0
-    method = SyncSgd(rate=0.5, weight_decay=decay, lars=Lars(zero_norm=policy))
+    method = SyncSgd(learning_rate=0.5, weight_decay=decay, lars=Lars(zero_norm=policy))
     layers = layers_of([(1, 2), (1, 2)])
     moved = first_step(method, weights, gradient, layers)
     np.testing.assert_allclose(moved[:2], -0.5 * ratio * (gradient + decay * weights)[:2], rtol=1e-9, atol=1e-15)
@@ -194,16 +198,16 @@ class RatioOfOnesOwn(SyncSgd):
     """The mistake: the mean gradient, with the ratio of the own one."""
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             mean: Any = yield from AllReduce(value=gradient.vector, group=me.workers, key="gradient")
             weights, moves, lars = state.weights.vector, [], Lars()
             for part in (layer.part for layer in me.layout.layers):
                 moves.append(lars.ratio(norm(weights[part]), norm(gradient.vector[part])) * mean[part])
-            vector = weights - self.rate * join(moves)
-            version = yield from Applied(Weights(vector, state.weights.version), [gradient.contribution()])
+            vector = weights - self.learning_rate * join(moves)
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
             state = Replica(step.number + 1, Weights(vector, version))
         return state
 
@@ -255,7 +259,7 @@ def test_ratios_of_the_own_gradient_do_not() -> None:
 )
 def test_the_solver_settings_of_its_authors_can_be_written(base: float, start: float, ramp: int, total: int) -> None:
     """Rate, ramp and polynomial of power 2, which is the default, from their solver files."""
-    law = Polynomial(total=total, warm_up=ramp, start=start)
+    law = Polynomial(total_steps=total, warmup_steps=ramp, warmup_start=start)
     assert law.rate(base, 0) == (start if ramp else base)
     assert law.rate(base, ramp) == pytest.approx(base * (1 - ramp / total) ** 2)
     assert law.rate(base, total) == 0.0
@@ -263,7 +267,7 @@ def test_the_solver_settings_of_its_authors_can_be_written(base: float, start: f
 
 def test_what_the_codes_differ_in() -> None:
     """w = 10, g = 2, β = 0.1, μ = 0.9: each by hand."""
-    assert Lars().trust == 0.001  # of NVIDIA/caffe's proto
+    assert Lars().trust_coefficient == 0.001  # of NVIDIA/caffe's proto
     published = Lars().ratio(10.0, 2.0, decay=0.1, momentum=0.9)
     first = Lars(decay_in_ratio=False).ratio(10.0, 2.0, decay=0.1, momentum=0.9)
     damped = Lars(decay_in_ratio=False, damped=True).ratio(10.0, 2.0, decay=0.1, momentum=0.9)
@@ -279,12 +283,12 @@ def test_what_the_codes_differ_in() -> None:
 def test_layer_by_layer_it_takes_the_same_steps() -> None:
     """Each layer's own chain, which sees that layer alone, does what one chain for all of them does."""
     options: Any = {
-        "rate": 5.0,
+        "learning_rate": 5.0,
         "momentum": 0.9,
         "nesterov": True,
         "weight_decay": 0.1,
         "lars": Lars(),
-        "schedule": Polynomial(total=9, warm_up=2),
+        "schedule": Polynomial(total_steps=9, warmup_steps=2),
     }
     ends = [
         AnyOrder(job_of(method(**options), 3, steps=6, learner=Uphill())).run().weights
@@ -298,7 +302,7 @@ def test_layer_by_layer_it_takes_the_same_steps() -> None:
 def test_it_learns(rate: float) -> None:
     """Digits, four workers, 20 epochs, with the settings of docs/rules.md (97.5 % with the middle rate)."""
     learner = build("digits-mlp", seed=1)
-    method = SyncSgd(rate=rate, momentum=0.9, weight_decay=5e-4, lars=Lars())
+    method = SyncSgd(learning_rate=rate, momentum=0.9, weight_decay=5e-4, lars=Lars())
     nodes = [[Rank(rank)] for rank in range(4)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
     with torch_threads(1):

@@ -16,7 +16,7 @@ from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import AllReduce
-from paceline.algorithms.core.rules import Chain, Scale
+from paceline.algorithms.core.rules import Chain, ScaleByLearningRate
 from paceline.algorithms.core.values import Layer, Null
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
@@ -40,10 +40,10 @@ def ended(method: Method, workers: int, steps: int, seed: int | None = None) -> 
 @given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
 def test_post_local_sgd_lies_between_its_ends(seed: int, workers: int, period: int, steps: int) -> None:
     """Switched at once it is K-AVG, never switched it is synchronous SGD, exactly."""
-    local = PostLocalSgd(switch=0, period=period, rate=TENTH)
-    assert (ended(local, workers, steps, seed) == ended(KAvg(k=period, rate=TENTH), workers, steps)).all()
+    local = PostLocalSgd(switch=0, period=period, learning_rate=TENTH)
+    assert (ended(local, workers, steps, seed) == ended(KAvg(k=period, learning_rate=TENTH), workers, steps)).all()
     synchronous = replace(local, switch=steps)
-    assert (ended(synchronous, workers, steps, seed) == ended(SyncSgd(rate=TENTH), workers, steps)).all()
+    assert (ended(synchronous, workers, steps, seed) == ended(SyncSgd(learning_rate=TENTH), workers, steps)).all()
 
 
 @given(seed=SEEDS, switch=st.integers(0, 5), period=PERIODS, steps=STEPS)
@@ -59,22 +59,22 @@ def test_averages_are_counted_from_the_switch(seed: int, switch: int, period: in
 def test_without_an_outer_optimiser_diloco_averages_weights(seed: int, workers: int, period: int, steps: int) -> None:
     """Outer rate 1 without momentum, around plain SGD, is K-AVG, exactly."""
     one: Any = Fraction(1)
-    plain = DiLoCo(inner="sgd", rate=TENTH, outer_rate=one, outer_momentum=0 * one, period=period)
-    assert (ended(plain, workers, steps, seed) == ended(KAvg(k=period, rate=TENTH), workers, steps)).all()
+    plain = DiLoCo(inner="sgd", learning_rate=TENTH, outer_learning_rate=one, outer_momentum=0 * one, period=period)
+    assert (ended(plain, workers, steps, seed) == ended(KAvg(k=period, learning_rate=TENTH), workers, steps)).all()
 
 
 def test_the_outer_optimiser_matters() -> None:
     """Guards the test above: with the source's values the weights are others."""
-    options: dict[str, Any] = {"rate": 0.1, "period": 1}
+    options: dict[str, Any] = {"learning_rate": 0.1, "period": 1}
     outer = ended(DiLoCo(inner="sgd", **options), 2, 2).astype(float)
-    assert np.abs(outer - ended(KAvg(k=1, rate=0.1), 2, 2).astype(float)).max() > 0.01
+    assert np.abs(outer - ended(KAvg(k=1, learning_rate=0.1), 2, 2).astype(float)).max() > 0.01
 
 
 @pytest.mark.parametrize("inner", ["sgd", "adamw"])
 def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
     """torch.optim.SGD, given what every round did on average as its gradient, to 1e-12 in float64."""
     torch = pytest.importorskip("torch")
-    run = AnyOrder(job_of(DiLoCo(inner=inner, rate=0.05, period=2), 3, steps=8))
+    run = AnyOrder(job_of(DiLoCo(inner=inner, learning_rate=0.05, period=2), 3, steps=8))
     run.run()
     x = torch.nn.Parameter(torch.tensor(run.job.learner.initial()))
     outer = torch.optim.SGD([x], lr=0.7, momentum=0.9, nesterov=True)
@@ -94,7 +94,7 @@ def test_the_default_decay_is_the_inner_optimisers(options: dict[str, Any], adam
     """A step at x = 1 with no gradient: AdamW and torch.optim.SGD differ in the decay that they have by themselves."""
     inners: list[tuple[Any, float]] = [("adamw", adamw), ("sgd", sgd)]
     for inner, decay in inners:
-        method: Any = DiLoCo(inner=inner, rate=0.5, **options)
+        method: Any = DiLoCo(inner=inner, learning_rate=0.5, **options)
         x, rule = np.ones(2), method.rule(())
         stepped, _ = rule.update(x, 0 * x, rule.init(x))
         np.testing.assert_allclose(stepped, 1 - 0.5 * decay, rtol=1e-15)
@@ -108,7 +108,7 @@ def test_layer_wise_rates_take_the_inner_decay() -> None:
         ({"weight_decay": 0.2}, x - 2.5 * (gradient + 0.2 * x)),
     ]
     for options, expected in cases:
-        method: Any = DiLoCo(inner="sgd", rate=1.0, lars=Lars(trust=1.0), **options)
+        method: Any = DiLoCo(inner="sgd", learning_rate=1.0, lars=Lars(trust_coefficient=1.0), **options)
         rule = method.rule(())
         np.testing.assert_allclose(rule.update(x, gradient, rule.init(x))[0], expected, rtol=1e-14)
 
@@ -125,7 +125,7 @@ def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) ->
     start = generator.standard_normal(6).astype(np.float32)
     theirs = torch.nn.Parameter(torch.tensor(start))
     optimiser = torch.optim.AdamW([theirs], lr=0.01, betas=(beta1, beta2), eps=1e-8, weight_decay=decay)
-    rule = Chain((AdamW(beta1, beta2, 1e-8, decay), Scale(0.01)))
+    rule = Chain((AdamW(beta1, beta2, 1e-8, decay), ScaleByLearningRate(0.01)))
     ours: Any = torch.tensor(start) if kind == "torch" else start
     memory = rule.init(ours)
     for _ in range(20):
@@ -140,7 +140,7 @@ def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) ->
 
 def test_adamw_of_nothing_is_nothing() -> None:
     """Runs that learn nothing carry sizes alone."""
-    rule = Chain((AdamW(decay=0.1), Scale(0.01)))
+    rule = Chain((AdamW(decay=0.1), ScaleByLearningRate(0.01)))
     vector, memory = rule.update(Null(8), Null(8), rule.init(Null(8)))
     assert vector == memory.links[0].first == memory.links[0].second == Null(8)
 
@@ -154,7 +154,7 @@ def test_one_worker_with_rounds_of_one_is_the_inner_optimiser() -> None:
 
     found, expected = (
         AnyOrder(job_of(method, 1, steps=5)).run().weights
-        for method in (DiLoCo(period=1, outer_rate=1.0, outer_momentum=0.0), Adam())
+        for method in (DiLoCo(period=1, outer_learning_rate=1.0, outer_momentum=0.0), Adam())
     )
     assert np.abs(expected).min() > 0.01
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)

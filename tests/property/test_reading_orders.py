@@ -44,8 +44,8 @@ def step(worker: int, index: int, counts: Sequence[int]) -> Samples:
 
 def order_of(strategy: Strategy, counts: Sequence[int], spare: int, seed: int = 1, buffer: int = 4) -> Order:
     """Of a file that holds a global batch at least."""
-    population = max(sum(counts) + spare, len(counts) * -(-sum(counts) // len(counts)))
-    return Order(strategy=strategy, population=population, seed=seed, buffer=buffer)
+    num_samples = max(sum(counts) + spare, len(counts) * -(-sum(counts) // len(counts)))
+    return Order(strategy=strategy, num_samples=num_samples, seed=seed, buffer=buffer)
 
 
 def used(order: Order, worker: int, counts: Sequence[int]) -> Iterator[int]:
@@ -54,15 +54,15 @@ def used(order: Order, worker: int, counts: Sequence[int]) -> Iterator[int]:
         yield from order.positions(step(worker, index, counts)).tolist()
 
 
-def run_of(population: int, worker: int, counts: Sequence[int]) -> int:
+def run_of(num_samples: int, worker: int, counts: Sequence[int]) -> int:
     """Records that a contiguous worker reads in an epoch."""
     first, whole = sum(counts[:worker]), sum(counts)
-    return population * (first + counts[worker]) // whole - population * first // whole
+    return num_samples * (first + counts[worker]) // whole - num_samples * first // whole
 
 
 def epoch_of(order: Order, epoch: int, worker: int, counts: Sequence[int]) -> list[int]:
     """What a contiguous worker uses in an epoch."""
-    length = run_of(order.population, worker, counts)
+    length = run_of(order.num_samples, worker, counts)
     return list(islice(used(order, worker, counts), epoch * length, (epoch + 1) * length))
 
 
@@ -76,12 +76,12 @@ def test_no_sample_is_an_epoch_ahead_of_another(
 ) -> None:
     """After k global batches of G, each of N samples has come ⌊k G/N⌋ times or once more: every epoch holds all."""
     order = order_of(strategy, counts, spare, seed)
-    came = Counter(range(order.population))
+    came = Counter(range(order.num_samples))
     for index in range(steps):
         for worker in range(len(counts)):
             came.update(order.positions(step(worker, index, counts)).tolist())
-    epochs = steps * sum(counts) // order.population
-    assert set(came) == set(range(order.population))
+    epochs = steps * sum(counts) // order.num_samples
+    assert set(came) == set(range(order.num_samples))
     assert {often - 1 for often in came.values()} <= {epochs, epochs + 1}
 
 
@@ -91,7 +91,7 @@ def test_contiguous_runs_of_an_epoch_hold_every_sample_once(
 ) -> None:
     order = order_of("contiguous", counts, spare, seed, buffer)
     seen = [place for worker in range(len(counts)) for place in epoch_of(order, epoch, worker, counts)]
-    assert sorted(seen) == list(range(order.population))
+    assert sorted(seen) == list(range(order.num_samples))
 
 
 @given(counts=COUNTS, spare=SPARE, seed=SEEDS, strategy=STRATEGIES, index=st.integers(0, 99))
@@ -104,7 +104,7 @@ def test_positions_lie_in_the_pieces_and_the_same_seed_gives_the_same(
         held = {first + at for first, records in one.pieces(samples) for at in range(records)}
         places = one.positions(samples).tolist()
         assert len(places) == counts[worker]
-        assert set(places) <= held <= set(range(one.population))
+        assert set(places) <= held <= set(range(one.num_samples))
         assert same.positions(samples).tolist() == places
         assert same.pieces(samples) == one.pieces(samples)
 
@@ -112,7 +112,9 @@ def test_positions_lie_in_the_pieces_and_the_same_seed_gives_the_same(
 @given(seed=SEEDS, strategy=st.sampled_from(["scattered", "contiguous"]))
 def test_seeds_and_epochs_shuffle_differently(seed: int, strategy: Strategy) -> None:
     epochs = [
-        tuple(islice(used(Order(strategy=strategy, population=50, seed=chosen, buffer=50), 0, [10]), start, start + 50))
+        tuple(
+            islice(used(Order(strategy=strategy, num_samples=50, seed=chosen, buffer=50), 0, [10]), start, start + 50)
+        )
         for chosen in (seed, seed + 1)
         for start in (0, 50)
     ]
@@ -131,7 +133,7 @@ def test_strided_workers_of_equal_batches_read_neighbours_in_turn(counts: list[i
 
 @pytest.mark.parametrize("strategy", ["scattered", "strided", "contiguous"])
 def test_a_global_batch_that_is_no_epoch_is_refused(strategy: Strategy) -> None:
-    order = Order(strategy=strategy, population=11, seed=1)
+    order = Order(strategy=strategy, num_samples=11, seed=1)
     with pytest.raises(InputError, match="12 samples a step, but 11 an epoch; give 3 at most"):
         order.positions(Samples(0, 3, 0, 4))
 
@@ -145,11 +147,11 @@ def test_a_sample_travels_by_less_than_a_buffer(
 ) -> None:
     """From its place in the run, which begins ⌊N f/G⌋ − ⌊N j/P⌋ into the file, j = epoch mod P."""
     order = order_of("contiguous", counts, spare, seed, buffer)
-    population, workers = order.population, len(counts)
+    num_samples, workers = order.num_samples, len(counts)
     for worker in range(workers):
-        begins = population * sum(counts[:worker]) // sum(counts) - population * (epoch % workers) // workers
+        begins = num_samples * sum(counts[:worker]) // sum(counts) - num_samples * (epoch % workers) // workers
         for turn, place in enumerate(epoch_of(order, epoch, worker, counts)):
-            assert abs((place - begins) % population - turn) < buffer
+            assert abs((place - begins) % num_samples - turn) < buffer
 
 
 @given(batch=st.integers(1, 4), workers=st.integers(1, 6), each=st.integers(4, 12), epoch=EPOCHS, buffer=BUFFERS)
@@ -157,10 +159,10 @@ def test_runs_are_handed_on_so_that_everybody_sees_all_in_as_many_epochs_as_work
     batch: int, workers: int, each: int, epoch: int, buffer: int
 ) -> None:
     """Where batches are equal and runs, too: worker r has in an epoch what worker r − 1 had in the one before."""
-    order, counts = Order(strategy="contiguous", population=each * workers, seed=1, buffer=buffer), [batch] * workers
+    order, counts = Order(strategy="contiguous", num_samples=each * workers, seed=1, buffer=buffer), [batch] * workers
     for worker in range(workers):
         runs = [set(epoch_of(order, epoch + later, worker, counts)) for later in range(workers)]
-        assert sorted(place for run in runs for place in run) == list(range(order.population))
+        assert sorted(place for run in runs for place in run) == list(range(order.num_samples))
         before = epoch_of(order, epoch, (worker - 1) % workers, counts)
         assert set(epoch_of(order, epoch + 1, worker, counts)) == set(before)
 
@@ -168,13 +170,13 @@ def test_runs_are_handed_on_so_that_everybody_sees_all_in_as_many_epochs_as_work
 @given(counts=COUNTS, seed=SEEDS, epoch=EPOCHS, spare=st.integers(10, 40))
 def test_strided_and_scattered_samples_go_anywhere(counts: list[int], seed: int, epoch: int, spare: int) -> None:
     """Of what the docs say of the other two: strided never shuffles, scattered shuffles all of an epoch."""
-    population = sum(counts) + spare
+    num_samples = sum(counts) + spare
     strided, scattered = (
-        list(islice(used(Order(strategy=strategy, population=population, seed=seed), 0, [1]), epoch * population,
-                    (epoch + 1) * population))
+        list(islice(used(Order(strategy=strategy, num_samples=num_samples, seed=seed), 0, [1]), epoch * num_samples,
+                    (epoch + 1) * num_samples))
         for strategy in ("strided", "scattered")
     )  # fmt: skip
-    assert strided == list(range(population))
+    assert strided == list(range(num_samples))
     assert sorted(scattered) == strided != scattered
 
 
@@ -182,10 +184,10 @@ def test_strided_and_scattered_samples_go_anywhere(counts: list[int], seed: int,
 
 
 @contextmanager
-def file_of(population: int) -> Iterator[RecordFile]:
+def file_of(num_samples: int) -> Iterator[RecordFile]:
     """A real file, whose records are labelled with their numbers."""
     with tempfile.TemporaryDirectory() as folder:
-        yield numbered(Path(folder, "train.npy"), population)
+        yield numbered(Path(folder, "train.npy"), num_samples)
 
 
 def read_whole_epochs(file: RecordFile, order: Order, counts: Sequence[int], epochs: int) -> list[Counts]:
@@ -193,7 +195,7 @@ def read_whole_epochs(file: RecordFile, order: Order, counts: Sequence[int], epo
     answers = []
     for worker, batch in enumerate(counts):
         reader = Reader(file, order)
-        for index in range(epochs * run_of(order.population, worker, counts) // batch):
+        for index in range(epochs * run_of(order.num_samples, worker, counts) // batch):
             samples = step(worker, index, counts)
             assert reader.records(samples)["label"].tolist() == order.positions(samples).tolist()
         reader.close()
@@ -207,10 +209,10 @@ def test_contiguous_readers_of_equal_batches_seek_once_an_epoch_each(
 ) -> None:
     order = order_of("contiguous", counts, spare, buffer=buffer)
     epochs = times * counts[0]  # so that batches fill them
-    with file_of(order.population) as file:
+    with file_of(order.num_samples) as file:
         asked = read_whole_epochs(file, order, counts, epochs)
     assert all(one.seeks <= epochs for one in asked)
-    assert sum(one.bytes for one in asked) <= epochs * order.population * file.record_bytes
+    assert sum(one.bytes for one in asked) <= epochs * order.num_samples * file.record_bytes
 
 
 @given(counts=COUNTS, spare=SPARE, buffer=BUFFERS)
@@ -220,7 +222,7 @@ def test_contiguous_readers_of_unequal_batches_seek_once_more_among_all(
 ) -> None:
     order = order_of("contiguous", counts, spare, buffer=buffer)
     epochs = math.lcm(*counts)
-    with file_of(order.population) as file:
+    with file_of(order.num_samples) as file:
         asked = read_whole_epochs(file, order, counts, epochs)
     assert sum(one.seeks for one in asked) <= epochs * (len(counts) + 1)
 
@@ -231,7 +233,7 @@ def test_a_reader_asks_for_each_piece_as_it_becomes_needed(
 ) -> None:
     """Requests, seeks and bytes are what `Held` says of the order's pieces, which is what a simulation charges."""
     order = order_of(strategy, counts, spare, buffer=buffer)
-    with file_of(order.population) as file:
+    with file_of(order.num_samples) as file:
         reader, held, samples = Reader(file, order), Held(), step(0, 0, counts)
         fresh = []
         for _ in range(steps):
@@ -258,7 +260,7 @@ def test_a_reader_answers_what_the_order_says_whatever_was_asked_before(
 ) -> None:
     """Batches follow from `Samples` alone, though cuts change between steps and steps are asked for twice."""
     order = order_of(strategy, max(cuts, key=sum), spare + len(cuts[0]), seed, buffer)
-    with file_of(order.population) as file:
+    with file_of(order.num_samples) as file:
         reader = Reader(file, order)
         for stage, counts in enumerate(cuts):
             for index in (*range(stage * steps, (stage + 1) * steps), stage * steps):
@@ -274,10 +276,10 @@ def test_a_change_of_batches_costs_a_contiguous_reader_a_jump(
     """Between changes, seeks are those of runs begun and of runs that go past the file's end: two an epoch at most."""
     order = order_of("contiguous", max(cuts, key=sum), spare + len(cuts[0]), buffer=buffer)
     begun = 0
-    with file_of(order.population) as file:
+    with file_of(order.num_samples) as file:
         reader = Reader(file, order)
         for stage, counts in enumerate(cuts):
-            length = run_of(order.population, 0, counts)
+            length = run_of(order.num_samples, 0, counts)
             used_up = [index * counts[0] // length for index in (stage * steps, (stage + 1) * steps)]
             begun += used_up[1] - used_up[0] + 1
             for index in range(stage * steps, (stage + 1) * steps):
@@ -293,10 +295,10 @@ def test_epochs_begun_after_a_change_are_whole(
 ) -> None:
     """In the epoch of a change samples may come twice or never. Scattered numbers go through the ranks in turn."""
     order = order_of("scattered", counts, spare, seed)
-    whole, population = sum(counts), order.population
-    begins = (changed * whole // population + 1 + later) * population
-    steps = range(begins // whole, -(-(begins + population) // whole))
+    whole, num_samples = sum(counts), order.num_samples
+    begins = (changed * whole // num_samples + 1 + later) * num_samples
+    steps = range(begins // whole, -(-(begins + num_samples) // whole))
     assert changed <= steps.start
     parts = [order.positions(step(worker, index, counts)) for index in steps for worker in range(len(counts))]
     start = begins - steps.start * whole
-    assert sorted(np.concatenate(parts)[start : start + population].tolist()) == list(range(population))
+    assert sorted(np.concatenate(parts)[start : start + num_samples].tolist()) == list(range(num_samples))

@@ -30,7 +30,7 @@ DEVICE = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
 def system(name: str, nodes: int) -> tuple[GraphFabric, Group, tuple[tuple[int, ...], ...]]:
     graph = graph_of(name, {"nodes": nodes})
     found = [
-        Node(name=site.name, device=DEVICE, seats=site.seats, host=site.host, local=LINKS["shared-memory"])
+        Node(name=site.name, device=DEVICE, seats=site.seats, host=site.host, intra_node_link=LINKS["shared-memory"])
         for site in sites(graph)[:nodes]
     ]
     cluster = Cluster(nodes=tuple(found), graph=graph)

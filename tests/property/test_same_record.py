@@ -26,7 +26,7 @@ def stored(algorithm: str, out: str) -> Path:
             "cluster": {
                 "nodes": [{"device": {"name": "d", "overhead": "4 ms", "per_sample": "0.5 ms"}, "count": 12}],
                 "network": {"topology": "star", "link": "eth-10g"},
-                "spread": {"law": "lognorm", "sigma": 0.2},
+                "step_time": {"distribution": "lognorm", "sigma": 0.2},
             },
             "evaluate": {"every": "1 epoch"},
             "stop": {"samples": 12_000},

@@ -13,48 +13,48 @@ WORKERS = st.integers(1, 8)
 COUNTS = st.integers(1, 6)
 
 
-def of_one_step(index: int, *, workers: int, count: int, population: int, seed: int) -> list[int]:
+def of_one_step(index: int, *, workers: int, count: int, num_samples: int, seed: int) -> list[int]:
     """The positions of all workers' samples, in rank order."""
     steps = (Samples(worker=rank, workers=workers, index=index, count=count) for rank in range(workers))
-    return [place for samples in steps for place in positions(samples, population=population, seed=seed).tolist()]
+    return [place for samples in steps for place in positions(samples, num_samples=num_samples, seed=seed).tolist()]
 
 
 @given(seed=SEEDS, workers=WORKERS, count=COUNTS, index=st.integers(0, 200), spare=st.integers(0, 40))
 def test_workers_together_see_what_one_worker_sees(seed: int, workers: int, count: int, index: int, spare: int) -> None:
-    population = workers * count + spare
-    shared = of_one_step(index, workers=workers, count=count, population=population, seed=seed)
-    assert shared == of_one_step(index, workers=1, count=workers * count, population=population, seed=seed)
+    num_samples = workers * count + spare
+    shared = of_one_step(index, workers=workers, count=count, num_samples=num_samples, seed=seed)
+    assert shared == of_one_step(index, workers=1, count=workers * count, num_samples=num_samples, seed=seed)
 
 
 @given(seed=SEEDS, workers=WORKERS, count=COUNTS, epoch=st.integers(0, 20), spare=st.integers(0, 40))
 def test_no_sample_comes_twice_in_an_epoch(seed: int, workers: int, count: int, epoch: int, spare: int) -> None:
-    population = workers * count + spare
-    batches = population // (workers * count)
+    num_samples = workers * count + spare
+    batches = num_samples // (workers * count)
     seen = [
         place
         for index in range(epoch * batches, (epoch + 1) * batches)
-        for place in of_one_step(index, workers=workers, count=count, population=population, seed=seed)
+        for place in of_one_step(index, workers=workers, count=count, num_samples=num_samples, seed=seed)
     ]
     assert len(set(seen)) == len(seen) == batches * workers * count
-    assert set(seen) <= set(range(population))
+    assert set(seen) <= set(range(num_samples))
 
 
 @given(seed=SEEDS, counts=st.lists(COUNTS, min_size=1, max_size=6), epoch=st.integers(0, 20), spare=st.integers(0, 40))
 def test_unlike_batches_cut_a_global_batch_as_exactly(seed: int, counts: list[int], epoch: int, spare: int) -> None:
     """While the cut stays the same: together workers see what one would see, each sample of an epoch once at most."""
     whole, workers = sum(counts), len(counts)
-    population = whole + spare
+    num_samples = whole + spare
     # a batch per worker of whole / workers, rounded up, must fit an epoch: that is how the scenario gave it
-    assume(-(-whole // workers) * workers <= population)
-    batches = population // whole
+    assume(-(-whole // workers) * workers <= num_samples)
+    batches = num_samples // whole
     seen: list[int] = []
     for index in range(epoch * batches, (epoch + 1) * batches):
         parts = [
             Samples(rank, workers, index, count, before=sum(counts[:rank]), together=whole)
             for rank, count in enumerate(counts)
         ]
-        places = [place for part in parts for place in positions(part, population=population, seed=seed).tolist()]
-        assert places == of_one_step(index, workers=1, count=whole, population=population, seed=seed)
+        places = [place for part in parts for place in positions(part, num_samples=num_samples, seed=seed).tolist()]
+        assert places == of_one_step(index, workers=1, count=whole, num_samples=num_samples, seed=seed)
         firsts = [stream_start(part) for part in parts]
         assert firsts == [index * whole + sum(counts[:rank]) for rank in range(workers)]
         seen += places
@@ -66,8 +66,8 @@ def test_an_equal_cut_is_none(seed: int, workers: int, count: int, rank: int, in
     rank %= workers
     plain = Samples(rank, workers, index, count)
     cut = Samples(rank, workers, index, count, before=rank * count, together=workers * count)
-    population = workers * count + 3
-    one, other = (positions(samples, population=population, seed=seed) for samples in (plain, cut))
+    num_samples = workers * count + 3
+    one, other = (positions(samples, num_samples=num_samples, seed=seed) for samples in (plain, cut))
     np.testing.assert_array_equal(one, other)
     assert stream_start(plain) == stream_start(cut)
 
@@ -75,7 +75,7 @@ def test_an_equal_cut_is_none(seed: int, workers: int, count: int, rank: int, in
 @given(seed=SEEDS)
 def test_epochs_and_seeds_shuffle_differently(seed: int) -> None:
     orders = [
-        of_one_step(epoch, workers=1, count=50, population=50, seed=chosen)
+        of_one_step(epoch, workers=1, count=50, num_samples=50, seed=chosen)
         for chosen in (seed, seed + 1)
         for epoch in (0, 1)
     ]

@@ -22,10 +22,10 @@ MTBF = st.builds("{} s".format, st.floats(1e3, 1e6))
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
 LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
-SPREAD = st.none() | st.builds(lambda sigma: {"law": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
+SPREAD = st.none() | st.builds(lambda sigma: {"distribution": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
 NODE = st.fixed_dictionaries(
     {"device": st.fixed_dictionaries({"name": st.just("d"), "overhead": TIMES, "per_sample": TIMES})},
-    optional={"count": st.integers(1, 3), "per_node": st.integers(1, 4), "spread": SPREAD},
+    optional={"count": st.integers(1, 3), "workers_per_node": st.integers(1, 4), "spread": SPREAD},
 )
 
 
@@ -55,7 +55,7 @@ SCENARIOS = st.fixed_dictionaries(
             optional={
                 "network": st.fixed_dictionaries({}, optional={"link": LINK, "local": LINK}),
                 "spread": SPREAD,
-                "spreads": st.lists(placed(spread=SPREAD), max_size=2),
+                "step_times": st.lists(placed(spread=SPREAD), max_size=2),
                 "slow": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
                 "slowdowns": st.lists(
                     placed(factor=st.floats(1, 9), lasts=TIMES, at=TIMES)
@@ -82,7 +82,7 @@ SCENARIOS = st.fixed_dictionaries(
         "evaluate": st.builds(
             lambda every: {"every": every}, TIMES | st.sampled_from(["1 epoch", "0.25 epochs", "3 updates"])
         ),
-        "hyperparameters": st.builds(lambda rate: {"rate": rate}, POSITIVE),
+        "hyperparameters": st.builds(lambda rate: {"learning_rate": rate}, POSITIVE),
         "seed": st.integers(0, 10**9),
         "target": st.builds(lambda accuracy: {"accuracy": accuracy}, st.floats(0.01, 1)),
     },

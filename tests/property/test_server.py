@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Me
-from paceline.algorithms.core.operations import Applied, Receive, Send
+from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.operations import Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, Stop
@@ -61,7 +61,7 @@ def check_messages(run: AnyOrder, steps: int) -> None:
     assert sorted(goodbyes) == list(range(workers))
     rows, version, kept = Counter((row.rank, row.step) for row in run.trace.updates), 0, 0
     for entry in run.log:
-        version += entry.move.rank == workers and isinstance(entry.op, Applied)
+        version += entry.move.rank == workers and isinstance(entry.op, RecordUpdate)
         if entry.move.rank == workers and isinstance(entry.op, Receive) and isinstance(entry.answer.value, Push):
             origin = entry.answer.value.origin
             late = version == steps or (origin.version < version and Guarantee.SYNCHRONOUS in method.guarantees)
@@ -89,9 +89,9 @@ def check_conservation(make: Make) -> None:
     """Number 19 and the declared guarantees, in random orders and with one worker starved."""
 
     @settings(FINDING, max_examples=30)
-    @given(order=ORDERS, crew=CREWS, steps=STEPS)
-    def conserved(order: Chooser, crew: tuple[int, int], steps: int) -> None:
-        run = exact_run(make(*crew), order, crew[0], steps)
+    @given(order=ORDERS, build_team=CREWS, steps=STEPS)
+    def conserved(order: Chooser, build_team: tuple[int, int], steps: int) -> None:
+        run = exact_run(make(*build_team), order, build_team[0], steps)
         check_messages(run, steps)
         check_updates(run, steps)
 
@@ -104,12 +104,12 @@ def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
     check_conservation(SERVERS[name])
 
 
-@given(data=st.data(), name=st.sampled_from(list(SERVERS)), crew=CREWS, steps=st.integers(0, 3))
+@given(data=st.data(), name=st.sampled_from(list(SERVERS)), build_team=CREWS, steps=st.integers(0, 3))
 def test_messages_are_conserved_in_orders_that_shrink(
-    data: st.DataObject, name: str, crew: tuple[int, int], steps: int
+    data: st.DataObject, name: str, build_team: tuple[int, int], steps: int
 ) -> None:
     """Number 19 once more, move by move, so that a failure tells a short story."""
-    run = exact_run(SERVERS[name](*crew), drawn(data), crew[0], steps)
+    run = exact_run(SERVERS[name](*build_team), drawn(data), build_team[0], steps)
     check_messages(run, steps)
     check_updates(run, steps)
 
@@ -119,8 +119,8 @@ class LeavesAtOnce(KSync):
     """Says goodbye and does not hear the others out."""
 
     @program
-    def farewell(self, crew: Crew) -> Program[None]:
-        for worker in sorted(crew.living):
+    def farewell(self, build_team: Crew) -> Program[None]:
+        for worker in sorted(build_team.living):
             yield from Send(worker, Stop())
 
 
@@ -129,8 +129,10 @@ class OncePerWorker(Softsync):
     """Of a worker that is in an update twice, only the last gradient is kept."""
 
     @program
-    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, crew, weights)
+    def collect(
+        self, me: RankContext, build_team: Crew, weights: Weights
+    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+        taken, waiting = yield from super().collect(me, build_team, weights)
         return list({push.origin.rank: push for push in taken}.values()), waiting
 
 
@@ -153,10 +155,12 @@ class DropsFreshOnes(BackupWorkers):
     """R at the most, yet one of two gradients of a worker is thrown away."""
 
     @program
-    def collect(self, me: Me, crew: Crew, weights: Weights) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
+    def collect(
+        self, me: RankContext, build_team: Crew, weights: Weights
+    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         message = yield from Receive()
         yield from Send(message.source, weights)
-        return (yield from super().collect(me, crew, weights))
+        return (yield from super().collect(me, build_team, weights))
 
 
 @pytest.mark.parametrize(
@@ -193,16 +197,16 @@ def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
 
 
 @pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-batch-async", "k-async"])
-@given(order=ORDERS, crew=CREWS, steps=st.integers(0, 12))
+@given(order=ORDERS, build_team=CREWS, steps=st.integers(0, 12))
 def test_lags_and_unfinished_rounds_are_all_other_updates(
-    name: str, order: Chooser, crew: tuple[int, int], steps: int
+    name: str, order: Chooser, build_team: tuple[int, int], steps: int
 ) -> None:
-    """Number 24, the identity behind the law: each worker sees all updates, in its lags or after its last pull.
+    """Number 24, the identity behind the distribution: each worker sees all updates, in its lags or after its last pull.
 
     Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
     = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
     """
-    workers, method = crew[0], SERVERS[name](*crew)
+    workers, method = build_team[0], SERVERS[name](*build_team)
     rows = exact_run(method, order, workers, steps).trace.updates
     last = pulled_last(rows, waits=not method.prompt)
     after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
@@ -237,10 +241,12 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
 
 @EVERY_SERVER
 @settings(max_examples=20)
-@given(seed=st.integers(0, 999), crew=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
-def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, crew: tuple[int, int], stops: set[int]) -> None:
+@given(seed=st.integers(0, 999), build_team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
+def test_a_stopped_run_goes_on_where_it_stopped(
+    name: str, seed: int, build_team: tuple[int, int], stops: set[int]
+) -> None:
     """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
-    job = job_of(SERVERS[name](*crew), crew[0], steps=6)
+    job = job_of(SERVERS[name](*build_team), build_team[0], steps=6)
     rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
     assert list(by_version(rows)) == list(range(6))
     assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
@@ -249,10 +255,10 @@ def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, crew: tupl
 
 @EVERY_SERVER
 @settings(max_examples=10)
-@given(order=ORDERS, crew=CREWS)
-def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, crew: tuple[int, int]) -> None:
+@given(order=ORDERS, build_team=CREWS)
+def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_team: tuple[int, int]) -> None:
     """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
-    run = exact_run(SERVERS[name](*crew), order, crew[0], 4)
+    run = exact_run(SERVERS[name](*build_team), order, build_team[0], 4)
     again = replay(run.job, Recording.of_run(run.trace))
     assert (again.weights == run.trace.weights).all()
     assert [(u.rank, u.step, u.staleness) for u in again.updates] == [

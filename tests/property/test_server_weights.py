@@ -45,15 +45,15 @@ def check_weights(make: Make, damping: str) -> None:
     more: Any = {} if damping == "none" else {"damping": damping, "damping_base": Fraction(2)}
 
     @settings(FINDING, max_examples=20)
-    @given(order=ORDERS, crew=CREWS, steps=STEPS)
-    def recomputed(order: Chooser, crew: tuple[int, int], steps: int) -> None:
-        method = make(*crew, **more)
-        run = exact_run(method, order, crew[0], steps)
+    @given(order=ORDERS, build_team=CREWS, steps=STEPS)
+    def recomputed(order: Chooser, build_team: tuple[int, int], steps: int) -> None:
+        method = make(*build_team, **more)
+        run = exact_run(method, order, build_team[0], steps)
         pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
         sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
         x = run.job.learner.initial()
         velocity = 0 * x
-        for update in applied(run, Rank(crew[0])):
+        for update in applied(run, Rank(build_team[0])):
             lags = [update.weights.version - source.version for source in update.inputs]
             terms = [sent[source.rank, source.step] for source in update.inputs]
             total = sum(term / DIVISORS[damping](lag) for term, lag in zip(terms, lags, strict=True))
@@ -135,8 +135,12 @@ def test_one_gradient_an_update_is_asynchronous_sgd(seed: int, workers: int, ste
 @given(order=ORDERS, workers=WORKERS, steps=STEPS)
 def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, steps: int) -> None:
     """Number 21: with no pull before the own gradient is applied, λ gradients an update are hardsync, exactly."""
-    hard = exact_run(SyncSgdPs(rate=RATE), Shuffled(1), workers, steps)  # type: ignore[arg-type]
-    for method in (KAsync(rate=RATE, k=workers), KSync(rate=RATE, k=workers), BackupWorkers(rate=RATE, backups=0)):  # type: ignore[arg-type]
+    hard = exact_run(SyncSgdPs(learning_rate=RATE), Shuffled(1), workers, steps)  # type: ignore[arg-type]
+    for method in (
+        KAsync(learning_rate=RATE, k=workers),
+        KSync(learning_rate=RATE, k=workers),
+        BackupWorkers(learning_rate=RATE, backups=0),
+    ):  # type: ignore[arg-type]
         run = exact_run(method, order, workers, steps)
         assert {row.staleness for row in run.trace.updates} <= {0}
         assert (run.trace.weights == hard.trace.weights).all()
@@ -144,7 +148,7 @@ def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, st
 
 def test_1_softsync_is_not_hardsync() -> None:
     """Number 21: as many gradients in an update, but who is early has pulled the old weights again."""
-    soft = exact_run(Softsync(rate=RATE, n=1), Shuffled(0), 4, 20)  # type: ignore[arg-type]
-    hard = exact_run(SyncSgdPs(rate=RATE), Shuffled(0), 4, 20)  # type: ignore[arg-type]
+    soft = exact_run(Softsync(learning_rate=RATE, n=1), Shuffled(0), 4, 20)  # type: ignore[arg-type]
+    hard = exact_run(SyncSgdPs(learning_rate=RATE), Shuffled(0), 4, 20)  # type: ignore[arg-type]
     assert {row.staleness for row in soft.trace.updates} > {0, 1}
     assert (soft.trace.weights != hard.trace.weights).all()

@@ -32,7 +32,7 @@ def spans(draw: st.DrawFn) -> Span:
 @given(st.lists(spans(), max_size=12), st.integers(1, 40))
 def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wall: int) -> None:
     """Against a second way of counting: look at each tick of each rank and take the first activity that covers it."""
-    table = assemble(Trace(spans=recorded), population=1).spans
+    table = assemble(Trace(spans=recorded), num_samples=1).spans
     counted = dict.fromkeys(ACTIVITIES, 0)
     rows = list(table[["rank", "activity", "start_s", "end_s"]].itertuples(index=False, name=None))
     for rank in range(2):
@@ -51,7 +51,7 @@ def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wa
 @given(st.lists(spans(), max_size=12))
 def test_splitting_keeps_time_and_bytes(recorded: list[Span]) -> None:
     """The rows of a span last as long as the span, and only what was sent is counted."""
-    table = assemble(Trace(spans=recorded), population=1).spans
+    table = assemble(Trace(spans=recorded), num_samples=1).spans
     assert (table["end_s"] - table["start_s"]).sum() == sum(span.end_s - span.start_s for span in recorded)
     assert (table["end_s"] >= table["start_s"]).all()
     assert table["bytes"].sum() == sum(span.bytes for span in recorded if span.activity != "receive")

@@ -98,7 +98,7 @@ def test_shares_are_the_whole_time_of_every_worker(
     """Number 56, and that the share of compute is the time computed; both to the rounding of some hundred sums."""
     job, counts = job_on(counts, name)
     trace = simulated(job, counts, compute, latency_s)
-    found = shares(assemble(trace, population=64).spans, wall_s=trace.wall_s, workers=job.workers)
+    found = shares(assemble(trace, num_samples=64).spans, wall_s=trace.wall_s, workers=job.workers)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
     assert min(found.values()) >= 0
     computed_s = sum(s.end_s - s.start_s for s in trace.spans if s.activity == "compute" and s.rank < job.workers)
@@ -115,7 +115,7 @@ def test_time_decides_when_and_not_what(
     in_time, in_any_order = simulated(job, counts, compute, latency_s), AnyOrder(job).run(Shuffled(seed))
     for me in job.team:
         mine, other = in_time.states[me.rank], in_any_order.states[me.rank]
-        if me.role == job.method.keeper:
+        if me.role == job.method.weights_owner:
             assert mine.step == other.step == STEPS
         np.testing.assert_array_equal(mine.weights.vector, other.weights.vector)
 

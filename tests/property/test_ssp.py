@@ -207,7 +207,7 @@ def test_a_cache_is_as_fresh_as_it_must_be_and_holds_ones_own_updates(
 
     In general: what iteration c reads holds all updates of iterations before c − s, of every worker.
     """
-    method: Any = Ssp(slack=slack, pull="when-stale", rate=Fraction(1, 10))  # type: ignore[arg-type]
+    method: Any = Ssp(slack=slack, pull="when-stale", learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
     run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
     trace = run.run(drawn(data))
     for row in trace.updates:
@@ -219,7 +219,7 @@ def test_a_cache_is_as_fresh_as_it_must_be_and_holds_ones_own_updates(
             assert needed <= known
         assert len(seen) == row.version_read
     if workers == 1:
-        alone = AnyOrder(job_of(AsyncSgd(rate=Fraction(1, 10)), 1, steps=steps, learner=ExactBowl())).run()  # type: ignore[arg-type]
+        alone = AnyOrder(job_of(AsyncSgd(learning_rate=Fraction(1, 10)), 1, steps=steps, learner=ExactBowl())).run()  # type: ignore[arg-type]
         assert (trace.weights == alone.weights).all()
 
 

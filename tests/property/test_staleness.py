@@ -29,7 +29,7 @@ LAYERWISE = [name for name in METHODS if name.startswith("layerwise")]
 
 
 def tables_of(trace: Trace) -> Tables:
-    return assemble(trace, population=64)
+    return assemble(trace, num_samples=64)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -41,7 +41,7 @@ def test_every_part_adds_up_and_nothing_is_younger_than_new(name: str, data: st.
     trace = AnyOrder(job_of(method, nodes=nodes_for(method), steps=steps)).run(drawn(data))
     tables = tables_of(trace)
     assert (tables.updates["age_s"] >= 0).all() and (tables.layers["age_s"] >= 0).all()
-    for series in measured(tables, method.notion).values():
+    for series in measured(tables, method.staleness_kind).values():
         whole, total = figures(series), int(series["value"].sum())
         assert (series["value"] >= 0).all()
         for parts in (by_rank(series), over_time(series, trace.wall_s)):
@@ -126,7 +126,7 @@ def test_the_mean_of_a_server_is_that_of_the_law_and_ranks_are_not(workers: int,
     timing = FixedTiming(lambda rank, _: 1.0 + 0.37 * rank)
     method = Softsync(n=workers // gradients)
     tables = tables_of(simulate_job(job_of(method, workers, steps=updates), timing, NoCost(), Schedule(10**9)))
-    found = figures(measured(tables, method.notion)[NAMES[method.notion]])
+    found = figures(measured(tables, method.staleness_kind)[NAMES[method.staleness_kind]])
     assert found["mean"] is not None and found["mean_of_ranks"] is not None
     assert abs(found["mean"] - (workers - 1) / gradients) <= 4 * workers**2 / 2000
     assert found["mean_of_ranks"] > 1.05 * found["mean"]
@@ -144,5 +144,5 @@ def test_every_method_with_several_workers_has_a_clock_gap() -> None:
     for name in METHODS:
         method = built(name)
         job = job_of(method, nodes=nodes_for(method), steps=4)
-        found = measured(tables_of(AnyOrder(job).run()), method.notion, job.workers)
-        assert list(found) == [NAMES[method.notion]] + ([CLOCK_GAP] if job.workers > 1 else [])
+        found = measured(tables_of(AnyOrder(job).run()), method.staleness_kind, job.workers)
+        assert list(found) == [NAMES[method.staleness_kind]] + ([CLOCK_GAP] if job.workers > 1 else [])

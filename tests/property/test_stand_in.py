@@ -78,7 +78,7 @@ def test_on_a_clusters_graph_too(name: str) -> None:
             "name": "small",
             "algorithms": [name],
             "workload": {"model": "resnet50", "learning": "none"},
-            "cluster": {"system": "minsky", "nodes": 2, "spread": {"law": "lognorm", "sigma": 0.1}},
+            "cluster": {"system": "minsky", "nodes": 2, "step_time": {"distribution": "lognorm", "sigma": 0.1}},
             "stop": {"samples": 1024},
         }
     )
@@ -137,7 +137,7 @@ def test_the_parts_of_a_batch_that_is_cut_unevenly_make_the_whole(stand_for: int
 def test_even_batches_are_the_problems_own() -> None:
     learner = StandIn(Bowl(), Bowl().layout, 32, 2)
     assert learner.scaled(Samples(3, 4, 7, 32)) == Samples(3, 4, 7, 2)
-    assert learner.population == 64 * 16
+    assert learner.num_samples == 64 * 16
 
 
 def test_the_stand_in_of_one_worker_learns_what_the_problem_learns() -> None:

@@ -129,8 +129,8 @@ def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str
 def run(strategy: Strategy, prefetch: int, seed: int, *, workers: int = 3, steps: int = 6, epochs: float = 1) -> Trace:
     """Workers with disks of their own and steps of random lengths."""
     disk = Storage(name="x", latency_s=0.05, bytes_per_s=1e4, depth=1)
-    population = round(workers * 8 * steps / epochs)
-    order = Order(strategy=strategy, population=population, seed=seed, buffer=10)
+    num_samples = round(workers * 8 * steps / epochs)
+    order = Order(strategy=strategy, num_samples=num_samples, seed=seed, buffer=10)
     lengths = np.random.default_rng(seed).exponential(0.5, (workers, steps))
     timing = FixedTiming(compute=lambda rank, step: float(lengths[rank, step]))
     given_ = supply(disk, workers=workers, prefetch=prefetch, order=order)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Budget, Score
+from paceline.algorithms.core.job import Budget, Evaluation
 from paceline.records.goals import SMOOTHING, Crossing, Goal, crossing
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Schedule, Trace
@@ -59,8 +59,8 @@ def test_every_axis_is_read_at_the_same_share_of_the_way(shares: float, axis: li
 @given(values=st.lists(st.floats(0, 1), min_size=1, max_size=12), target=st.floats(0.01, 1))
 def test_a_run_ends_at_the_evaluation_from_which_its_target_is_read(values: list[float], target: float) -> None:
     for budget, scores, falling in (
-        (Budget(accuracy=target), [Score(1.0, value) for value in values], False),
-        (Budget(loss=target), [Score(value, None) for value in values], True),
+        (Budget(accuracy=target), [Evaluation(1.0, value) for value in values], False),
+        (Budget(loss=target), [Evaluation(value, None) for value in values], True),
     ):
         goal = Goal(budget)
         ended = next((index for index, score in enumerate(scores) if goal.reached(score)), None)

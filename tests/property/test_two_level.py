@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Me
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import AllReduce, Broadcast, Load, Reduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank
@@ -57,7 +57,7 @@ def check_the_flat_mean(method: Callable[..., Any]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class MeanOfNodeMeans(Hsgd):
     @program
-    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+    def mean(self, me: RankContext, vector: Any, number: int) -> Program[Any]:
         leader, key = me.node.ranks[0], str(number)
         mean = yield from Reduce(value=vector, group=me.node, root=leader, key=key, op="mean")
         if mean is not None:
@@ -70,7 +70,7 @@ class DividedByNodes(Hsgd):
     """Divides the sum by the members of the last reduction, which are the leaders."""
 
     @program
-    def mean(self, me: Me, vector: Any, number: int) -> Program[Any]:
+    def mean(self, me: RankContext, vector: Any, number: int) -> Program[Any]:
         mean = yield from super().mean(me, vector, number)
         return mean * len(me.workers) / len(me.leaders)
 
@@ -87,7 +87,9 @@ def test_the_mutation_is_killed(mutant: Callable[..., Any]) -> None:
         check_the_flat_mean(mutant)
 
 
-@pytest.mark.parametrize("given_to_both", [PLAIN | {"rate": 0.1}, PLAIN | {"rate": 0.1, "momentum": 0.9}, AS_IT_COMES])
+@pytest.mark.parametrize(
+    "given_to_both", [PLAIN | {"learning_rate": 0.1}, PLAIN | {"learning_rate": 0.1, "momentum": 0.9}, AS_IT_COMES]
+)
 @given(seed=st.integers(0, 999), counts=NODES, steps=st.integers(1, 5))
 def test_in_float64_it_is_sync_sgd_to_the_rounding(
     given_to_both: dict[str, Any], seed: int, counts: list[int], steps: int
@@ -108,7 +110,7 @@ def test_it_is_one_worker_with_all_their_samples(
     data: st.DataObject, counts: list[int], batch: int, seed: int, steps: int
 ) -> None:
     """Number 2: every sample counts alike, on whatever node, since all workers' batches are equally large."""
-    learner = build("quadratic", data=None, learning="quadratic", seed=seed, population=64)
+    learner = build("quadratic", data=None, learning="quadratic", seed=seed, num_samples=64)
     workers = sum(counts)
     budget = Budget(samples=steps * workers * batch)
     places = [[Rank(rank) for rank in node] for node in placed(counts)]

@@ -9,26 +9,26 @@ from paceline.algorithms.core.operations import (
     Access,
     AllGather,
     AllReduce,
-    Applied,
     Barrier,
     Broadcast,
     Cancel,
     Cell,
+    Charge,
     Gradient,
     Handle,
     LayerGradients,
     Load,
     Lock,
-    Next,
+    NextStep,
     Now,
     Receive,
+    RecordUpdate,
     Reduce,
     Send,
     Start,
     Unlock,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Batch, GradientResult, Group, Message, Rank, Step, Vector
@@ -42,7 +42,7 @@ def twice(number: float) -> Program[float]:
 
 @program
 def learning(state: Replica) -> Program[Replica]:
-    step = yield from Next(state)
+    step = yield from NextStep(state)
     assert_type(step, Step | None)
     if step is None:
         return state
@@ -50,8 +50,8 @@ def learning(state: Replica) -> Program[Replica]:
     assert_type(batch, Batch)
     assert_type((yield from Gradient(state.weights, batch)), GradientResult)
     assert_type((yield from LayerGradients(state.weights, batch)), tuple[Handle[GradientResult], ...])
-    assert_type((yield from Applied(state.weights)), int)
-    yield from Work("update", 8)
+    assert_type((yield from RecordUpdate(state.weights)), int)
+    yield from Charge("update", 8)
     return state
 
 

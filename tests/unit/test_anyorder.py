@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paceline.algorithms import METHODS, find
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.errors import DeadlockError, InputError, ProgramError, TimedOut
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Access, Cell, Lock, Op, Receive, Send, Start, Unlock, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -41,7 +41,7 @@ class Arrivals(Case):
     """Rank 1 sends and then tells rank 2, which sends too: rank 0 may still hear rank 2 first."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank == 1:
             yield from Send(ZERO, None)
             yield from Send(Rank(2), None)
@@ -65,7 +65,7 @@ def test_delivered_at_once_messages_arrive_as_they_are_sent() -> None:
 @dataclass(frozen=True, kw_only=True)
 class MaybeLate(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[bool]:
         if me.rank == 0:
             try:
                 yield from Receive(timeout_s=1e9)
@@ -86,7 +86,7 @@ class Increment(Case):
     locked: bool
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[float]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
         cell = Cell("n")
         for _ in range(2):
             if self.locked:
@@ -157,7 +157,7 @@ class Blocked(Case):
     """One lane holds a lock for ever; rank 0 waits for the lane, its second lane for the lock."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Lock(Cell("c"))
         second = yield from Start(Lock(Cell("c")))
         yield from Wait(second)
@@ -175,28 +175,28 @@ def test_a_deadlock_of_lanes_names_lane_lock_and_handle() -> None:
 @dataclass(frozen=True, kw_only=True)
 class WrongUnlock(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Unlock(Cell("c"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NobodyThere(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartsNothing(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Start("a word")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TooMany(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         one = yield from Start(ops.Now())
         yield from ops.WaitFor([one], 2)
 
@@ -227,7 +227,7 @@ def failing() -> Program[None]:
 @dataclass(frozen=True, kw_only=True)
 class Unheard(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Start(failing())
 
 

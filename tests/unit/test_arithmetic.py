@@ -19,7 +19,7 @@ def notes(device: Any, **workload: Any) -> list[str]:
         "algorithms": ["sync-sgd"],
         "stop": {"updates": 2},
     }
-    return [note for note in outside(load(scenario).plans()[0]) if note.startswith("workload.arithmetic: ")]
+    return [note for note in outside(load(scenario).plans()[0]) if note.startswith("workload.compute_dtype: ")]
 
 
 def test_unused_tensor_cores_are_said() -> None:
@@ -36,7 +36,7 @@ def _one(arithmetic: str) -> dict[str, Any]:
     return {
         "name": "one",
         "cluster": {"nodes": [{"device": "a100-sxm4-40"}]},
-        "workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 64, "arithmetic": arithmetic},
+        "workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 64, "compute_dtype": arithmetic},
         "algorithms": ["sync-sgd"],
         "stop": {"updates": 2},
     }
@@ -45,8 +45,8 @@ def _one(arithmetic: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("device", "workload"),
     [
-        ("a100-sxm4-40", {"arithmetic": "amp"}),
-        ("a100-sxm4-40", {"arithmetic": "tf32"}),
+        ("a100-sxm4-40", {"compute_dtype": "amp"}),
+        ("a100-sxm4-40", {"compute_dtype": "tf32"}),
         ("p100-sxm2", {}),
         ({"name": "a100-sxm4-40", "overhead": "1 ms", "per_sample": "1 ms"}, {}),
     ],

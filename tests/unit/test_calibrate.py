@@ -114,9 +114,9 @@ def test_a_probe_finds_every_cost_of_a_machine_apart_from_the_others() -> None:
 def predicted(algorithm: str, *, workers: int, message_cost: bool = True) -> tuple[Any, dict[str, list[float]]]:
     """A run on a device of 20 ms a step, and the milliseconds of worker 0's spans by activity, in order of time."""
     device = "{name: even, overhead: 4 ms, per_sample: 0.5 ms}"
-    cluster = f"cluster={{nodes: [{{device: {device}, per_node: {workers}}}]}}"
+    cluster = f"cluster={{nodes: [{{device: {device}, workers_per_node: {workers}}}]}}"
     scenario = load("quickstart", [cluster, "stop={updates: 12}"], algorithms=[algorithm])
-    (run,) = simulate(scenario, network=MACHINE, spread=False, message_cost=message_cost)
+    (run,) = simulate(scenario, network=MACHINE, jitter=False, message_cost=message_cost)
     rows = run.tables.spans.query("rank == 0")
     lasted = rows.assign(lasted=1e3 * (rows["end_s"] - rows["start_s"])).groupby("activity")["lasted"]
     return run, {str(activity): times.tolist() for activity, times in lasted}

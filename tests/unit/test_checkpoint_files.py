@@ -37,7 +37,7 @@ from tests.support import built, job_of
 SCENARIO = {
     "name": "cut",
     "algorithms": ["sync-sgd", "async-sgd"],
-    "workload": {"model": "digits-mlp", "data": "digits", "batch_per_worker": 8},
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8},
     "cluster": {"nodes": [{"device": "p100", "count": 2}], "network": {"link": "eth-10g"}},
     "train": {"pace": "none", "checkpoint": {"every": "10 updates"}},
     "stop": {"updates": 60},
@@ -303,11 +303,11 @@ def test_only_its_end_may_differ(tmp_path: Path) -> None:
 
 
 def test_every_difference_is_named() -> None:
-    found = {"a": [1, {"b": 2}], "stop": {"epochs": 1}, "train": {"checkpoint": None, "threads": 1}, "new": "x"}
-    expected = {"a": [1, {"b": 3}], "stop": {}, "train": {"checkpoint": {"every": 1}, "threads": 2}}
+    found = {"a": [1, {"b": 2}], "stop": {"epochs": 1}, "train": {"checkpoint": None, "torch_threads": 1}, "new": "x"}
+    expected = {"a": [1, {"b": 3}], "stop": {}, "train": {"checkpoint": {"every": 1}, "torch_threads": 2}}
     assert differences(found, expected) == [
         "a[1].b: found 2, expected 3",
-        "train.threads: found 1, expected 2",
+        "train.torch_threads: found 1, expected 2",
         "new: found 'x', expected None",
     ]
 
@@ -340,7 +340,7 @@ def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("schedule", [Schedule(3), Schedule(20, "samples"), Schedule(2.5, "seconds")], ids=str)
 def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
     """Whenever the book is closed and opened again, the same weights are shown."""
-    from paceline.algorithms.core.operations import Applied
+    from paceline.algorithms.core.operations import RecordUpdate
     from paceline.algorithms.runtime.staleness_ledger import Ledger
 
     job = job_of(built("sync-sgd"))
@@ -349,11 +349,11 @@ def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
         return Learned(job, dataclasses.replace(schedule))
 
     def shown(learned: Learned, ledger: Ledger, step: int) -> Any:
-        op = Applied(Weights(np.array([step]), step), [Contribution(Rank(0), step, step, 8)])
+        op = RecordUpdate(Weights(np.array([step]), step), [Contribution(Rank(0), step, step, 8)])
         version, rows = ledger.enter(op, step)
         return learned.applied(op, version, rows, float(step))
 
-    whole, ledger = book(), Ledger(job.method.notion, job.workers)
+    whole, ledger = book(), Ledger(job.method.staleness_kind, job.workers)
     expected = [shown(whole, ledger, step) for step in range(12)] + [whole.show()]
     for stop in range(12):
         before, after = book(), book()

@@ -95,7 +95,7 @@ def test_a_message_takes_as_long_as_the_setting_says() -> None:
     setting = settings.Setting("two", "two nodes", nodes=2, message_s=1e-3, local_s=2e-4, seconds=1.0)
     network = load(settings.entered("sync-sgd", setting).scenario(0.1, 1)).cluster.network
     nbytes = 4 * settings.MODELS[settings.MODEL].layout().size
-    for link, took_s in ((network.link, 1e-3), (network.local, 2e-4)):
+    for link, took_s in ((network.link, 1e-3), (network.intra_node_link, 2e-4)):
         built = link.build()
         assert built.latency_s + nbytes / built.bytes_per_s == pytest.approx(took_s)
 
@@ -252,7 +252,7 @@ def test_figures_are_those_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     command, table, settings = part("claims"), part("claims_table"), part("claims_settings")
     made = part("claims_runs")
     monkeypatch.setattr(command, "outcomes", lambda pieces, **_: ((piece, made.outcome(piece)) for piece in pieces))
-    setting = settings.Setting("four", "four devices", nodes=2, per_node=2, batch=32, seconds=0.3, target=0.5)
+    setting = settings.Setting("four", "four devices", nodes=2, workers_per_node=2, batch=32, seconds=0.3, target=0.5)
     ours, theirs = (replace(settings.entered(name, setting), grid=(0.1, 0.4)) for name in ("async-sgd", "async-easgd"))
     one = table.Claim("c", "A paper", "words", "F", ours, theirs)
     (found,) = command.all_tested([one], seeds=2, tuning=1, jobs=1)

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import RunFailed
-from paceline.algorithms.core.method import Descent
+from paceline.algorithms.core.method import SgdMethod
 from paceline.cli.app import app
 from paceline.records import Run, RunsFailed
 from tests.made_up import run
@@ -243,7 +243,7 @@ def test_list(kind: str) -> None:
 
 def test_list_algorithms_says_their_hyperparameters() -> None:
     items = {item["name"]: item for item in json.loads(call("list", "algorithms", "--json").stdout)["items"]}
-    shared = {field.name: field.default for field in dataclasses.fields(Descent)}
+    shared = {field.name: field.default for field in dataclasses.fields(SgdMethod)}
     assert items["agd"]["hyperparameters"] == {"delay": 1, **shared}
     assert "exact-delay" in items["agd"]["guarantees"]
 

@@ -20,10 +20,10 @@ algorithms: [{name: hbs-sgd, k1: 1, k2: 2, group: 2}]
 workload: {model: quadratic, batch_per_worker: 4, learning: quadratic}
 cluster:
   nodes:
-    - {device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 2}
-    - {device: {name: slow, overhead: 4 ms, per_sample: 1 ms}, per_node: 2}
+    - {device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, workers_per_node: 2}
+    - {device: {name: slow, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 2}
   network: {link: {latency: 20 us, bandwidth: 10 Gbit/s}}
-  spread: {law: lognorm, sigma: 0.3}
+  step_time: {distribution: lognorm, sigma: 0.3}
 stop: {updates: 8}
 evaluate: {every: 2 updates}
 seed: 3
@@ -101,8 +101,8 @@ def test_an_epoch_of_digits(tmp_path: Path) -> None:
         pytest.param("name: [tiny", ["YAML", "line 2"], id="not YAML"),
         pytest.param(SCENARIO.replace("group: 2", "group: 3"), ["group", "3", "4 workers"], id="groups do not divide"),
         pytest.param(
-            SCENARIO.replace("per_node: 2", "per_node: 0"),
-            ["cluster.nodes[0].per_node", "0"],
+            SCENARIO.replace("workers_per_node: 2", "workers_per_node: 0"),
+            ["cluster.nodes[0].workers_per_node", "0"],
             id="workers without devices",
         ),
     ],

@@ -61,10 +61,10 @@ def test_it_tells_a_person_and_what_it_writes_is_a_scenarios(here: Path) -> None
     assert result.exit_code == 0
     assert f"1,437  {(here / 'digits-records/train.npy').stat().st_size:,}  " in result.stdout
     assert "shuffled with seed 1" in result.stdout
-    assert f"to use it: workload: {{data: records, directory: {here}/digits-records}}" in result.stderr
+    assert f"to use it: workload: {{data: records, data_dir: {here}/digits-records}}" in result.stderr
     assert call("digits", "--out", "other", "--quiet").stderr == ""
-    changes = ["workload.model=digits-cnn", "workload.data=records", "workload.directory=digits-records"]
-    assert load("quickstart", changes).workload.population == 1437
+    changes = ["workload.model=digits-cnn", "workload.dataset=records", "workload.data_dir=digits-records"]
+    assert load("quickstart", changes).workload.num_samples == 1437
 
 
 def test_the_order_may_be_kept_or_be_another(here: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.buckets import buckets
-from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.posix.precise_wait import SPIN_S, Clock
@@ -67,7 +67,7 @@ class Bench:
     """The device of a single rank, and the spans that it records."""
 
     def __init__(self, learner: Bowl, pace: Steps | None, folder: Path) -> None:
-        me = crew(SyncSgd(), [[Rank(0)]], learner.layout)[0]
+        me = build_team(SyncSgd(), [[Rank(0)]], learner.layout)[0]
         self.board, self._path = Board(1, [Rank(0)]), folder / "rank0.stream"
         self._recorder = Recorder(Rank(0), self._path)
         self.device = Device(Station(me, self.board, self._recorder, Clock(START_S)), learner, pace)

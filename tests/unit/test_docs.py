@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Method, Notion
+from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.operations import OPERATIONS
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
@@ -89,7 +89,7 @@ def test_the_rule_is_the_docstrings(name: str) -> None:
 @EVERY_METHOD
 def test_the_notion_is_the_methods(name: str) -> None:
     facts = dict(table(page_of(name), "| |"))
-    assert facts["staleness"].startswith(METHODS[name].notion.value)
+    assert facts["staleness"].startswith(METHODS[name].staleness_kind.value)
 
 
 @EVERY_METHOD
@@ -148,7 +148,7 @@ def test_the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
         keepers = steps * workers * 8 // method.samples_per_step(8, workers) if together else steps
         job = job_of(method, steps=keepers, nodes=nodes)
         trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
-        sent.append(int(assemble(trace, population=64).spans["bytes"].sum()))
+        sent.append(int(assemble(trace, num_samples=64).spans["bytes"].sum()))
     formula = re.search(r"^\| bytes sent per step \| `([^`]+)`", page_of(name), re.MULTILINE)
     assert formula is not None
     values = {field.name: getattr(method, field.name) for field in fields(method)}
@@ -164,7 +164,9 @@ def test_the_guide_has_every_operation() -> None:
 
 
 def test_the_guide_has_every_notion() -> None:
-    assert dict(table(GUIDE, "notion | counts")) == {notion.name: notion.value for notion in Notion}
+    assert dict(table(GUIDE, "notion | counts")) == {
+        staleness_kind.name: staleness_kind.value for staleness_kind in StalenessKind
+    }
 
 
 def test_the_guide_has_every_guarantee() -> None:
@@ -239,7 +241,12 @@ def test_the_guides_wrong_program_is_refused_as_it_says(beside_its_file: None) -
 def test_the_guides_right_program_does_not_notice_checkpoints(
     beside_its_file: None, real: bool, tmp_path: Path
 ) -> None:
-    small = ["stop.updates=9", "train.pace=none", "cluster.nodes[0].per_node=1", "cluster.nodes[1].per_node=1"]
+    small = [
+        "stop.updates=9",
+        "train.pace=none",
+        "cluster.nodes[0].workers_per_node=1",
+        "cluster.nodes[1].workers_per_node=1",
+    ]
     if not real:
         (run,) = paceline.simulate(load("coin.yaml", small, algorithms=["accumulate:Accumulate"]))
         assert (run.summary["updates"], run.summary["staleness"]["max"]) == (2, 0)

@@ -29,7 +29,7 @@ LINK = {"latency": "2 ms", "bandwidth": "80 Mbit/s"}
 
 
 def plan(
-    network: Mapping[str, Any], *, nodes: int = 4, per_node: int = 1, method: str = "sync-sgd", **train: Any
+    network: Mapping[str, Any], *, nodes: int = 4, workers_per_node: int = 1, method: str = "sync-sgd", **train: Any
 ) -> Plan:
     device = {"name": "d", "overhead": "20 ms", "per_sample": "0 s"}
     scenario = load(
@@ -38,7 +38,7 @@ def plan(
             "algorithms": [method],
             "workload": {"model": "digits-mlp", "batch_per_worker": 8, "learning": "none"},
             "cluster": {
-                "nodes": [{"device": device, "count": nodes, "per_node": per_node}],
+                "nodes": [{"device": device, "count": nodes, "workers_per_node": workers_per_node}],
                 "network": {"link": LINK, **network},
                 "server": {"node": nodes - 1},
             },
@@ -76,22 +76,22 @@ def test_lines_are_the_simulators_routes(network: dict[str, Any], nodes: int, ho
 
 
 def test_ranks_of_a_node_share_a_host_and_the_server_is_on_its_own_node() -> None:
-    found = lines_for(plan({"topology": "star"}, nodes=2, per_node=2, method="async-sgd"))
+    found = lines_for(plan({"topology": "star"}, nodes=2, workers_per_node=2, method="async-sgd"))
     assert found.places == {Rank(0): 0, Rank(1): 0, Rank(2): 1, Rank(3): 1, Rank(4): 1}
     assert len(found.hosts) == 2
 
 
 def test_time_is_stretched_as_in_a_paced_run() -> None:
-    plain, slow = (lines_for(plan({"topology": "ring"}, stretch=stretch)) for stretch in (1.0, 4.0))
+    plain, slow = (lines_for(plan({"topology": "ring"}, time_dilation=time_dilation)) for time_dilation in (1.0, 4.0))
     for one, other in zip(plain.lines, slow.lines, strict=True):
         assert other.bytes_per_s == pytest.approx(one.bytes_per_s / 4)
         assert other.latency_s == pytest.approx(one.latency_s * 4)
-    free = lines_for(plan({"topology": "ring"}, stretch=4.0, pace="none"))
+    free = lines_for(plan({"topology": "ring"}, time_dilation=4.0, pace="none"))
     assert free.lines == plain.lines
 
 
 def test_one_host_has_no_lines() -> None:
-    found = lines_for(plan({"topology": "star"}, nodes=1, per_node=2))
+    found = lines_for(plan({"topology": "star"}, nodes=1, workers_per_node=2))
     assert found.lines == () and found.fastest is None and found.longest_s == 0.0 and found.spokes() is None
 
 
@@ -146,13 +146,13 @@ def test_more_than_user_space_holds_is_refused_with_a_way_out(monkeypatch: pytes
         refuse_emulation(plan(fast))
     factor = round(2e9 / emulated_network.CEILING_BYTES_PER_S)
     assert "found 1.6e+04 Mbit/s on host0>host1" in str(refused.value)
-    assert f"`train.stretch: {factor}`" in str(refused.value)
-    refuse_emulation(plan(fast, stretch=factor))  # as it says
+    assert f"`train.time_dilation: {factor}`" in str(refused.value)
+    refuse_emulation(plan(fast, time_dilation=factor))  # as it says
 
 
 def test_links_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "refuse", lambda: None)
-    fault = {"between": ["host0", "host1"], "at": "1 s", "for": "1 s", "rate": 0.5}
+    fault = {"between": ["host0", "host1"], "at": "1 s", "for": "1 s", "learning_rate": 0.5}
     with pytest.raises(InputError, match=r"cluster.network.faults: found links that fail"):
         refuse_emulation(plan({"topology": "ring", "faults": [fault]}))
 

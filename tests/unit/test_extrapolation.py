@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.job import Evaluation
 from paceline.cli.app import app
 from paceline.records import Run, store
 from paceline.records.trace import Snapshot
@@ -52,7 +52,7 @@ def extrapolated(run: Run) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def by_stand_in() -> list[Run]:
-    return simulate(small(["sync-sgd", {"name": "async-sgd", "rate": 0.05}], stand_in=STAND_IN) | {"seeds": 2})
+    return simulate(small(["sync-sgd", {"name": "async-sgd", "learning_rate": 0.05}], stand_in=STAND_IN) | {"seeds": 2})
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +200,14 @@ def test_the_penalty_is_that_of_the_stand_ins_samples(by_stand_in: list[Run]) ->
 
 
 def test_the_same_again(by_stand_in: list[Run]) -> None:
-    again = simulate(small(["sync-sgd", {"name": "async-sgd", "rate": 0.05}], stand_in=STAND_IN) | {"seeds": 2})
+    again = simulate(
+        small(["sync-sgd", {"name": "async-sgd", "learning_rate": 0.05}], stand_in=STAND_IN) | {"seeds": 2}
+    )
     assert [run.summary for run in again] == [run.summary for run in by_stand_in]
 
 
 def test_what_is_not_reached_has_no_figure() -> None:
-    (run,) = simulate(small([{"name": "sync-sgd", "rate": 1e-6}], stand_in={**STAND_IN, "epochs": 1}))
+    (run,) = simulate(small([{"name": "sync-sgd", "learning_rate": 1e-6}], stand_in={**STAND_IN, "epochs": 1}))
     block = extrapolated(run)
     assert block["time_to_target_s"] is block["samples_to_target"] is block["statistical_penalty"] is None
     said = "sync-sgd did not get to 80 % accuracy on digits-mlp within 1 epochs with every seed."
@@ -236,7 +238,7 @@ def test_a_best_rate_at_the_end_of_the_list_is_said() -> None:
 
 def test_samples_are_those_of_the_middle_of_the_mean() -> None:
     """Accuracy grows by 0.1 every 100 samples: 0.5 is reached at 500, whatever the evaluations are averaged over."""
-    shots = [Snapshot(0.0, number, 100 * number, None, Score(1.0, number / 10)) for number in range(10)]
+    shots = [Snapshot(0.0, number, 100 * number, None, Evaluation(1.0, number / 10)) for number in range(10)]
     found = reached(shots, 0.5)
     assert found is not None and found[0] == pytest.approx(500) and found[1] == 600
     assert reached(shots[:4], 0.5) is None

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import Cancel, Gradient, Load, Next, Receive, Start, Wait
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import Cancel, Gradient, Load, NextStep, Receive, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank
 from paceline.backend.training.run import train
@@ -21,7 +21,7 @@ from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.crash_timeline import MOST_CRASHES, State, Timeline, Times
 from paceline.simulator.runs.run import simulate
-from paceline.topologies import NO_SPREAD, Spread
+from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.faults.worker_faults import Crashes
 from tests.clusters import played
 from tests.support import FixedTiming
@@ -67,7 +67,7 @@ def mistakes(*changes: str) -> list[str]:
 
 
 def test_slow_places_multiply() -> None:
-    assert steps(plan("cluster.slow=[{node: 3, factor: 2}, {worker: 0, factor: 3}, {factor: 1.5}]")) == [
+    assert steps(plan("cluster.stragglers=[{node: 3, factor: 2}, {worker: 0, factor: 3}, {factor: 1.5}]")) == [
         4.5,
         1.5,
         1.5,
@@ -76,28 +76,30 @@ def test_slow_places_multiply() -> None:
 
 
 def test_a_share_is_drawn_by_the_seed() -> None:
-    drawn = {tuple(steps(plan("cluster.slow=[{share: 50 %, factor: 2}]", f"seed={seed}"))) for seed in range(1, 30)}
+    drawn = {
+        tuple(steps(plan("cluster.stragglers=[{share: 50 %, factor: 2}]", f"seed={seed}"))) for seed in range(1, 30)
+    }
     assert all(sorted(one) == [1.0, 1.0, 2.0, 2.0] for one in drawn) and len(drawn) == 6
 
 
 def test_the_nearest_spread_counts() -> None:
-    nodes = "cluster.nodes[0].spread={law: gamma, shape: 4}"
-    own = "cluster.spreads=[{worker: 2, spread: {law: expon}}, {node: 3, spread: null}]"
-    cluster = plan("cluster.spread={law: lognorm, sigma: 0.3}", nodes, own).cluster
-    gamma = Spread.of("gamma", shape=4.0)
-    assert [cluster.spread_of(Rank(rank), 1) for rank in range(4)] == [gamma, gamma, Spread.of("expon"), NO_SPREAD]
-    common = plan("cluster.spread={law: lognorm, sigma: 0.3}").cluster
-    assert common.spread_of(Rank(1), 1) == Spread.of("lognorm", sigma=0.3)
+    nodes = "cluster.nodes[0].step_time={distribution: gamma, shape: 4}"
+    own = "cluster.step_times=[{worker: 2, step_time: {distribution: expon}}, {node: 3, step_time: null}]"
+    cluster = plan("cluster.step_time={distribution: lognorm, sigma: 0.3}", nodes, own).cluster
+    gamma = Jitter.of("gamma", shape=4.0)
+    assert [cluster.spread_of(Rank(rank), 1) for rank in range(4)] == [gamma, gamma, Jitter.of("expon"), NO_JITTER]
+    common = plan("cluster.step_time={distribution: lognorm, sigma: 0.3}").cluster
+    assert common.spread_of(Rank(1), 1) == Jitter.of("lognorm", sigma=0.3)
 
 
 def test_without_spread_what_is_slow_stays_slow() -> None:
     scenario = four(
-        "cluster.spread={law: lognorm, sigma: 0.5}",
-        "cluster.nodes[0].spread={law: gamma, shape: 4}",
-        "cluster.spreads=[{worker: 1, spread: {law: expon}}]",
-        "cluster.slow=[{node: 3, factor: 2}]",
+        "cluster.step_time={distribution: lognorm, sigma: 0.5}",
+        "cluster.nodes[0].step_time={distribution: gamma, shape: 4}",
+        "cluster.step_times=[{worker: 1, step_time: {distribution: expon}}]",
+        "cluster.stragglers=[{node: 3, factor: 2}]",
     )
-    (run,) = simulate(scenario, spread=False, message_cost=False)
+    (run,) = simulate(scenario, jitter=False, message_cost=False)
     assert run.summary["wall_s"] == pytest.approx(20 * 2 * STEP_S)
     assert "faults" not in run.summary
 
@@ -116,8 +118,8 @@ def test_a_slowdown_is_in_the_runs_clock_and_counted() -> None:
 
 
 def test_all_workers_of_a_node_are_slow_at_the_same_times() -> None:
-    again = "{every: 1 s, lasts: 0.1 s, spread: {law: expon}, factor: 5}"
-    made = plan("cluster.nodes[0].per_node=2", f"cluster.slowdowns=[{again}]")
+    again = "{every: 1 s, lasts: 0.1 s, step_time: {distribution: expon}, factor: 5}"
+    made = plan("cluster.nodes[0].workers_per_node=2", f"cluster.slowdowns=[{again}]")
     ends = [made.end_s(Rank(rank), 0.0, 20.0) for rank in range(8)]
     assert ends[0::2] == ends[1::2] and len(set(ends)) == 4
 
@@ -165,19 +167,19 @@ def test_a_worker_that_never_gets_through_ends_the_run() -> None:
 
 def test_all_mistakes_at_once() -> None:
     assert mistakes(
-        "cluster.slow=[{nod: 1, factor: 0.5}, {node: 1, share: 5 %, factor: 2}, {share: 120 %, factor: 2}]",
-        "cluster.slowdowns=[{factor: 2, lasts: 1 s}, {factor: 2, lasts: 1 s, at: 2 s, spread: {law: expon}}]",
+        "cluster.stragglers=[{nod: 1, factor: 0.5}, {node: 1, share: 5 %, factor: 2}, {share: 120 %, factor: 2}]",
+        "cluster.slowdowns=[{factor: 2, lasts: 1 s}, {factor: 2, lasts: 1 s, at: 2 s, step_time: {distribution: expon}}]",
         "cluster.crashes={mtbf: 5, recovry: 1 s, checkpoint: {cost: 1 s}}",
-        "cluster.spreads=[{node: 1, spread: {law: lognormal}}]",
+        "cluster.step_times=[{node: 1, step_time: {distribution: lognormal}}]",
     ) == [
-        "cluster.spreads[0].spread.law: unknown law 'lognormal' (did you mean lognorm?)",
-        "cluster.slow[0].factor: found 0.5, expected a number of 1 or more",
-        "cluster.slow[0].nod: unknown key (did you mean node?); there are node, worker, share, factor",
+        "cluster.step_times[0].spread.law: unknown law 'lognormal' (did you mean lognorm?)",
+        "cluster.stragglers[0].factor: found 0.5, expected a number of 1 or more",
+        "cluster.stragglers[0].nod: unknown key (did you mean node?); there are node, worker, share, factor",
         (
-            "cluster.slow[1]: found node and share; "
+            "cluster.stragglers[1]: found node and share; "
             "expected node, worker or share: at most one of them; none means everybody"
         ),
-        "cluster.slow[2].share: found '120 %', expected a share above 0 and at most 1, such as '5 %' or 0.05",
+        "cluster.stragglers[2].share: found '120 %', expected a share above 0 and at most 1, such as '5 %' or 0.05",
         "cluster.slowdowns[0]: found neither at nor every; expected one of them",
         "cluster.slowdowns[1].spread: is there for slowdowns that recur; expected every instead of at",
         "cluster.crashes.mtbf: found 5, expected a time above 0 with its unit, such as '30 s'",
@@ -198,15 +200,15 @@ def test_what_would_never_end_is_refused() -> None:
 
 def test_places_that_are_not_there() -> None:
     assert mistakes(
-        "cluster.slow=[{worker: 4, factor: 2}, {share: 1 %, factor: 2}]",
+        "cluster.stragglers=[{worker: 4, factor: 2}, {share: 1 %, factor: 2}]",
         "cluster.crashes={at: [{node: 9, at: 1 s}]}",
     ) == [
-        "cluster.slow[0].worker: found 4, expected a worker below 4, the number of workers",
-        "cluster.slow[1].share: found 0.01, expected a share that is a node at least: 0.12 or more of 4 nodes",
+        "cluster.stragglers[0].worker: found 4, expected a worker below 4, the number of workers",
+        "cluster.stragglers[1].share: found 0.01, expected a share that is a node at least: 0.12 or more of 4 nodes",
         "cluster.crashes.at[0].node: found 9, expected a node below 4, the number of nodes",
     ]
-    assert mistakes("cluster.slow=3", "cluster.crashes={recovery: 1 s}") == [
-        "cluster.slow: found 3, expected a list of mappings",
+    assert mistakes("cluster.stragglers=3", "cluster.crashes={recovery: 1 s}") == [
+        "cluster.stragglers: found 3, expected a list of mappings",
         "cluster.crashes: found no crash; expected at, mtbf or node_mtbf",
     ]
 
@@ -224,8 +226,8 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
     """Cancelled at 0.5 s of 1 s: the next gradient begins then, and a later crash loses both."""
 
     @program
-    def impatient(me: Me, state: Replica) -> Program[Replica]:
-        step = yield from Next(state)
+    def impatient(me: RankContext, state: Replica) -> Program[Replica]:
+        step = yield from NextStep(state)
         assert step is not None
         batch = yield from Load(step.samples)
         first = yield from Start(Gradient(state.weights, batch))

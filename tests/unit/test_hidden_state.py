@@ -19,8 +19,8 @@ import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import Descent, Me, Method, Notion, Replica
-from paceline.algorithms.core.operations import AllReduce, Applied, Gradient, Load, Next, Receive, Send
+from paceline.algorithms.core.method import Method, RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -58,16 +58,16 @@ class Forgets(SyncSgd):
     every: int = 4
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule, total, count = self.rule(me.layout.layers), None, 0
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             gradient = yield from Gradient(state.weights, (yield from Load(step.samples)))
             total = gradient.vector if total is None else total + gradient.vector
-            count, weights, memory = count + 1, state.weights, state.memory
+            count, weights, memory = count + 1, state.weights, state.optimizer_state
             if count == self.every:
                 mean = yield from AllReduce(value=total, group=me.workers, key=f"sum {step.number}", op="mean")
                 vector, memory = rule.update(weights.vector, mean / count, memory)
-                version = yield from Applied(Weights(vector, weights.version), [gradient.contribution()])
+                version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution()])
                 weights, total, count = Weights(vector, version), None, 0
             state = Replica(step.number + 1, weights, memory)
         return state
@@ -80,17 +80,17 @@ class Averages(AsyncSgd):
     name = "averages"
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        crew, velocity = Crew(me), 0.0 * state.weights.vector
-        while step := (yield from Next(state)):
-            message = yield from crew.message()
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        build_team, velocity = Crew(me), 0.0 * state.weights.vector
+        while step := (yield from NextStep(state)):
+            message = yield from build_team.message()
             push: Push = message.value
-            velocity = 0.5 * velocity - self.rate * push.vector
+            velocity = 0.5 * velocity - self.learning_rate * push.vector
             weights = Weights(state.weights.vector + velocity, state.weights.version)
-            version = yield from Applied(weights, [push.origin])
+            version = yield from RecordUpdate(weights, [push.origin])
             state = Replica(step.number + 1, Weights(weights.vector, version))
             yield from Send(message.source, state.weights)
-        yield from dismiss(crew)
+        yield from dismiss(build_team)
         return state
 
 
@@ -101,9 +101,9 @@ class Trips(SyncSgd):
     name = "trips"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         seen: list[int] = []
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             seen.append(step.number)
             if seen != list(range(step.number + 1)):
                 raise KeyError(step.number)
@@ -118,7 +118,7 @@ class Pulls(AsyncSgd):
     name = "pulls"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         yield from Send(server_of(me), "pull")
         reply = (yield from Receive(server_of(me))).value
         if isinstance(reply, Stop):
@@ -126,17 +126,17 @@ class Pulls(AsyncSgd):
         return (yield from super().worker(me, replace(state, weights=reply)))
 
     @program
-    def server(self, me: Me, state: Replica) -> Program[Replica]:
-        rule, crew = self.rule(me.layout.layers), Crew(me)
-        while step := (yield from Next(state)):
-            while (message := (yield from crew.message())).value == "pull":
+    def server(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        while step := (yield from NextStep(state)):
+            while (message := (yield from build_team.message())).value == "pull":
                 yield from Send(message.source, state.weights)
-            vector, _ = rule.update(state.weights.vector, message.value.vector, state.memory)
+            vector, _ = rule.update(state.weights.vector, message.value.vector, state.optimizer_state)
             weights = Weights(vector, state.weights.version)
-            version = yield from Applied(weights, [message.value.origin])
-            state = Replica(step.number + 1, Weights(vector, version), state.memory)
+            version = yield from RecordUpdate(weights, [message.value.origin])
+            state = Replica(step.number + 1, Weights(vector, version), state.optimizer_state)
             yield from Send(message.source, state.weights)
-        yield from dismiss(crew)
+        yield from dismiss(build_team)
         return state
 
 
@@ -146,26 +146,26 @@ class Summed(Replica):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flushes(Descent):
+class Flushes(SgdMethod):
     """A sum in a local variable that the program puts into the state that it returns at a stop: right."""
 
     name = "flushes"
-    notion = Notion.STEPS
+    staleness_kind = StalenessKind.STEPS
     source = "the tests"
     guarantees = frozenset({Guarantee.DETERMINISTIC})
 
-    def begin(self, me: Me, vector: Any) -> Summed:
+    def begin(self, me: RankContext, vector: Any) -> Summed:
         return Summed(0, Weights(vector, 0), total=0.0 * vector)
 
     @program
-    def worker(self, me: Me, state: Summed) -> Program[Summed]:
+    def worker(self, me: RankContext, state: Summed) -> Program[Summed]:
         total = state.total
-        while step := (yield from Next(state)):
+        while step := (yield from NextStep(state)):
             gradient = yield from Gradient(state.weights, (yield from Load(step.samples)))
             mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=f"mean {step.number}", op="mean")
             total = 0.5 * total + mean
-            weights = Weights(state.weights.vector - self.rate * total, state.weights.version)
-            version = yield from Applied(weights, [gradient.contribution()])
+            weights = Weights(state.weights.vector - self.learning_rate * total, state.weights.version)
+            version = yield from RecordUpdate(weights, [gradient.contribution()])
             state = Summed(step.number + 1, Weights(weights.vector, version))
         return replace(state, total=total)
 
@@ -177,10 +177,10 @@ class Random(SyncSgd):
     name = "random"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
-        while step := (yield from Next(state)):
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
             weights = Weights(state.weights.vector + random.random(), state.weights.version)
-            version = yield from Applied(weights)
+            version = yield from RecordUpdate(weights)
             state = Replica(step.number + 1, Weights(weights.vector, version))
         return state
 
@@ -192,9 +192,9 @@ class Endless(SyncSgd):
     name = "endless"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while True:
-            yield from Next(replace(state, step=0))
+            yield from NextStep(replace(state, step=0))
 
 
 @pytest.mark.parametrize("method", [Pulls(), Flushes(), Random()], ids=lambda method: method.name)
@@ -230,7 +230,7 @@ def test_vectors_may_be_tensors() -> None:
     @dataclass(frozen=True, kw_only=True)
     class OfTensors(Forgets):
         @program
-        def worker(self, me: Me, state: Replica) -> Program[Replica]:
+        def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
             state.weights.vector.clone()  # which an array does not have
             return (yield from super().worker(me, state))
 
@@ -266,7 +266,7 @@ SCENARIO = """
 name: small
 algorithms: [sync-sgd, {name: "forgets.py:Forgets", every: 3}]
 workload: {model: quadratic, learning: quadratic}
-cluster: {nodes: [{device: {name: d, overhead: 4 ms, per_sample: 1 us}, per_node: 2}]}
+cluster: {nodes: [{device: {name: d, overhead: 4 ms, per_sample: 1 us}, workers_per_node: 2}]}
 stop: {updates: 3}
 """
 FOUND = r"small: algorithms\[1\]: .*forgets\.py:Forgets: worker: after 12 steps the weights differ by 0\.\d+ if"
@@ -336,7 +336,7 @@ class Hangs(SyncSgd):
     name = "hangs"
 
     @program
-    def worker(self, me: Me, state: Replica) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         threading.Event().wait(300.0)
         return (yield from super().worker(me, state))
 

@@ -51,4 +51,4 @@ def test_the_published_settings_of_its_batch_are_the_shipped_scenarios() -> None
     assert law is not None
     said = [float(number) for cell in row("8K") for number in re.findall(r"[\d.]+", cell.replace(",", "", 1))]
     total = getattr(law, "total", None)
-    assert said == [method.rate, law.warm_up, law.start, total]
+    assert said == [method.learning_rate, law.warmup_steps, law.warmup_start, total]

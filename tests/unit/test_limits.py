@@ -28,10 +28,16 @@ def mistakes(source: str | Path, *changes: str) -> list[str]:
     ("change", "message"),
     [
         ("cluster.network={topology: {}}", "cluster.network.topology: found {}, expected star, ring, "),
-        ("hyperparameters.rate=1e308", "hyperparameters.rate: found 1e+308, expected a number, from -1e+15 to 1e+15"),
+        (
+            "hyperparameters.learning_rate=1e308",
+            "hyperparameters.learning_rate: found 1e+308, expected a number, from -1e+15 to 1e+15",
+        ),
         ("algorithms.agd.delay=10001", "algorithms[5].delay: found 10001, expected a number of steps from 0 to 10000"),
         ("seeds=10000000", "seeds: found 10000000, which makes 60000000 runs; expected at most 10000 runs"),
-        ("train.threads=1000000000", "train.threads: found 1000000000, expected a whole number from 1 to 1024"),
+        (
+            "train.torch_threads=1000000000",
+            "train.torch_threads: found 1000000000, expected a whole number from 1 to 1024",
+        ),
         ("stop.updates=1e16", "stop.updates: found 1e+16, expected a whole number of 1 or more"),
         ("stop.updates=10000000000000000", "expected a whole number of 1 or more, at most 1e+15"),
         ("stop.seconds=1e-30 s", "stop.seconds: found '1e-30 s', expected a time above 0 with its unit, such as "),
@@ -52,7 +58,9 @@ def test_a_single_value(change: str, message: str) -> None:
 
 
 def test_a_rate_that_overflows_the_weights_is_a_run_that_diverges() -> None:
-    (run,) = simulate(load("quickstart", ["hyperparameters.rate=1e15", "evaluate.every=1 updates"], algorithms=["agd"]))
+    (run,) = simulate(
+        load("quickstart", ["hyperparameters.learning_rate=1e15", "evaluate.every=1 updates"], algorithms=["agd"])
+    )
     assert run.summary["diverged"] and run.summary["ended"] == "divergence"
 
 

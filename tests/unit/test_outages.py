@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from paceline.algorithms.core.errors import DeadlockError, InputError
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Barrier, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Null, Rank
@@ -175,7 +175,7 @@ def test_the_tuner_sees_links_as_they_are() -> None:
 
 def test_a_barrier_waits_for_the_repair() -> None:
     @program
-    def meeting(me: Me, state: Replica) -> Program[float]:
+    def meeting(me: RankContext, state: Replica) -> Program[float]:
         yield from Barrier(group=me.workers, key="")
         return 1.0
 
@@ -187,13 +187,13 @@ def test_a_barrier_waits_for_the_repair() -> None:
 
 
 @program
-def sender(me: Me, state: Replica) -> Program[int]:
+def sender(me: RankContext, state: Replica) -> Program[int]:
     yield from Send(value=Null(500), to=Rank(1))
     return 0
 
 
 @program
-def receiver(me: Me, state: Replica) -> Program[int]:
+def receiver(me: RankContext, state: Replica) -> Program[int]:
     return int((yield from Receive(Rank(0))).value.nbytes)
 
 

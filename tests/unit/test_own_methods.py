@@ -26,7 +26,7 @@ HEAD = """
 from dataclasses import dataclass
 from typing import Literal
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.core.method import Descent, Guarantee, Method, Notion, Replica
+from paceline.algorithms.core.method import SgdMethod, Guarantee, Method, StalenessKind, Replica
 from paceline.algorithms.core.program import program
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Lazy(SyncSgd):
 SMALL = """
 name: small
 workload: {model: quadratic, learning: quadratic}
-cluster: {nodes: [{device: {name: d, overhead: 4 ms, per_sample: 1 us}, per_node: 2}]}
+cluster: {nodes: [{device: {name: d, overhead: 4 ms, per_sample: 1 us}, workers_per_node: 2}]}
 stop: {updates: 3}
 """
 
@@ -191,10 +191,10 @@ def test_what_raises_when_it_is_imported_is_said(here: Path, form: str, source: 
     [
         ("class Lazy(SyncSgd):\n    name = 'lazy'", ["is no frozen dataclass"]),
         (
-            "@dataclass(frozen=True, kw_only=True)\nclass Lazy(Descent):\n    k: int",
+            "@dataclass(frozen=True, kw_only=True)\nclass Lazy(SgdMethod):\n    k: int",
             [
                 "name: missing, expected a name of letters",
-                "notion: missing, expected a Notion: STEPS",
+                "notion: missing, expected a StalenessKind: STEPS",
                 "source: missing",
                 "guarantees: missing, expected a frozenset of Guarantee",
                 "k: found no default",
@@ -267,13 +267,13 @@ def lazy(given: str, *more: str) -> Any:
     ("given", "trust", "skip"),
     [
         ("lars: {}", 0.001, ()),
-        ("lars: {trust: 1}", 1.0, ()),
+        ("lars: {trust_coefficient: 1}", 1.0, ()),
         ("lars: {skip: [bias, norm], mode: clip}", 0.001, ("bias", "norm")),
     ],
 )
 def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str, ...]) -> None:
     method = lazy(given)
-    assert (type(method.lars).__name__, method.lars.trust, method.lars.skip) == ("Lars", trust, skip)
+    assert (type(method.lars).__name__, method.lars.trust_coefficient, method.lars.skip) == ("Lars", trust, skip)
     scenario = load(small(f'[{{name: "lazy_methods:Lazy", {given}}}]'))
     assert load(json.dumps(scenario.dump())) == scenario
     assert lazy("lars: null").lars is None
@@ -282,7 +282,7 @@ def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("lars: {trust: '1'}", ["lars.trust: found '1', expected a number"]),
+        ("lars: {trust: '1'}", ["lars.trust_coefficient: found '1', expected a number"]),
         (
             "lars: {trusty: 1, mode: clop}",
             [
@@ -293,7 +293,7 @@ def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str
         ("lars: {skip: [bias, 3]}", ["lars.skip[1]: found 3, expected text"]),
         ("lars: {skip: bias}", ["lars.skip: found 'bias', expected a list (each text)"]),
         ("lars: 3", ["lars: found 3, expected a mapping (trust, skip, mode) or null"]),
-        ("lars: {trust: .nan}", ["lars.trust: found nan, expected a number"]),
+        ("lars: {trust: .nan}", ["lars.trust_coefficient: found nan, expected a number"]),
     ],
 )
 def test_a_mistake_in_a_part_is_told_at_its_place(given: str, said: list[str]) -> None:
@@ -320,9 +320,15 @@ def test_a_mistake_in_a_part_is_told_at_its_place(given: str, said: list[str]) -
             "{kind: [steps]}",
             ["schedule.kind: found ['steps'], expected 'constant', 'polynomial', 'steps' or 'exponential'"],
         ),
-        ("{kind: steps, at: [3, x]}", ["schedule.at[1]: found 'x', expected a whole number"]),
-        ("{kind: steps, at: [3, 2]}", ["schedule.at: found (3, 2), expected whole numbers of 1 or more, each above"]),
-        ("{kind: polynomial, by: 2}", ["schedule.by: it has no such key; it has warm_up, start, kind, total, power"]),
+        ("{kind: steps, milestones: [3, x]}", ["schedule.milestones[1]: found 'x', expected a whole number"]),
+        (
+            "{kind: steps, milestones: [3, 2]}",
+            ["schedule.milestones: found (3, 2), expected whole numbers of 1 or more, each above"],
+        ),
+        (
+            "{kind: polynomial, gamma: 2}",
+            ["schedule.gamma: it has no such key; it has warm_up, start, kind, total, power"],
+        ),
         (
             "3",
             ["schedule: found 3, expected a mapping with kind 'constant', 'polynomial', 'steps' or 'exponential' or"],
@@ -337,19 +343,19 @@ def test_one_of_several_mappings_is_told_by_its_kind(given: str, said: list[str]
 
 
 def test_a_mapping_of_a_kind_is_written_as_it_was_read() -> None:
-    scenario = load(small("[{name: sync-sgd, schedule: {kind: steps, at: [2, 3]}}]"))
-    assert vars(scenario.algorithms[0])["schedule"] == Steps(at=(2, 3))
+    scenario = load(small("[{name: sync-sgd, schedule: {kind: steps, milestones: [2, 3]}}]"))
+    assert vars(scenario.algorithms[0])["schedule"] == Steps(milestones=(2, 3))
     assert load(json.dumps(scenario.dump())) == scenario
 
 
 def test_parts_tell_two_of_one_method_apart() -> None:
-    methods = [lazy("lars: {trust: 0.1}"), lazy("lars: {trust: 0.2}"), lazy("lars: null")]
-    assert names_of(methods[:2]) == ["lazy(lars.trust=0.1)", "lazy(lars.trust=0.2)"]
+    methods = [lazy("lars: {trust_coefficient: 0.1}"), lazy("lars: {trust_coefficient: 0.2}"), lazy("lars: null")]
+    assert names_of(methods[:2]) == ["lazy(lars.trust_coefficient=0.1)", "lazy(lars.trust_coefficient=0.2)"]
     assert len(set(names_of(methods))) == 3
 
 
 def test_an_option_reaches_into_a_part() -> None:
-    scenario = load(small("[sync-sgd, lazy_methods:Lazy]"), ["algorithms[1].lars.trust=0.5"])
+    scenario = load(small("[sync-sgd, lazy_methods:Lazy]"), ["algorithms[1].lars.trust_coefficient=0.5"])
     assert vars(scenario.algorithms[1])["lars"].trust == 0.5
 
 

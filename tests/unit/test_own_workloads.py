@@ -17,7 +17,7 @@ import paceline
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
-from paceline.workloads import build, find_model, population, problems
+from paceline.workloads import build, find_model, num_samples, problems
 
 SOURCE = '''
 import random
@@ -317,16 +317,16 @@ def test_a_module_may_take_a_data_set_by_name(mine: Callable[[str], str]) -> Non
     flat = build(mine("digits_net"), data="digits", seed=1, precision="float64")
     pictures = build(mine("digits_pictures"), data="digits", seed=1, precision="float64")
     known = build("digits-mlp", seed=1, precision="float64")
-    assert flat.population == pictures.population == 1437
+    assert flat.num_samples == pictures.num_samples == 1437
     assert torch.equal(flat.load(first()).inputs, known.load(first()).inputs)
     assert pictures.load(first()).inputs.shape == (8, 1, 8, 8)
     assert (pictures.evaluate(descended(pictures)).accuracy or 0.0) > 0.5
-    assert population(mine("digits_net"), data="digits", directory=None, learning="none") == 1437
+    assert num_samples(mine("digits_net"), data="digits", directory=None, learning="none") == 1437
 
 
 def test_a_model_with_data_can_be_traced_for_catalogue_devices(mine: Callable[[str], str]) -> None:
     model = find_model(mine("classes"))
-    assert (model.parameters, model.population) == (58, 40)
+    assert (model.parameters, model.num_samples) == (58, 40)
     assert model.layout() == build(mine("classes"), seed=1).layout
     assert find_model(mine("tokens")).parameters == 35 + 7 * 16
 
@@ -391,17 +391,17 @@ def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_p
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        ("mine.py:classes", {"data": "digits"}, "data: found 'digits', expected none: mine.py:classes brings data"),
-        ("mine.py:classes", {"directory": "x"}, "directory: found 'x', expected none: mine.py:classes brings data"),
+        ("mine.py:classes", {"dataset": "digits"}, "data: found 'digits', expected none: mine.py:classes brings data"),
+        ("mine.py:classes", {"data_dir": "x"}, "data_dir: found 'x', expected none: mine.py:classes brings data"),
         ("wrong.py:without_data", {}, "data: missing; expected one of digits, mnist, "),
         (
             "wrong.py:without_data",
-            {"data": "digits"},
+            {"dataset": "digits"},
             "cannot be trained: it fails on a batch of 32 samples of 1 × 8 × 8",
         ),
         (
             "mine.py:digits_net",
-            {"data": "mnist"},
+            {"dataset": "mnist"},
             "data: found 'mnist' (1 × 28 × 28, 10 classes) for mine.py:digits_net",
         ),
         (
@@ -421,8 +421,8 @@ def test_data_and_model_have_to_agree(
 SCENARIO = """
 name: own
 algorithms: [sync-sgd, async-sgd]
-workload: {{model: "mine.py:{name}", batch_per_worker: 5, precision: float64}}
-cluster: {{nodes: [{{device: {{name: a, overhead: 4 ms, per_sample: 1 ms}}, per_node: 4}}]}}
+workload: {{model: "mine.py:{name}", batch_per_worker: 5, dtype: float64}}
+cluster: {{nodes: [{{device: {{name: a, overhead: 4 ms, per_sample: 1 ms}}, workers_per_node: 4}}]}}
 train: {{pace: none}}
 stop: {{epochs: 4}}
 """

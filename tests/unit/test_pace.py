@@ -64,4 +64,4 @@ def test_nothing_is_idle_under_what_lasts_longer() -> None:
 def test_words_are_for_a_pace_that_was_not_held() -> None:
     assert say_pace(pace_of([span(0, "compute", 0, 0.0, 1.0)]), 1.0) is None
     said = say_pace(pace_of([span(0, "compute", 0, 0.0, 1.5)]), 1.0)
-    assert said is not None and "rank 0" in said and "50 % more" in said and "train.stretch: 10`" in said
+    assert said is not None and "rank 0" in said and "50 % more" in said and "train.time_dilation: 10`" in said

@@ -24,7 +24,7 @@ from paceline.topologies.closed_forms import halving_doubling_s, recursive_doubl
 ROOT = Path(__file__).parents[2]
 COLLECTIVE: dict[str, str] = {
     "system": "made up", "device": "", "topology": "", "nranks": "8", "nnodes": "1", "ranks_per_node": "8",
-    "collective": "allreduce", "library": "NCCL", "algorithm": "auto", "bytes": "1048576", "time_us": "100",
+    "allreduce_algorithm": "allreduce", "library": "NCCL", "algorithm": "auto", "bytes": "1048576", "time_us": "100",
     "algbw_GBps": "", "busbw_GBps": "", "stat": "mean", "time_derived_from_busbw": "", "source": "", "status": "",
     "notes": "",
 }  # fmt: skip

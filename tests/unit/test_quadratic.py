@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.values import Samples
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.records.trace import Schedule
@@ -62,7 +62,7 @@ def test_without_noise_and_distance_nothing_moves() -> None:
     start = problem.initial()
     gradient, loss = problem.gradient(start, problem.load(Samples(worker=0, workers=1, index=3, count=32)))
     assert not gradient.any() and loss == 0
-    assert problem.evaluate(start) == Score(0.0, None)
+    assert problem.evaluate(start) == Evaluation(0.0, None)
 
 
 @pytest.mark.parametrize("link", [None, 0.25])
@@ -138,7 +138,7 @@ def test_a_thousand_workers_are_one_with_a_thousand_times_the_batch() -> None:
 
 SCENARIO = {
     "name": "quadratic",
-    "algorithms": [{"name": "sync-sgd", "rate": 0.2}, {"name": "async-sgd", "rate": 0.02}],
+    "algorithms": [{"name": "sync-sgd", "learning_rate": 0.2}, {"name": "async-sgd", "learning_rate": 0.02}],
     "workload": {
         "model": "quadratic",
         "learning": "quadratic",
@@ -147,7 +147,7 @@ SCENARIO = {
     },
     "cluster": {
         "nodes": [{"device": {"name": "equal", "overhead": "1 s", "per_sample": "0 s"}, "count": 4}],
-        "spread": {"law": "expon"},
+        "step_time": {"distribution": "expon"},
     },
     "evaluate": {"every": "16 samples"},
     "stop": {"samples": 512},

@@ -95,7 +95,7 @@ def test_messages_are_held_against_the_curve_that_a_link_was_fitted_to(link: str
 def test_a_collective_is_held_against_it_by_its_largest_message() -> None:
     """A ring of 32 cuts 102 MB into 3.2 MB, which the curve has; of 4, into 25.5 MB, which it has not."""
     device = "cluster.nodes[0].device={name: mine, overhead: 1 ms, per_sample: 1 ms}"
-    changes = ["cluster.network={link: gke-tcp, collective: ring}", device, "workload.batch_per_worker=4"]
+    changes = ["cluster.network={link: gke-tcp, allreduce_algorithm: ring}", device, "workload.batch_per_worker=4"]
     for count, noted in ((4, True), (32, False)):
         (run,) = simulate(load(TIMED, [*changes, f"cluster.nodes[0].count={count}"], algorithms=["sync-sgd"]))
         assert bool(run.machine["warnings"]) is noted

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.calibration.message_costs import LOAD, REST, costs
@@ -66,7 +66,7 @@ class Readings:
     """A loader, and what it wrote down."""
 
     def __init__(self, source: Source, depth: int | None, path: Path) -> None:
-        me = crew(SyncSgd(), [[Rank(0)]], Layout((Layer("all", 0, 4),)))[0]
+        me = build_team(SyncSgd(), [[Rank(0)]], Layout((Layer("all", 0, 4),)))[0]
         self.board, self.recorder = Board(1, [Rank(0)]), Recorder(Rank(0), path)
         self.station = Station(me, self.board, self.recorder, Clock(time.monotonic()))
         self.loader, self._path = Loader(self.station, source, depth), path  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ def test_a_disk_that_fails_is_named_with_file_and_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
     file = numbered(tmp_path / "data.npy", 40)
-    reader = Reader(file, Order(strategy="scattered", population=40, seed=1), direct=direct)
+    reader = Reader(file, Order(strategy="scattered", num_samples=40, seed=1), direct=direct)
     broken: Any = SimpleNamespace(load=reader.records)
 
     def preadv(*_: object) -> int:

@@ -22,7 +22,7 @@ from tests.records import numbered
 
 
 def order_of(file: RecordFile, strategy: Strategy = "contiguous", buffer: int = 4) -> Order:
-    return Order(strategy=strategy, population=file.population, seed=1, buffer=buffer)
+    return Order(strategy=strategy, num_samples=file.num_samples, seed=1, buffer=buffer)
 
 
 def step(index: int, count: int = 3, worker: int = 0, workers: int = 2) -> Samples:
@@ -37,7 +37,7 @@ def test_numpy_opens_a_record_file_in_one_line(tmp_path: Path) -> None:
     mapped = np.load(tmp_path / "train.npy", mmap_mode="r")
     assert mapped["label"].tolist() == list(range(20))
     assert mapped["inputs"].shape == (20, 3, 2, 2)
-    assert (file.population, file.record_bytes, file.shape) == (20, 3 * 4 + 8, (3, 2, 2))
+    assert (file.num_samples, file.record_bytes, file.shape) == (20, 3 * 4 + 8, (3, 2, 2))
     assert file.data_offset == mapped.offset
     assert file.end == (tmp_path / "train.npy").stat().st_size
 
@@ -46,7 +46,7 @@ def test_what_numpy_saves_is_a_record_file(tmp_path: Path) -> None:
     made = np.zeros(5, np.dtype([("inputs", "f8", (4,)), ("label", "i4")], align=True))
     np.save(tmp_path / "mine.npy", made)
     file = RecordFile.open(tmp_path / "mine.npy")
-    assert (file.population, file.shape, file.dtype) == (5, (4,), made.dtype)
+    assert (file.num_samples, file.shape, file.dtype) == (5, (4,), made.dtype)
 
 
 def test_the_checksum_is_the_files(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
-from paceline.workloads import build, population, problems
+from paceline.workloads import build, num_samples, problems
 from paceline.workloads.batches import from_file as from_files
 from paceline.workloads.batches.drawing import InMemory
 from paceline.workloads.batches.examples import Batch, Standardised
@@ -159,7 +159,7 @@ def test_gradients_are_those_in_memory_bit_for_bit(strategy: Strategy, mnist: Pa
 
 def test_only_the_first_few_are_in_memory(mnist: Path) -> None:
     learner: Any = build("lenet", data="records", directory=str(mnist), seed=1)
-    assert learner.population == 60
+    assert learner.num_samples == 60
     assert len(learner.examples.train.labels) == 32
     assert len(learner.examples.test.labels) == 20
 
@@ -221,13 +221,13 @@ def test_a_module_of_ones_own_takes_records_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
-    asked: dict[str, Any] = {"data": "records", "directory": str(mnist)}
+    asked: dict[str, Any] = {"data": "records", "data_dir": str(mnist)}
     for function in ("net", "flat", "regression"):
         assert problems(f"own.py:{function}", learning="train", **asked) == []
         learner = build(f"own.py:{function}", seed=1, **asked)
         gradient, _ = learner.gradient(learner.initial(), learner.load(step(0)))
         assert torch.isfinite(gradient).all()
-    assert population("own.py:net", learning="train", **asked) == 60
+    assert num_samples("own.py:net", learning="train", **asked) == 60
     assert record_bytes("own.py:net", learning="train", **asked) == 792
     (line,) = problems("own.py:narrow", learning="train", **asked)
     assert "found samples of 1 × 28 × 28 in" in line and "expected 64: what the model takes" in line
@@ -237,10 +237,10 @@ def test_a_module_of_ones_own_takes_records_by_name(
 
 
 def test_a_record_has_the_bytes_that_converting_gives_it(mnist: Path, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"data": "records", "directory": str(mnist)}
+    asked: dict[str, Any] = {"data": "records", "data_dir": str(mnist)}
     for learning in ("train", "none"):
         assert record_bytes("lenet", learning=learning, **asked) == recorded(mnist).train.record_bytes
-        assert population("lenet", learning=learning, **asked) == 60
+        assert num_samples("lenet", learning=learning, **asked) == 60
     told = {name: record_bytes(name, data=None, directory=None, learning="none") for name in ("lenet", "small-cnn")}
     assert told == {"lenet": 28 * 28 + 8, "small-cnn": 3 * 32 * 32 + 8}
     out = converted("digits", tmp_path, tmp_path / "digits")
@@ -256,8 +256,8 @@ def test_a_record_has_the_bytes_that_converting_gives_it(mnist: Path, tmp_path: 
 SCENARIO = """
 name: tiny
 algorithms: [sync-sgd]
-workload: {model: lenet, data: records, directory: records, batch_per_worker: 5, reading: {strategy: strided}}
-cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, per_node: 4}]}
+workload: {model: lenet, data: records, data_dir: records, batch_per_worker: 5, reading: {strategy: strided}}
+cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 4}]}
 stop: {epochs: 1}
 """
 
@@ -265,7 +265,7 @@ stop: {epochs: 1}
 def test_a_scenario_says_how_records_are_read(mnist: Path) -> None:
     (mnist.parent / "tiny.yaml").write_text(SCENARIO, encoding="utf-8")
     scenario = load(mnist.parent / "tiny.yaml")
-    assert scenario.workload.population == 60
+    assert scenario.workload.num_samples == 60
     draw = scenario.workload.learner(1).draw  # type: ignore[attr-defined]
     assert (draw.order.strategy, draw.file.path) == ("strided", mnist / TRAIN)
     assert load(scenario.dump()) == scenario
@@ -332,7 +332,7 @@ def test_what_is_wrong_with_a_folder_is_told(damage: Callable[[Path], Any], word
     damage(mnist)
     for learning in ("train", "none"):
         (line,) = problems("lenet", data="records", directory=str(mnist), learning=learning)
-        assert line.startswith("directory: ")
+        assert line.startswith("data_dir: ")
         assert words in line
         assert str(mnist) in line or "classes in it" in line
 
@@ -342,9 +342,9 @@ def test_a_missing_folder_and_another_shape_are_told(mnist: Path, monkeypatch: p
     (line,) = problems("lenet", data="records", directory=None, learning="train")
     assert "missing; expected the folder of records" in line and "paceline convert" in line
     (line,) = problems("lenet", data="records", directory="/nowhere", learning="none")
-    assert line.startswith("directory: found no folder /nowhere; expected in it train.npy, test.npy and dataset.json")
+    assert line.startswith("data_dir: found no folder /nowhere; expected in it train.npy, test.npy and dataset.json")
     (line,) = problems("small-cnn", data="records", directory=str(mnist), learning="train")
-    assert line.startswith(f"directory: found samples of 1 × 28 × 28 in {mnist}, expected 3 × 32 × 32")
+    assert line.startswith(f"data_dir: found samples of 1 × 28 × 28 in {mnist}, expected 3 × 32 × 32")
 
 
 def test_labels_that_are_no_classes_are_told_by_their_place(mnist: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import TimedOut
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Access, Cancel, Cell, Now, Receive, Send, Start
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
@@ -46,7 +46,7 @@ class ByTheClock(Case):
     """Rank 0 hears whoever comes in time and does as the clock says: all that a record must hold."""
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         told: list[Any] = []
         if me.rank == ZERO:
             while len([t for t in told if isinstance(t, str)]) < 4:
@@ -103,7 +103,7 @@ def test_a_record_that_is_too_long_is_said(heard: list[tuple[Rank, Rank | None]]
 @dataclass(frozen=True, kw_only=True)
 class Sharing(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Access(Cell("c"), "add", vector(1.0))
 
 
@@ -212,7 +212,7 @@ def listening() -> Program[Any]:
 @dataclass(frozen=True, kw_only=True)
 class GivesUpALane(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[bool]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[bool]:
         return (yield from Cancel((yield from Start(listening()))))
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.compression import PowerSgd, TopK
 from paceline.algorithms.core.lars import Lars, LayerRates
-from paceline.algorithms.core.rules import At, Chain, Clip, Decay, Scale, Velocity
-from paceline.algorithms.core.schedules import Constant, Exponential, Polynomial, RateSchedule, Steps
+from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, StepContext, WeightDecay
+from paceline.algorithms.core.schedules import Constant, Exponential, LearningRateSchedule, Polynomial, Steps
 from paceline.algorithms.core.values import Layer, Null, Rank, norm
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd
@@ -57,7 +57,7 @@ def test_torch_takes_the_same_steps(
     gradients = [torch.randn(5, generator=numbers, dtype=precision) for _ in range(6)]
     weights = torch.nn.Parameter(start.clone())
     torchs = torch.optim.SGD([weights], lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay)
-    method = SyncSgd(rate=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay)
+    method = SyncSgd(learning_rate=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay)
     for ours, gradient in zip(steps_of(method.rule(LAYERS), start, gradients), gradients, strict=True):
         weights.grad = gradient.clone()
         torchs.step()
@@ -68,7 +68,7 @@ def test_torch_takes_the_same_steps(
 def test_nesterov_is_not_heavy_ball() -> None:
     start, gradients = np.zeros(2), [np.ones(2)] * 2
     heavy, nesterov = (
-        steps_of(SyncSgd(momentum=0.5, nesterov=choice, rate=1.0).rule([]), start, gradients)[-1][0]
+        steps_of(SyncSgd(momentum=0.5, nesterov=choice, learning_rate=1.0).rule([]), start, gradients)[-1][0]
         for choice in (False, True)
     )
     assert (heavy, nesterov) == (-2.5, -3.25)  # −1 − 1.5; −1.5 − (1 + 0.75)
@@ -79,38 +79,43 @@ def test_clipping_is_torchs() -> None:
     theirs = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     theirs.grad = gradient.clone()
     torch.nn.utils.clip_grad_norm_([theirs], 0.5)
-    ours, _ = Clip(0.5).update(gradient, None, At(gradient, 0))
+    ours, _ = Clip(0.5).update(gradient, None, StepContext(gradient, 0))
     torch.testing.assert_close(ours, theirs.grad, rtol=1e-6, atol=0)  # torch divides by the norm plus 1e-6
     assert norm(ours) == pytest.approx(0.5, rel=1e-15)
 
 
 def test_what_is_short_enough_is_not_clipped() -> None:
     gradient = np.array([0.3, 0.4])
-    assert Clip(0.5).update(gradient, None, At(gradient, 0))[0] is gradient
+    assert Clip(0.5).update(gradient, None, StepContext(gradient, 0))[0] is gradient
 
 
 # --- the chain -------------------------------------------------------------------------------------------------------
 
 
 def test_the_order_is_that_of_lars_with_momentum() -> None:
-    lars, ramp = Lars(), Polynomial(total=10)
-    method = SyncSgd(rate=2.0, clip=1.0, weight_decay=0.1, momentum=0.9, nesterov=True, schedule=ramp)
-    scale = Scale(2.0, ramp)
-    assert method.rule(LAYERS).links == (Clip(1.0), Decay(0.1), scale, Velocity(0.9, nesterov=True))
+    lars, ramp = Lars(), Polynomial(total_steps=10)
+    method = SyncSgd(learning_rate=2.0, max_grad_norm=1.0, weight_decay=0.1, momentum=0.9, nesterov=True, schedule=ramp)
+    scale = ScaleByLearningRate(2.0, ramp)
+    assert method.rule(LAYERS).links == (Clip(1.0), WeightDecay(0.1), scale, Momentum(0.9, nesterov=True))
     assert replace(method, lars=lars).rule(LAYERS).links == (
         Clip(1.0),
         LayerRates(lars, scale, decay=0.1, momentum=0.9),
         scale,
-        Velocity(0.9, nesterov=True),
+        Momentum(0.9, nesterov=True),
     )
-    assert SyncSgd().rule(LAYERS).links == (Scale(0.1),)
+    assert SyncSgd().rule(LAYERS).links == (ScaleByLearningRate(0.1),)
 
 
 def test_the_chain_by_hand() -> None:
     """v = m v + γ_t λ (clipped g + β w), w ← w − v, for both layers, two steps, with LARS's own norms."""
     weights, gradient = np.array([3.0, 4.0, 0.0, 0.0, 1.0]), np.array([6.0, 0.0, 0.0, 8.0, 0.0])
     method = SyncSgd(
-        rate=10.0, momentum=0.5, weight_decay=0.1, clip=5.0, lars=Lars(trust=0.01), schedule=Polynomial(total=4)
+        learning_rate=10.0,
+        momentum=0.5,
+        weight_decay=0.1,
+        max_grad_norm=5.0,
+        lars=Lars(trust_coefficient=0.01),
+        schedule=Polynomial(total_steps=4),
     )
     seen = steps_of(method.rule(LAYERS), weights, [gradient, gradient])
     expected, velocity = weights, np.zeros(5)
@@ -137,7 +142,9 @@ def test_decay_and_velocity_are_exact_in_fractions() -> None:
 
 
 def test_a_vector_without_numbers_goes_through_every_link() -> None:
-    method = SyncSgd(momentum=0.9, nesterov=True, weight_decay=0.1, clip=1.0, lars=Lars(), schedule=Constant(warm_up=2))
+    method = SyncSgd(
+        momentum=0.9, nesterov=True, weight_decay=0.1, max_grad_norm=1.0, lars=Lars(), schedule=Constant(warmup_steps=2)
+    )
     (after,) = steps_of(method.rule([Layer("only", 0, 7)]), Null(7), [Null(7)])
     assert after == Null(7)
 
@@ -153,19 +160,21 @@ def test_norms() -> None:
 
 @given(base=st.floats(1e-4, 40), total=st.integers(1, 10_000), power=st.floats(0.1, 4), data=st.data())
 def test_polynomial(base: float, total: int, power: float, data: st.DataObject) -> None:
-    law = Polynomial(total=total, power=power)
+    law = Polynomial(total_steps=total, power=power)
     step = data.draw(st.integers(0, total))
     assert law.rate(base, step) == pytest.approx(base * (1 - step / total) ** power)
     assert law.rate(base, 0) == base
     assert law.rate(base, total) == law.rate(base, total + 1) == 0.0
 
 
-@pytest.mark.parametrize("law", [Constant(), Polynomial(total=5000), Steps(at=(7, 900)), Exponential(by=0.99)])
+@pytest.mark.parametrize(
+    "law", [Constant(), Polynomial(total_steps=5000), Steps(milestones=(7, 900)), Exponential(gamma=0.99)]
+)
 @given(base=st.floats(1e-3, 40), start=st.floats(0, 40), length=st.integers(1, 500))
 def test_a_ramp_is_linear_and_the_law_goes_on_as_if_there_had_been_none(
-    law: RateSchedule, base: float, start: float, length: int
+    law: LearningRateSchedule, base: float, start: float, length: int
 ) -> None:
-    ramp = replace(law, warm_up=length, start=start)
+    ramp = replace(law, warmup_steps=length, start=start)
     rates = [ramp.rate(base, step) for step in range(length)]
     assert rates[0] == pytest.approx(start, abs=1e-12)
     np.testing.assert_allclose(rates, np.linspace(start, base, length + 1)[:-1], atol=1e-12)
@@ -173,9 +182,9 @@ def test_a_ramp_is_linear_and_the_law_goes_on_as_if_there_had_been_none(
 
 
 def test_steps_and_exponential() -> None:
-    steps = Steps(at=(2, 4), by=0.5)
+    steps = Steps(milestones=(2, 4), gamma=0.5)
     assert [steps.rate(8.0, step) for step in range(6)] == [8, 8, 4, 4, 2, 2]
-    assert Exponential(by=0.5).rate(8.0, 3) == 1.0
+    assert Exponential(gamma=0.5).rate(8.0, 3) == 1.0
     assert Exponential().rate(0.02, 1000) == pytest.approx(0.02 * 0.999964**1000)  # the rate of its source
 
 
@@ -184,9 +193,11 @@ def test_a_step_is_an_update_of_this_rule() -> None:
     sync: Any = METHODS["sync-sgd"]
     server: Any = METHODS["async-sgd"]
     for method, rank in ((sync, Rank(1)), (server, Rank(2))):
-        job = job_of(method(schedule=Polynomial(total=4)), 2, steps=6)
+        job = job_of(method(schedule=Polynomial(total_steps=4)), 2, steps=6)
         assert AnyOrder(job).run().states[rank].memory.number == 6
-    one = steps_of(SyncSgd(rate=1.0, schedule=Steps(at=(1,), by=0.5)).rule([]), np.zeros(1), [np.ones(1)] * 3)
+    one = steps_of(
+        SyncSgd(learning_rate=1.0, schedule=Steps(milestones=(1,), gamma=0.5)).rule([]), np.zeros(1), [np.ones(1)] * 3
+    )
     assert [float(vector[0]) for vector in one] == [-1.0, -1.5, -2.0]
 
 
@@ -196,19 +207,28 @@ def test_a_step_is_an_update_of_this_rule() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"schedule": Polynomial()}, "schedule.total: found 0, expected a whole number of 1 or more"),
-        ({"schedule": Polynomial(total=9, power=0.0)}, "schedule.power: found 0.0, expected a number above 0"),
-        ({"schedule": Constant(warm_up=-1)}, "schedule.warm_up: found -1, expected a whole number of 0 or more"),
-        ({"schedule": Constant(start=-0.1)}, "schedule.start: found -0.1, expected a number of 0 or more"),
-        ({"schedule": Steps(at=(3, 3))}, "schedule.at: found (3, 3), expected whole numbers of 1 or more, each above"),
-        ({"schedule": Steps()}, "schedule.at: found (), expected whole numbers of 1 or more, each above"),
-        ({"schedule": Exponential(by=1.5)}, "schedule.by: found 1.5, expected a number above 0, up to 1"),
-        ({"lars": Lars(trust=0.0)}, "lars.trust: found 0.0, expected a number above 0"),
+        ({"schedule": Polynomial()}, "schedule.total_steps: found 0, expected a whole number of 1 or more"),
+        ({"schedule": Polynomial(total_steps=9, power=0.0)}, "schedule.power: found 0.0, expected a number above 0"),
+        (
+            {"schedule": Constant(warmup_steps=-1)},
+            "schedule.warmup_steps: found -1, expected a whole number of 0 or more",
+        ),
+        (
+            {"schedule": Constant(warmup_start=-0.1)},
+            "schedule.warmup_start: found -0.1, expected a number of 0 or more",
+        ),
+        (
+            {"schedule": Steps(milestones=(3, 3))},
+            "schedule.milestones: found (3, 3), expected whole numbers of 1 or more, each above",
+        ),
+        ({"schedule": Steps()}, "schedule.milestones: found (), expected whole numbers of 1 or more, each above"),
+        ({"schedule": Exponential(gamma=1.5)}, "schedule.gamma: found 1.5, expected a number above 0, up to 1"),
+        ({"lars": Lars(trust_coefficient=0.0)}, "lars.trust_coefficient: found 0.0, expected a number above 0"),
         ({"lars": Lars(epsilon=-1.0)}, "lars.epsilon: found -1.0, expected a number of 0 or more"),
-        ({"clip": 0.0}, "clip: found 0.0, expected a number above 0"),
+        ({"max_grad_norm": 0.0}, "clip: found 0.0, expected a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay: found -1.0, expected a number of 0 or more"),
         ({"nesterov": True}, "nesterov: found true with a momentum of 0, expected a momentum above 0"),
-        ({"compression": TopK(share=0.0)}, "compression.share: found 0.0, expected a number above 0, up to 1"),
+        ({"compression": TopK(ratio=0.0)}, "compression.ratio: found 0.0, expected a number above 0, up to 1"),
         ({"compression": PowerSgd(rank=0)}, "compression.rank: found 0, expected a whole number of 1 or more"),
     ],
 )
@@ -222,14 +242,14 @@ def test_what_is_right_is_not_complained_of() -> None:
         momentum=0.9,
         nesterov=True,
         weight_decay=5e-4,
-        clip=1.0,
+        max_grad_norm=1.0,
         lars=Lars(),
-        schedule=Polynomial(total=100, warm_up=10),
+        schedule=Polynomial(total_steps=100, warmup_steps=10),
         compression=TopK(),
     )
     assert not method.problems(NODES)
 
 
 def test_a_method_that_applies_layer_by_layer_cannot_clip() -> None:
-    (problem,) = LayerwiseSgd(clip=1.0).problems(NODES)
+    (problem,) = LayerwiseSgd(max_grad_norm=1.0).problems(NODES)
     assert problem.startswith("clip: found 1.0, expected null")

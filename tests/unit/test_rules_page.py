@@ -13,12 +13,14 @@ from paceline.algorithms import find
 from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
 from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.option_groups import Options
-from paceline.algorithms.core.schedules import RateSchedule
+from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Rank
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
-KINDS: dict[str, type[Options]] = {kind().kind: kind for kind in (*get_args(RateSchedule), *get_args(Compression))}
+KINDS: dict[str, type[Options]] = {
+    kind().kind: kind for kind in (*get_args(LearningRateSchedule), *get_args(Compression))
+}
 EXAMPLES = [entry for block in blocks(PAGE, "yaml") for entry in yaml.safe_load(block)["algorithms"]]
 NODES = [[Rank(0)], [Rank(1)]]
 
@@ -45,10 +47,10 @@ def test_the_options_are_the_classes(header: str, group: type[Options]) -> None:
 def test_the_schedules_are_the_classes() -> None:
     """Each kind, and its own options with their defaults; those of the ramp are told below the table."""
     rows = {row[0]: row[2] for row in table(PAGE, "kind | rate of step t")}
-    assert list(rows) == [kind().kind for kind in get_args(RateSchedule)]
-    for kind in get_args(RateSchedule):
+    assert list(rows) == [kind().kind for kind in get_args(LearningRateSchedule)]
+    for kind in get_args(LearningRateSchedule):
         for field in fields(kind):
-            if field.name not in {"kind", "warm_up", "start"}:
+            if field.name not in {"kind", "warmup_steps", "start"}:
                 given = f"{field.default} unless given" if field.default else "has to be given"
                 assert f"{field.name}`:" in rows[kind().kind]
                 assert given.replace("2.0", "2") in rows[kind().kind]

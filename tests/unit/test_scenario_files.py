@@ -53,7 +53,7 @@ FORMS: list[tuple[dict[str, Any], int]] = [
     ({"file": "tree.json", "device": DEVICE, "nodes": 3}, 3),
     ({"file": "dgx1-v100.txt", "device": "v100-sxm2"}, 8),
     ({"file": "cluster.xml", "device": DEVICE, "nodes": 4}, 4),
-    ({"network": {"file": "tree.json"}, "nodes": [{"device": DEVICE, "count": 3, "per_node": 2}]}, 6),
+    ({"network": {"file": "tree.json"}, "nodes": [{"device": DEVICE, "count": 3, "workers_per_node": 2}]}, 6),
     (
         {
             "network": {"file": "tree.json"},
@@ -61,7 +61,7 @@ FORMS: list[tuple[dict[str, Any], int]] = [
         },
         16,
     ),
-    ({"nodes": [{"node": {"file": "dgx1-v100.txt"}, "device": DEVICE, "per_node": 4, "count": 2}]}, 8),
+    ({"nodes": [{"node": {"file": "dgx1-v100.txt"}, "device": DEVICE, "workers_per_node": 4, "count": 2}]}, 8),
 ]
 
 

@@ -13,7 +13,7 @@ from paceline.scenarios import SHIPPED, ScenarioError, load
 from paceline.scenarios.sections.evaluation import StopPart
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
-NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, per_node: 2}]}\n"
+NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 2}]}\n"
 SMALL = "name: small\nalgorithms: [sync-sgd]\nworkload: {model: digits-mlp}\nstop: {epochs: 1}\n" + NODES
 
 
@@ -105,7 +105,7 @@ def test_a_group_size_that_does_not_divide_the_workers() -> None:
 
 
 def test_workers_without_devices() -> None:
-    assert mistakes(SMALL.replace(NODES, "cluster: {nodes: [{per_node: 4}]}\n")) == [
+    assert mistakes(SMALL.replace(NODES, "cluster: {nodes: [{workers_per_node: 4}]}\n")) == [
         "scenario: cluster.nodes[0].device: missing; expected a device's name or a mapping"
     ]
     assert changed("cluster.nodes=[]") == ["cluster.nodes: found [], expected a list of at least one"]
@@ -137,8 +137,8 @@ def test_all_at_once() -> None:
 
 def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
     known = [field.name for field in dataclasses.fields(find("sync-sgd"))]
-    assert changed("cluster.spread.law=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
-        "cluster.spread.law: unknown law 'lognormal' (did you mean lognorm?)",
+    assert changed("cluster.step_time.distribution=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
+        "cluster.step_time.distribution: unknown law 'lognormal' (did you mean lognorm?)",
         "algorithms[0].rat: sync-sgd has no such key (did you mean rate?); it has " + ", ".join(known),
     ]
 
@@ -153,7 +153,13 @@ def test_keys_given_twice() -> None:
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "1e999"])
 def test_numbers_that_are_not_finite(value: str) -> None:
-    for path in ("stop.epochs", "train.stretch", "target.accuracy", "algorithms.agd.rate", "cluster.spread.sigma"):
+    for path in (
+        "stop.epochs",
+        "train.time_dilation",
+        "target.accuracy",
+        "algorithms.agd.learning_rate",
+        "cluster.step_time.sigma",
+    ):
         (line,) = changed(f"{path}={value}")
         shown = {".nan": "nan", "-.inf": "-inf"}.get(value, "inf")
         assert f"found {shown}, expected" in line, line
@@ -208,10 +214,10 @@ def test_devices_too_fast_to_be_paced_here() -> None:
         scenario.plans(paced=True)
     assert str(caught.value) == (
         "quickstart: cluster.nodes[0].device: found 0.42 ms a step on quick, too fast to be paced on this machine; "
-        "expected at least 2 ms (give `train.stretch: 48` to stretch the clock, or give "
+        "expected at least 2 ms (give `train.time_dilation: 48` to stretch the clock, or give "
         "`train.pace: none` to run freely)"
     )
-    for way in ("train.stretch=48", "train.pace=none"):
+    for way in ("train.time_dilation=48", "train.pace=none"):
         assert len(load(scenario, [way]).plans(paced=True)) == 6
 
 
@@ -237,8 +243,8 @@ def test_parameters_that_a_network_does_not_have() -> None:
 
 
 def test_a_node_with_fewer_devices_than_workers() -> None:
-    assert changed("cluster.nodes[0]={node: dgx1, per_node: 9}") == [
-        "cluster.nodes[0].per_node: found 9, expected at most 8, as many as a dgx1 has"
+    assert changed("cluster.nodes[0]={node: dgx1, workers_per_node: 9}") == [
+        "cluster.nodes[0].workers_per_node: found 9, expected at most 8, as many as a dgx1 has"
     ]
 
 
@@ -303,7 +309,7 @@ def test_unknown_algorithms_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("addition", "message"),
     [
-        ("train: &t {threads: 1}\nevaluate: *t\n", "evaluate: found an alias (*), expected the value itself"),
+        ("train: &t {torch_threads: 1}\nevaluate: *t\n", "evaluate: found an alias (*), expected the value itself"),
         (
             "train: !!python/name:os.system\n",
             "train: found in line 6 the tag 'tag:yaml.org,2002:python/name:os.system'",

@@ -60,8 +60,8 @@ def test_quickstart_is_what_the_issue_asks_for() -> None:
     cluster = scenario.cluster.build(scenario.workload)
     assert cluster.placement == [[0, 1], [2, 3]]
     assert [cluster.device_of(Rank(rank)).compute_s(32) for rank in range(4)] == pytest.approx([0.02, 0.02, 0.04, 0.04])
-    assert cluster.spread.parameters == (("sigma", 0.3),)
-    assert (scenario.train.pace, scenario.train.network, scenario.train.threads) == ("device", "local", 1)
+    assert cluster.step_time.parameters == (("sigma", 0.3),)
+    assert (scenario.train.pace, scenario.train.network, scenario.train.torch_threads) == ("device", "local", 1)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -98,13 +98,13 @@ def test_the_pace_is_device_time_times_spread() -> None:
     for rank, expected_s in ((0, 0.020), (3, 0.040)):
         times = [plan.compute_s(Rank(rank), step, 32) for step in steps]
         assert sum(times) / len(times) == pytest.approx(expected_s, rel=0.03)  # 4 standard errors of sigma 0.3
-        assert times[7] == pytest.approx(expected_s * plan.cluster.spread.factor(1, rank, 7))
-    steady = load("quickstart", ["cluster.spread=null"]).plans()[0]
+        assert times[7] == pytest.approx(expected_s * plan.cluster.step_time.factor(1, rank, 7))
+    steady = load("quickstart", ["cluster.step_time=null"]).plans()[0]
     assert [steady.compute_s(Rank(3), step, 32) for step in range(3)] == pytest.approx([0.040] * 3)
 
 
 def test_the_stretch_holds_for_paced_runs_alone() -> None:
-    scenario = load("quickstart", ["train.stretch=10"])
+    scenario = load("quickstart", ["train.time_dilation=10"])
     (simulated, *_), (paced, *_) = scenario.plans(), scenario.plans(paced=True)
     assert paced.compute_s(Rank(1), 5, 32) == pytest.approx(10 * simulated.compute_s(Rank(1), 5, 32))
     free = load(scenario, ["train.pace=none"]).plans(paced=True)[0]
@@ -169,7 +169,9 @@ def test_layer_shares_follow_parameters_one_third_forward() -> None:
 
 
 def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:
-    scenario = load("quickstart", ["hyperparameters={rate: 0.05, moving_rate: 0.5}", "algorithms.easgd.rate=0.2"])
+    scenario = load(
+        "quickstart", ["hyperparameters={learning_rate: 0.05, moving_rate: 0.5}", "algorithms.easgd.learning_rate=0.2"]
+    )
     rates = {method.name: method.rate for method in scenario.algorithms}  # type: ignore[attr-defined]
     assert rates == {
         "sync-sgd": 0.05,
@@ -204,7 +206,7 @@ def test_sequential_sgd_uses_one_worker() -> None:
 
 def test_other_learning_problems() -> None:
     quadratic = load("quickstart", ["workload={model: quadratic, learning: quadratic, options: {population: 4096}}"])
-    assert quadratic.plans()[0].job.learner.population == 4096
+    assert quadratic.plans()[0].job.learner.num_samples == 4096
     timing = load("quickstart", ["workload={model: alexnet, learning: none}"])
     assert timing.plans()[0].job.learner.initial().nbytes == 4 * 62_378_344
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.method import crew
+from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layout, Rank
 from paceline.backend.multihost.rank_mapping import Host, Seats, refuse, seat
 from tests.support import job_of
@@ -22,7 +22,7 @@ def hosts(*counts: int) -> tuple[Host, ...]:
 
 def seated(name: str, nodes: Sequence[int], on: tuple[Host, ...]) -> Seats:
     placed = [list(map(Rank, host.processes)) for host in hosts(*nodes)]
-    return seat(on, crew(find(name)(), placed, Layout(())))
+    return seat(on, build_team(find(name)(), placed, Layout(())))
 
 
 def ranks(seats: Seats) -> list[list[int]]:

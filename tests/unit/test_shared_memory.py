@@ -55,7 +55,7 @@ def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
 @pytest.mark.parametrize("name", ["hogwild-sgd", "hogwild-easgd"])
 def test_it_runs_without_numbers(name: str) -> None:
     """Timing only: what is lost is worked out all the same, and accesses take what the node's memory takes."""
-    node = "{device: {name: socket, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 4}"
+    node = "{device: {name: socket, overhead: 4 ms, per_sample: 0.5 ms}, workers_per_node: 4}"
     changes = ["workload.learning=none", "stop.epochs=null", "stop.updates=40", f"cluster.nodes=[{node}]"]
     scenario = paceline.load("quickstart", changes, algorithms=[name])
     (run,) = paceline.simulate(scenario)

@@ -24,7 +24,7 @@ EXTRAPOLATED = [
     "cluster.nodes=2",
     "extrapolate.stand_in.batch_per_worker=2",
     "extrapolate.stand_in.epochs=1",
-    "extrapolate.stand_in.rates=[0.1]",
+    "extrapolate.stand_in.learning_rates=[0.1]",
 ]
 """one that nothing reaches its target in"""
 
@@ -78,7 +78,7 @@ def test_hsgd_takes_the_published_steps() -> None:
     assert isinstance(method, Hsgd)
     law = method.schedule
     assert law is not None
-    rates = [law.rate(method.rate, step) for step in (0, 300, 600, 7800, 15_600)]
+    rates = [law.rate(method.learning_rate, step) for step in (0, 300, 600, 7800, 15_600)]
     assert rates == pytest.approx([1.0, 5.5, 10 * (1 - 600 / 15_600) ** 2, 2.5, 0.0])
     assert (method.momentum, method.weight_decay, method.lars) == (0.9, 0.0005, Lars())
     assert abs(scenario.workload.batch_per_worker * scenario.cluster.workers - 8192) <= scenario.cluster.workers / 2
@@ -104,7 +104,7 @@ def test_a_parameter_server_makes_gradients_as_stale_as_there_are_other_workers(
 
 def test_workers_compute_for_a_device_step_whatever_they_wait_for() -> None:
     scenario = paceline.load("cori-knl", SHORT["cori-knl"], algorithms=["sync-sgd"])
-    (run,) = paceline.simulate(scenario, spread=False)
+    (run,) = paceline.simulate(scenario, jitter=False)
     computed_s = float(run.summary["share"]["compute"] or 0.0) * float(run.summary["step_s"]["mean"] or 0.0)
     assert computed_s == pytest.approx(scenario.plans()[0].cluster.nodes[0].device.compute_s(64), rel=0.01)
 
@@ -132,6 +132,6 @@ def test_a_system_takes_other_rules_and_comes_back_from_its_record() -> None:
 
 
 def test_a_problem_too_large_for_any_memory_is_refused() -> None:
-    changes = ["workload.model=quadratic", "workload.learning=quadratic", "workload.data=null"]
+    changes = ["workload.model=quadratic", "workload.learning=quadratic", "workload.dataset=null"]
     with pytest.raises(InputError, match=r"dimensions: found 100000000000, expected at most 10000000"):
         paceline.load("quickstart", [*changes, "workload.options.dimensions=100000000000"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.errors import DeadlockError, ProgramError, TimedOut
-from paceline.algorithms.core.method import Me, Replica
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     OPERATIONS,
     Access,
@@ -17,6 +17,7 @@ from paceline.algorithms.core.operations import (
     Barrier,
     Cancel,
     Cell,
+    Charge,
     Gradient,
     LayerGradients,
     Load,
@@ -29,7 +30,6 @@ from paceline.algorithms.core.operations import (
     Unlock,
     Wait,
     WaitFor,
-    Work,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
@@ -65,18 +65,18 @@ def number(vector: Any) -> float:
 def after(seconds: int) -> Program[int]:
     """Takes so many seconds where a piece of work takes one, and answers them."""
     for _ in range(seconds):
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
     return seconds
 
 
-def speaker(*sends: tuple[float, Send]) -> Callable[[Me, Replica], Any]:
+def speaker(*sends: tuple[float, Send]) -> Callable[[RankContext, Replica], Any]:
     """A program that sends each message at its time, in whole seconds of work."""
 
     @program
-    def speak(me: Me, state: Replica) -> Program[None]:
+    def speak(me: RankContext, state: Replica) -> Program[None]:
         for time_s, send in sends:
             while (yield from Now()) < time_s:
-                yield from Work("wait", 0)
+                yield from Charge("wait", 0)
             yield from send
 
     return speak
@@ -90,7 +90,7 @@ ONE_S = FixedTiming(work=1.0)
 
 def test_a_timed_receive_gives_up_on_time_and_loses_nothing() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[list[Any]]:
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
         heard: list[Any] = []
         try:
             yield from Receive(timeout_s=2.0)
@@ -106,7 +106,7 @@ def test_a_timed_receive_gives_up_on_time_and_loses_nothing() -> None:
 
 def test_messages_of_one_pair_keep_their_order_even_if_the_network_would_not() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[list[Any]]:
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
         first, second = (yield from Receive()), (yield from Receive())
         return [first.value.nbytes, second.value.nbytes, (yield from Now())]
 
@@ -117,7 +117,7 @@ def test_messages_of_one_pair_keep_their_order_even_if_the_network_would_not() -
 
 def test_the_inbox_is_searched_by_source_and_tag_oldest_first() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[list[Any]]:
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
         yield from after(3)
         asked = [Receive(tag="b"), Receive(Rank(2)), Receive(), Receive()]
         heard = []
@@ -126,7 +126,7 @@ def test_the_inbox_is_searched_by_source_and_tag_oldest_first() -> None:
         return heard
 
     @program
-    def talk(me: Me, state: Replica) -> Program[None]:
+    def talk(me: RankContext, state: Replica) -> Program[None]:
         for number in range(2):
             yield from Send(Rank(0), f"{me.rank}{'ab'[number]}", tag="b" if number and me.rank == 1 else "")
 
@@ -135,7 +135,7 @@ def test_the_inbox_is_searched_by_source_and_tag_oldest_first() -> None:
 
 def test_what_was_sent_and_received_is_recorded() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[None]:
+    def listen(me: RankContext, state: Replica) -> Program[None]:
         yield from Receive()
 
     trace = played(
@@ -153,7 +153,7 @@ def test_what_was_sent_and_received_is_recorded() -> None:
 
 def test_waiting_for_some_answers_all_that_are_done_by_then() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[list[Any]]:
+    def run(me: RankContext, state: Replica) -> Program[list[Any]]:
         handles = []
         for seconds in (3, 1, 2, 2):
             handles.append((yield from Start(after(seconds))))
@@ -172,14 +172,14 @@ def test_waiting_for_some_answers_all_that_are_done_by_then() -> None:
 
 def test_what_is_started_begins_in_program_order() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[list[Any]]:
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
         heard = []
         for _ in range(3):
             heard.append((yield from Receive()).value)
         return heard
 
     @program
-    def talk(me: Me, state: Replica) -> Program[None]:
+    def talk(me: RankContext, state: Replica) -> Program[None]:
         yield from Start(Send(Rank(0), "first"))
         yield from Send(Rank(0), "second")
         yield from Start(Send(Rank(0), "third"))
@@ -189,23 +189,23 @@ def test_what_is_started_begins_in_program_order() -> None:
 
 def test_lanes_are_few_and_named_by_number() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[None]:
+    def run(me: RankContext, state: Replica) -> Program[None]:
         for _ in range(3):
-            pair = (yield from Start(Work("a", 0))), (yield from Start(Work("b", 0)))
+            pair = (yield from Start(Charge("a", 0))), (yield from Start(Charge("b", 0)))
             yield from WaitFor(pair)
-        yield from Work("c", 0)
+        yield from Charge("c", 0)
 
     assert [span.lane for span in played(run, timing=ONE_S).spans] == ["1", "2"] * 3 + ["main"]
 
 
 def test_sub_programs_have_an_order_of_collectives_of_their_own() -> None:
     @program
-    def exchange(me: Me, seconds: int, key: str) -> Program[Any]:
+    def exchange(me: RankContext, seconds: int, key: str) -> Program[Any]:
         yield from after(seconds)
         return (yield from AllReduce(value=np.ones(1), group=me.workers, key=key, op="sum"))
 
     @program
-    def run(me: Me, state: Replica) -> Program[list[Any]]:
+    def run(me: RankContext, state: Replica) -> Program[list[Any]]:
         delays = (1, 2) if me.rank == 0 else (2, 1)  # so they come to their collectives in opposite orders
         handles = []
         for seconds, key in zip(delays, "ab", strict=True):
@@ -218,13 +218,13 @@ def test_sub_programs_have_an_order_of_collectives_of_their_own() -> None:
 def test_a_failure_that_nobody_waits_for_ends_the_run() -> None:
     @program
     def fail() -> Program[None]:
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
         raise ZeroDivisionError("in a lane")
 
     @program
-    def run(me: Me, state: Replica) -> Program[None]:
+    def run(me: RankContext, state: Replica) -> Program[None]:
         yield from Start(fail())
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
 
     with pytest.raises(ZeroDivisionError, match="in a lane"):
         played(run, timing=ONE_S)
@@ -238,11 +238,11 @@ def test_a_failure_is_raised_where_it_is_waited_for_with_all_it_holds() -> None:
 
     @program
     def fail() -> Program[None]:
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
         raise Odd(size=3)
 
     @program
-    def run(me: Me, state: Replica) -> Program[int]:
+    def run(me: RankContext, state: Replica) -> Program[int]:
         handle = yield from Start(fail())
         try:
             yield from Wait(handle)
@@ -258,11 +258,11 @@ def test_a_failure_is_raised_where_it_is_waited_for_with_all_it_holds() -> None:
 
 def test_a_cancelled_gradient_frees_its_device() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[list[Any]]:
+    def run(me: RankContext, state: Replica) -> Program[list[Any]]:
         first = yield from Start(Gradient(weights(), batch()))
         second = yield from Start(Gradient(weights(), batch()))
         third = yield from Start(Gradient(weights(7), batch()))
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
         in_time = [(yield from Cancel(first)), (yield from Cancel(second))]
         result = yield from Wait(third)
         return [*in_time, result.version, (yield from Now()), (yield from Cancel(third))]
@@ -274,7 +274,7 @@ def test_a_cancelled_gradient_frees_its_device() -> None:
 
 def test_waiting_for_what_was_cancelled_is_a_mistake() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[None]:
+    def run(me: RankContext, state: Replica) -> Program[None]:
         handle = yield from Start(Receive())
         yield from Cancel(handle)
         yield from Wait(handle)
@@ -288,13 +288,13 @@ def test_a_cancelled_receive_leaves_the_message_to_the_next(message_s: float) ->
     """Also one that has been handed to it in the very moment of the cancelling, before it could answer."""
 
     @program
-    def talk(me: Me, state: Replica) -> Program[None]:
+    def talk(me: RankContext, state: Replica) -> Program[None]:
         yield from Send(Rank(1), "kept")
 
     @program
-    def listen(me: Me, state: Replica) -> Program[list[Any]]:
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
         handle = yield from Start(Receive())
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
         in_time = yield from Cancel(handle)
         message = yield from Receive(timeout_s=2.0)
         return [in_time, message.value, (yield from Now())]
@@ -314,7 +314,7 @@ def test_a_cancelled_lane_is_closed() -> None:
             closed.append(True)
 
     @program
-    def run(me: Me, state: Replica) -> Program[bool]:
+    def run(me: RankContext, state: Replica) -> Program[bool]:
         return (yield from Cancel((yield from Start(lane()))))
 
     assert answer(played(run)) is True and closed == [True]
@@ -322,11 +322,11 @@ def test_a_cancelled_lane_is_closed() -> None:
 
 def test_a_collective_goes_on_without_the_one_who_gave_up_waiting() -> None:
     @program
-    def impatient(me: Me, state: Replica) -> Program[Any]:
+    def impatient(me: RankContext, state: Replica) -> Program[Any]:
         return (yield from Cancel((yield from Start(AllReduce(value=np.ones(1), group=me.workers, key="k", op="sum")))))
 
     @program
-    def patient(me: Me, state: Replica) -> Program[float]:
+    def patient(me: RankContext, state: Replica) -> Program[float]:
         return number((yield from AllReduce(value=np.ones(1), group=me.workers, key="k", op="sum")))
 
     trace = played(impatient, patient, workers=2)
@@ -338,7 +338,7 @@ def test_a_collective_goes_on_without_the_one_who_gave_up_waiting() -> None:
 
 def test_a_device_computes_one_gradient_at_a_time() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[list[float]]:
+    def run(me: RankContext, state: Replica) -> Program[list[float]]:
         handles, ends = [], []
         for _ in range(3):
             handles.append((yield from Start(Gradient(weights(), batch()))))
@@ -352,7 +352,7 @@ def test_a_device_computes_one_gradient_at_a_time() -> None:
 
 def test_a_gradient_is_taken_at_exactly_the_weights_given() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[Any]:
+    def run(me: RankContext, state: Replica) -> Program[Any]:
         loaded = yield from Load(samples(3))
         return (yield from Gradient(Weights(np.full(4, 10.0), 5), loaded))
 
@@ -363,7 +363,7 @@ def test_a_gradient_is_taken_at_exactly_the_weights_given() -> None:
 
 def test_layers_come_last_first_at_their_times() -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[list[Any]]:
+    def run(me: RankContext, state: Replica) -> Program[list[Any]]:
         found = []
         for handle in (yield from LayerGradients(weights(), batch())):
             part = yield from Wait(handle)
@@ -383,7 +383,7 @@ def test_the_forward_pass_of_a_layer_waits_for_its_own_weights() -> None:
         return Weights(np.full(2, float(version)), version)
 
     @program
-    def run(me: Me, state: Replica) -> Program[Any]:
+    def run(me: RankContext, state: Replica) -> Program[Any]:
         held = (yield from Start(come(1, 3))), (yield from Start(come(5, 2)))
         last, first = yield from LayerGradients(held, batch())
         return (yield from Wait(last)), (yield from Now()), (yield from Wait(first)), (yield from Now())
@@ -402,11 +402,11 @@ def test_the_forward_pass_of_a_layer_waits_for_its_own_weights() -> None:
 
 def test_ranks_of_a_node_take_a_lock_in_turn_and_share_the_value() -> None:
     @program
-    def count(me: Me, state: Replica) -> Program[list[Any]]:
+    def count(me: RankContext, state: Replica) -> Program[list[Any]]:
         yield from Lock(CELL)
         got_s = yield from Now()
         before = yield from Access(CELL, "read")
-        yield from Work("add", 0)
+        yield from Charge("add", 0)
         yield from Access(CELL, "swap", np.ones(1) if before is None else before + 1)
         yield from Unlock(CELL)
         yield from Barrier(group=me.workers, key="all")
@@ -419,11 +419,11 @@ def test_ranks_of_a_node_take_a_lock_in_turn_and_share_the_value() -> None:
 
 def test_only_the_holder_may_unlock() -> None:
     @program
-    def hold(me: Me, state: Replica) -> Program[None]:
+    def hold(me: RankContext, state: Replica) -> Program[None]:
         yield from Lock(CELL)
 
     @program
-    def meddle(me: Me, state: Replica) -> Program[None]:
+    def meddle(me: RankContext, state: Replica) -> Program[None]:
         yield from Unlock(CELL)
 
     with pytest.raises(
@@ -437,13 +437,13 @@ def test_only_the_holder_may_unlock() -> None:
 
 def test_a_deadlock_names_every_lane_its_line_and_what_it_waits_for() -> None:
     @program
-    def stuck(me: Me, state: Replica) -> Program[None]:
+    def stuck(me: RankContext, state: Replica) -> Program[None]:
         handle = yield from Start(AllReduce(value=np.zeros(2), group=me.workers, key="gradient 3"))
         yield from Wait(handle)
 
     @program
-    def deaf(me: Me, state: Replica) -> Program[None]:
-        yield from Work("wait", 0)
+    def deaf(me: RankContext, state: Replica) -> Program[None]:
+        yield from Charge("wait", 0)
         yield from Receive(Rank(0), tag="never")
 
     with pytest.raises(DeadlockError) as caught:
@@ -469,7 +469,7 @@ def test_a_deadlock_names_every_lane_its_line_and_what_it_waits_for() -> None:
 )
 def test_nonsense_is_told_at_the_operation(wrong: Op[Any], words: str) -> None:
     @program
-    def run(me: Me, state: Replica) -> Program[None]:
+    def run(me: RankContext, state: Replica) -> Program[None]:
         yield from wrong
 
     with pytest.raises(ProgramError, match=words):
@@ -478,12 +478,12 @@ def test_nonsense_is_told_at_the_operation(wrong: Op[Any], words: str) -> None:
 
 def test_a_mismatch_comes_out_at_the_start_that_made_it() -> None:
     @program
-    def one(me: Me, state: Replica) -> Program[None]:
+    def one(me: RankContext, state: Replica) -> Program[None]:
         yield from Start(Barrier(group=me.workers, key="left"))
 
     @program
-    def other(me: Me, state: Replica) -> Program[None]:
-        yield from Work("wait", 0)
+    def other(me: RankContext, state: Replica) -> Program[None]:
+        yield from Charge("wait", 0)
         yield from Start(Barrier(group=me.workers, key="right"))
 
     with pytest.raises(

@@ -98,30 +98,30 @@ def test_a_run_that_ends_for_its_accuracy_has_a_time_to_it() -> None:
 )
 def test_a_run_says_why_it_ended(budget: dict[str, Any], why: str, steps: int) -> None:
     """One worker's weights go 2 % of the way, then 2 % of the rest …, from a loss of 15 to none."""
-    job = job_of(SyncSgd(rate=0.02), 1, **budget)
+    job = job_of(SyncSgd(learning_rate=0.02), 1, **budget)
     trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(1))
-    assert (trace.ended, steps_by_rank(trace)[0]) == (why, steps)
+    assert (trace.stop_reason, steps_by_rank(trace)[0]) == (why, steps)
 
 
 @pytest.mark.parametrize("name", ["sync-sgd", "async-sgd", "layerwise-sgd", "gossip"])
 def test_divergence_ends_a_run_at_the_first_evaluation_that_shows_it(name: str) -> None:
-    fast = {"rate": 2.5}
+    fast = {"learning_rate": 2.5}
     method = dataclasses.replace(METHODS[name](), **fast)
     job = job_of(method, nodes=nodes_for(method), steps=100, divergence=True)
     trace = simulate_job(job, UNLIKE, NoCost(), Schedule(1))
     losses = [job.learner.evaluate(shot.vector).loss for shot in trace.snapshots]
     first = next(number for number in range(len(losses)) if has_diverged(losses[: number + 1]))
-    assert trace.ended == "divergence"
+    assert trace.stop_reason == "divergence"
     assert trace.snapshots[first].score is not None and losses[first] > 10 * losses[0]
     assert len(losses) - first <= 3, "what was under way ends"
     budget = dataclasses.replace(job.budget, divergence=False)
     on = simulate_job(dataclasses.replace(job, budget=budget), UNLIKE, NoCost(), Schedule(1))
-    assert on.ended == "samples" and all(shot.score is None for shot in on.snapshots)
+    assert on.stop_reason == "samples" and all(shot.score is None for shot in on.snapshots)
     assert len(trace.updates) < len(on.updates) / 2
 
 
 def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
-    changes = ["algorithms.agd.rate=40", "evaluate.every=32 samples"]
+    changes = ["algorithms.agd.learning_rate=40", "evaluate.every=32 samples"]
     (run,) = simulate(load("quickstart", changes, algorithms=["agd"]))
     assert (run.summary["ended"], run.summary["diverged"]) == ("divergence", True)
     (on,) = simulate(load("quickstart", [*changes, "stop.divergence=false", "stop.epochs=1"], algorithms=["agd"]))
@@ -130,7 +130,7 @@ def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
 
 def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
     """Which is scored while it lasts only where that is to end it."""
-    ends = ["algorithms.agd.rate=40", "evaluate.every=32 samples", "stop.epochs=1"]
+    ends = ["algorithms.agd.learning_rate=40", "evaluate.every=32 samples", "stop.epochs=1"]
     machine = Profile(collectives={("AllReduce", 4): ((0, 1e-4), (10**6, 1e-3))}, messages=((0, 1e-4), (10**6, 1e-3)))
     (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), network=machine)
     (watched,) = simulate(load("quickstart", [*ends, "stop.loss=0.01"], algorithms=["agd"]), network=machine)
@@ -139,7 +139,13 @@ def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
 
 def test_a_quadratic_has_a_time_to_a_loss() -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 8}"
-    changes = [quadratic, "target={loss: 0.5}", "hyperparameters.rate=0.2", "stop.epochs=2", "evaluate.every=8 samples"]
+    changes = [
+        quadratic,
+        "target={loss: 0.5}",
+        "hyperparameters.learning_rate=0.2",
+        "stop.epochs=2",
+        "evaluate.every=8 samples",
+    ]
     (run,) = simulate(load("quickstart", changes, algorithms=["async-sgd"]))
     found, table = run.summary, run.tables.evaluations
     curve = smoothed(table["loss"].tolist(), SMOOTHING)
@@ -230,20 +236,24 @@ def placed(name: str) -> list[str]:
     """Changes of a scenario with two nodes of two workers: one of four, where the method must have one."""
     if nodes_for(METHODS[name]()) != ONE_NODE:
         return []
-    return ["cluster.nodes=[{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, per_node: 4}]"]
+    return ["cluster.nodes=[{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, workers_per_node: 4}]"]
 
 
 def scenario_of(*algorithms: str, changes: Sequence[str] = ()) -> Scenario:
     """Two workers at 20 ms a step and two at 40 ms, for 12 steps each, without numbers."""
     nodes = [
-        {"device": {"name": name, "overhead": "4 ms", "per_sample": per_sample}, "per_node": 2}
+        {"device": {"name": name, "overhead": "4 ms", "per_sample": per_sample}, "workers_per_node": 2}
         for name, per_sample in (("fast", "0.5 ms"), ("slow", "1.125 ms"))
     ]
     described = {
         "name": "four",
         "algorithms": list(algorithms),
         "workload": {"model": "digits-mlp", "batch_per_worker": 32, "learning": "none"},
-        "cluster": {"nodes": nodes, "network": {"link": "eth-1g"}, "spread": {"law": "lognorm", "sigma": 0.3}},
+        "cluster": {
+            "nodes": nodes,
+            "network": {"link": "eth-1g"},
+            "step_time": {"distribution": "lognorm", "sigma": 0.3},
+        },
         "evaluate": {"every": "256 samples"},
         "stop": {"samples": STEPS * 4 * 32},
     }
@@ -284,7 +294,7 @@ def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
 def test_what_a_model_leaves_out_makes_it_faster() -> None:
     scenario = scenario_of("sync-sgd")
     whole, free, even, neither = (
-        simulate(scenario, spread=spread, message_cost=message_cost)[0].summary["wall_s"]
+        simulate(scenario, jitter=spread, message_cost=message_cost)[0].summary["wall_s"]
         for spread, message_cost in ((True, True), (True, False), (False, True), (False, False))
     )
     assert neither < even < free < whole
@@ -303,7 +313,7 @@ def test_a_profile_predicts_its_machine() -> None:
         serve_s=2.0,
     )
     scenario = scenario_of("sync-sgd", "async-sgd")
-    sync, server = simulate(scenario, network=machine, spread=False)
+    sync, server = simulate(scenario, network=machine, jitter=False)
     assert sync.summary["wall_s"] == pytest.approx(STEPS * (0.04 + 0.5 + 0.25 + 0.125))
     # the server is the bottleneck: 2 s each, the first after loading, a gradient of 20 ms and the way there
     updates = server.tables.updates

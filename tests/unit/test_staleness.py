@@ -52,19 +52,19 @@ def test_the_clock_gap_counts_finished_steps() -> None:
     """Rank 0 finishes at 1, 2, 3, 4; rank 1 at 2 and 4: 1 − 0, together 2 − 1 and 1 − 1, 3 − 1, 4 − 2 and 2 − 2."""
     spans = [gradient(0, step, step, step + 1.0) for step in range(4)]
     spans += [gradient(1, step, 2.0 * step, 2.0 * step + 2) for step in range(2)]
-    gaps = clock_gaps(assemble(Trace(spans=spans), population=1).spans, workers=2)
+    gaps = clock_gaps(assemble(Trace(spans=spans), num_samples=1).spans, workers=2)
     assert gaps.values.tolist() == [[1, 0, 1], [2, 0, 1], [2, 1, 0], [3, 0, 2], [4, 0, 2], [4, 1, 0]]
 
 
 def test_a_step_of_several_layers_is_finished_once_and_servers_have_no_clock() -> None:
     spans = [gradient(0, 0, 0.0, 1.0, "fc"), gradient(0, 0, 1.0, 2.0, "conv"), gradient(1, 0, 0.0, 2.0)]
     spans += [Span(Rank(2), "main", "update", None, 0, 2.0, 3.0)]
-    gaps = clock_gaps(assemble(Trace(spans=spans), population=1).spans, workers=2)
+    gaps = clock_gaps(assemble(Trace(spans=spans), num_samples=1).spans, workers=2)
     assert gaps["value"].tolist() == [0, 0]
 
 
 def test_one_worker_alone_has_no_clock_gap() -> None:
-    tables = assemble(Trace(spans=[gradient(0, 0, 0.0, 1.0)]), population=1)
+    tables = assemble(Trace(spans=[gradient(0, 0, 0.0, 1.0)]), num_samples=1)
     assert clock_gaps(tables.spans, workers=1).empty
     assert clock_gaps(frame("spans", ()), workers=2).empty
 
@@ -79,7 +79,7 @@ def test_age_is_from_the_start_of_the_gradient_to_its_application() -> None:
     updates = [Update(5.0, Rank(rank), 0, 0, 0, 0, 8) for rank in (0, 1, 2)]
     updates += [Update(0.5, Rank(0), 0, 0, 1, 1, 8)]
     layers = [LayerUpdate(4.5, Rank(0), 0, "fc", 0, 0, 0)]
-    tables = assemble(Trace(spans=spans, updates=updates, layers=layers), population=1)
+    tables = assemble(Trace(spans=spans, updates=updates, layers=layers), num_samples=1)
     expected = [0.0, 4.0, 2.0, float("nan")]  # an exchange that landed before its gradient had begun comes first
     np.testing.assert_array_equal(tables.updates["age_s"], expected)
     assert tables.layers["age_s"].tolist() == [3.5]
@@ -222,7 +222,7 @@ def test_drift_is_the_distance_from_the_mean_of_all_workers() -> None:
     vectors = [trace.states[Rank(rank)].weights.vector for rank in range(3)]
     expected = [float(np.linalg.norm(vector - sum(vectors) / 3)) for vector in vectors]
     assert [row.drift for row in trace.drifts] == pytest.approx(expected) and min(expected) >= 0 < max(expected)
-    (found,) = by_age(assemble(trace, population=1).drift)
+    (found,) = by_age(assemble(trace, num_samples=1).drift)
     assert found == {"staleness": 4, "count": 3, "mean": pytest.approx(np.mean(expected)), "max": max(expected)}
 
 
@@ -297,7 +297,14 @@ def test_what_is_shown_is_what_was_asked_for(runs: dict[str, Path], tmp_path: Pa
 def test_a_run_that_diverges_has_an_answer_too(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text(SCENARIO)
-    words = ["--algorithms", "async-sgd,k-avg", "--set", "hyperparameters.rate=1e9", "--set", "stop.updates=60"]
+    words = [
+        "--algorithms",
+        "async-sgd,k-avg",
+        "--set",
+        "hyperparameters.learning_rate=1e9",
+        "--set",
+        "stop.updates=60",
+    ]
     asked = ["--set", "record.loss_change=1", "--set", "record.drift=1", "--out", str(tmp_path)]
     made = simulated(path, *words, *asked)
     assert all(run["summary"]["diverged"] for run in made)
@@ -320,7 +327,7 @@ def test_the_page_says_which_notions_a_method_has() -> None:
         for name in re.findall(r"\[([a-z0-9-]+)\]", methods):
             said[name] = notions.split(", ")
     assert said == {
-        name: [NAMES[method.notion]] + ([] if method.alone else [CLOCK_GAP]) for name, method in METHODS.items()
+        name: [NAMES[method.staleness_kind]] + ([] if method.alone else [CLOCK_GAP]) for name, method in METHODS.items()
     }
 
 

@@ -12,8 +12,8 @@ import pytest
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import DeadlockError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import Cancel, Load, Now, Receive, Start, Work
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import Cancel, Charge, Load, Now, Receive, Start
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
@@ -36,8 +36,8 @@ SLOW = Storage(name="slow", latency_s=0.0, bytes_per_s=100.0)
 """a batch of eight records of 100 bytes takes 8 s, scattered"""
 
 
-def scattered(population: int = 64) -> Noted:
-    return Noted(strategy="scattered", population=population, seed=1)
+def scattered(num_samples: int = 64) -> Noted:
+    return Noted(strategy="scattered", num_samples=num_samples, seed=1)
 
 
 def loads(trace: Trace) -> list[tuple[int, float, float]]:
@@ -152,9 +152,9 @@ def test_a_batch_of_many_requests_is_a_few_events() -> None:
     """Its timer and, where the program waits, its coming; whoever else reads, as long as the device has enough."""
     storage = Storage(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
     workers, steps = 50, 4
-    order = Noted(strategy="scattered", population=10**6, seed=1)
+    order = Noted(strategy="scattered", num_samples=10**6, seed=1)
     given = dataclasses.replace(supply(storage, workers=workers, order=order), prefetch=2)
-    job = Job.of(SyncSgd(), [[Rank(rank)] for rank in range(workers)], Bowl(population=10**6), batch=256,
+    job = Job.of(SyncSgd(), [[Rank(rank)] for rank in range(workers)], Bowl(num_samples=10**6), batch=256,
         budget=Budget(samples=steps * workers * 256), seed=1)  # fmt: skip
     traces = [simulate_job(job, FixedTiming(), NoCost(), Schedule(10**9), supply=one) for one in (given, None)]
     more = traces[0].notes["events"] - traces[1].notes["events"]
@@ -169,7 +169,7 @@ def test_a_batch_of_many_requests_is_a_few_events() -> None:
 def after(seconds: int) -> Program[None]:
     """Takes so many seconds where a piece of work takes one."""
     for _ in range(seconds):
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
 
 
 def samples(index: int) -> Samples:
@@ -178,7 +178,7 @@ def samples(index: int) -> Samples:
 
 def test_lanes_of_a_rank_load_one_after_the_other() -> None:
     @program
-    def both(me: Me, state: Replica) -> Program[list[float]]:
+    def both(me: RankContext, state: Replica) -> Program[list[float]]:
         first = yield from Start(Load(samples(0)))
         batch = yield from Load(samples(1))
         assert batch.samples == samples(1)
@@ -195,9 +195,9 @@ def test_a_load_that_was_given_up_leaves_its_batch(asked: int, there_s: float) -
     """After 1 s. The same batch is there as soon as it had been; another one is read after it."""
 
     @program
-    def fickle(me: Me, state: Replica) -> Program[float]:
+    def fickle(me: RankContext, state: Replica) -> Program[float]:
         handle = yield from Start(Load(samples(0)))
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
         yield from Cancel(handle)
         yield from Load(samples(asked))
         return (yield from Now())
@@ -208,7 +208,7 @@ def test_a_load_that_was_given_up_leaves_its_batch(asked: int, there_s: float) -
 
 def test_a_loader_hides_no_deadlock() -> None:
     @program
-    def listen(me: Me, state: Replica) -> Program[None]:
+    def listen(me: RankContext, state: Replica) -> Program[None]:
         yield from Load(samples(0))
         yield from Receive()
 
@@ -218,7 +218,7 @@ def test_a_loader_hides_no_deadlock() -> None:
 
 def test_a_lane_that_outlives_its_program_has_its_batch() -> None:
     @program
-    def leave(me: Me, state: Replica) -> Program[None]:
+    def leave(me: RankContext, state: Replica) -> Program[None]:
         yield from Start(Load(samples(0)))
 
     trace = played(leave, supply=supply(SLOW, workers=1, prefetch=3, order=scattered()))
@@ -228,7 +228,7 @@ def test_a_lane_that_outlives_its_program_has_its_batch() -> None:
 
 def test_who_ends_first_stops_reading() -> None:
     @program
-    def work(me: Me, state: Replica) -> Program[None]:
+    def work(me: RankContext, state: Replica) -> Program[None]:
         yield from Load(Samples(worker=int(me.rank), workers=2, index=0, count=8))
         yield from after(50 * int(me.rank))
 

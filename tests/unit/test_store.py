@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Score
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.job import Evaluation
+from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Null, Rank
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records import Run
@@ -35,11 +35,11 @@ def a_run(weights: object = None) -> Run:
             Span(Rank(0), "main", "send", None, 0, 1.0, 1.0, 8),
         ],
         updates=[Update(1.5, Rank(0), 0, 0, 0, 0, 8)],
-        snapshots=[Snapshot(0.0, 0, 0, None, Score(2.0, None))],
+        snapshots=[Snapshot(0.0, 0, 0, None, Evaluation(2.0, None))],
         wall_s=2.0,
     )
-    tables = assemble(trace, population=8)
-    summary = summarise(tables, kind="simulated", wall_s=2.0, workers=1, notion=Notion.STEPS)
+    tables = assemble(trace, num_samples=8)
+    summary = summarise(tables, kind="simulated", wall_s=2.0, workers=1, staleness_kind=StalenessKind.STEPS)
     return Run(
         scenario={"name": "tiny"},
         name="tiny",

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from paceline.algorithms.core.job import Score
-from paceline.algorithms.core.method import Notion
+from paceline.algorithms.core.job import Evaluation
+from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.goals import crossing
@@ -32,15 +32,20 @@ def span(
 
 
 def summary(
-    trace: Trace, *, notion: Notion = Notion.STEPS, target: float | None = None, smoothing: int = 1, workers: int = 2
+    trace: Trace,
+    *,
+    staleness_kind: StalenessKind = StalenessKind.STEPS,
+    target: float | None = None,
+    smoothing: int = 1,
+    workers: int = 2,
 ) -> Summary:
-    tables = assemble(trace, population=100)
+    tables = assemble(trace, num_samples=100)
     return summarise(
         tables,
         kind="simulated",
         wall_s=trace.wall_s,
         workers=workers,
-        notion=notion,
+        staleness_kind=staleness_kind,
         target=target,
         smoothing=smoothing,
     )
@@ -103,9 +108,9 @@ def test_staleness_per_update_and_per_rank() -> None:
     """Rank 0 is fast: three updates at 0, 1, 1; rank 1 has one at 6. Mean 2; mean of ranks (2/3 + 6) / 2."""
     lags = [(0, 0), (0, 1), (1, 6), (0, 1)]
     updates = [Update(float(n), Rank(rank), n, n - lag, n, lag, 1) for n, (rank, lag) in enumerate(lags)]
-    found = summary(Trace(updates=updates, wall_s=4.0), notion=Notion.VERSION_LAG)["staleness"]
+    found = summary(Trace(updates=updates, wall_s=4.0), staleness_kind=StalenessKind.VERSION_LAG)["staleness"]
     assert found == {
-        "notion": Notion.VERSION_LAG.value,
+        "notion": StalenessKind.VERSION_LAG.value,
         "mean": 2.0,
         "mean_of_ranks": pytest.approx(10 / 3),
         "max": 6,
@@ -123,13 +128,14 @@ def test_local_steps_between_averages_are_updates_too() -> None:
         for rank in range(2)
     ]
     trace = Trace(updates=updates, wall_s=4.0)
-    assert summary(trace, notion=Notion.LOCAL_AGE)["updates"] == 4
-    assert summary(trace, notion=Notion.STEPS)["updates"] == 2
+    assert summary(trace, staleness_kind=StalenessKind.LOCAL_AGE)["updates"] == 4
+    assert summary(trace, staleness_kind=StalenessKind.STEPS)["updates"] == 2
 
 
 def learning(*points: tuple[float, float, float | None]) -> Trace:
     return Trace(
-        snapshots=[Snapshot(t, 0, 0, None, Score(loss, accuracy)) for t, loss, accuracy in points], wall_s=points[-1][0]
+        snapshots=[Snapshot(t, 0, 0, None, Evaluation(loss, accuracy)) for t, loss, accuracy in points],
+        wall_s=points[-1][0],
     )
 
 
@@ -207,14 +213,14 @@ def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> No
     trace = Trace(updates=[Update(1.0, Rank(rank), 0, 0, 1, 1, 10) for rank in (0, 1)], wall_s=1.0)
     trace.lost_updates = {"adds": 2, "lost_share": 0.25}
     found = summarise(
-        assemble(trace, population=100),
+        assemble(trace, num_samples=100),
         kind="measured",
         wall_s=1.0,
         workers=2,
-        notion=Notion.VERSION_LAG,
+        staleness_kind=StalenessKind.VERSION_LAG,
         lost_updates=trace.lost_updates,
         each_counts=True,
     )
     assert (found["updates"], found["lost_updates"]) == (2, {"adds": 2, "lost_share": 0.25})
-    assert summary(trace, notion=Notion.VERSION_LAG)["updates"] == 1
+    assert summary(trace, staleness_kind=StalenessKind.VERSION_LAG)["updates"] == 1
     assert summary(trace)["lost_updates"] is None

@@ -37,7 +37,7 @@ workload: {model: lenet, batch_per_worker: 4, learning: none}
 cluster:
   nodes: [{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, count: 2}]
   network: {link: {latency: 20 us, bandwidth: 10 Gbit/s}}
-  spread: {law: lognorm, sigma: 0.3}
+  step_time: {distribution: lognorm, sigma: 0.3}
 stop: {samples: 400}
 seed: 3
 """

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import ProgramError
-from paceline.algorithms.core.method import Me, Replica
-from paceline.algorithms.core.operations import Access, Cancel, Cell, Lock, Start, Unlock, Work
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Lock, Start, Unlock
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Null, Step
 from paceline.records.trace import LostUpdates, Schedule, Trace
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, Memory
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, OptimizerState
 from paceline.simulator.network.network import NoCost
 from tests.contract.cases import Case
 from tests.support import FixedTiming, job_of
@@ -39,20 +39,22 @@ class One:
     action: Literal["read", "add", "swap"] = "add"
 
 
-def play(accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False) -> Memory:
+def play(
+    accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
+) -> OptimizerState:
     """The cell after these accesses, asked for in this order where they begin at one moment."""
     return played(accesses, size, ends_first=ends_first, null=null)[0]
 
 
 def played(
     accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
-) -> tuple[Memory, list[Any]]:
+) -> tuple[OptimizerState, list[Any]]:
     """Also what each access found."""
 
     def vector(number: float) -> Any:
         return Null(size, 8) if null else np.full(size, number)
 
-    memory, found = Memory(), dict[int, Any]()
+    memory, found = OptimizerState(), dict[int, Any]()
     memory.end(memory.begin(Access(CELL, "swap", vector(0.0)), 0.0, 0.0), 0.0)
     moments = [(one.start_s, ends_first, at, True) for at, one in enumerate(accesses)]
     moments += [
@@ -69,11 +71,11 @@ def played(
     return memory, [found[at] for at in range(len(accesses))]
 
 
-def content(memory: Memory) -> Any:
+def content(memory: OptimizerState) -> Any:
     return memory.end(memory.begin(Access(CELL, "read"), 1e9, 0.0), 1e9)
 
 
-def blocks(memory: Memory) -> list[float]:
+def blocks(memory: OptimizerState) -> list[float]:
     """The number in each block; all numbers of a block are the same."""
     whole = content(memory)
     parts = [whole[start : start + IN_A_BLOCK] for start in range(0, len(whole), IN_A_BLOCK)]
@@ -195,7 +197,7 @@ class Adding(Case):
     lock: bool = False
 
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank == me.node.ranks[0]:
             yield from Access(CELL, "swap", np.zeros(TWO_BLOCKS))
         else:
@@ -213,7 +215,7 @@ class Adding(Case):
 def wait(quarters: int) -> Program[None]:
     """Lets so many quarters of a second pass."""
     for _ in range(quarters):
-        yield from Work("wait", 0)
+        yield from Charge("wait", 0)
 
 
 def simulated(method: Case, nodes: list[list[int]]) -> Trace:
@@ -248,7 +250,7 @@ def test_an_access_that_takes_time_leaves_a_span() -> None:
 @dataclass(frozen=True, kw_only=True)
 class GivenUp(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[Any]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         yield from Access(CELL, "swap", np.zeros(TWO_BLOCKS))
         adding = yield from Start(Access(CELL, "add", np.ones(TWO_BLOCKS)))
         yield from wait(6)
@@ -265,7 +267,7 @@ def test_a_cancelled_add_has_added_the_blocks_that_it_came_to() -> None:
 @dataclass(frozen=True, kw_only=True)
 class Growing(Case):
     @program
-    def body(self, me: Me, step: Step, state: Replica) -> Program[None]:
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Access(CELL, "swap", np.zeros(2))
         yield from Access(CELL, "add", np.zeros(3))
 

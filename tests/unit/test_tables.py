@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.staleness_ledger import Update
 from paceline.records.tables import SCHEMAS, assemble
@@ -19,7 +19,7 @@ def span(rank: int, activity: str, start_s: float, end_s: float, **more: object)
 
 def rows(trace: Trace) -> list[tuple[int, str, float, float, int]]:
     columns = ["rank", "activity", "start_s", "end_s", "bytes"]
-    return list(assemble(trace, population=100).spans[columns].itertuples(index=False, name=None))
+    return list(assemble(trace, num_samples=100).spans[columns].itertuples(index=False, name=None))
 
 
 def test_a_collective_waits_for_the_last_to_come() -> None:
@@ -72,18 +72,18 @@ def test_a_receive_waits_until_its_message_was_sent(ready_s: float | None, expec
 
 def test_a_message_is_counted_once_by_its_sender() -> None:
     trace = Trace(spans=[span(0, "send", 1.0, 1.0, bytes=8), span(1, "receive", 0.0, 2.0, ready_s=1.0, bytes=8)])
-    assert assemble(trace, population=1).spans["bytes"].sum() == 8
+    assert assemble(trace, num_samples=1).spans["bytes"].sum() == 8
 
 
 def test_evaluations_are_the_snapshots_that_have_a_score() -> None:
     trace = Trace(
         snapshots=[
-            Snapshot(4.0, 2, 150, None, Score(0.5, None)),
-            Snapshot(0.0, 0, 0, None, Score(2.0, 0.25)),
+            Snapshot(4.0, 2, 150, None, Evaluation(0.5, None)),
+            Snapshot(0.0, 0, 0, None, Evaluation(2.0, 0.25)),
             Snapshot(2.0, 1, 50, None, None),
         ]
     )
-    table = assemble(trace, population=100).evaluations
+    table = assemble(trace, num_samples=100).evaluations
     assert table["time_s"].tolist() == [0.0, 4.0]
     assert table["epoch"].tolist() == [0.0, 1.5]
     assert table["loss"].tolist() == [2.0, 0.5]
@@ -98,13 +98,13 @@ def test_rows_come_in_order_of_time_then_rank() -> None:
         Update(1.0, Rank(0), 0, 0, 0, 0, 8),
     ]
     spans = [span(1, "compute", 0.0, 1.0), span(0, "compute", 0.0, 1.0)]
-    tables = assemble(Trace(updates=updates, spans=spans), population=1)
+    tables = assemble(Trace(updates=updates, spans=spans), num_samples=1)
     assert tables.updates[["time_s", "rank"]].values.tolist() == [[1.0, 0], [1.0, 1], [2.0, 0]]
     assert tables.spans["rank"].tolist() == [0, 1]
 
 
 def test_an_empty_trace_has_all_columns() -> None:
-    tables = assemble(Trace(), population=1)
+    tables = assemble(Trace(), num_samples=1)
     for name, schema in SCHEMAS.items():
         assert list(getattr(tables, name).columns) == schema.names
         assert len(getattr(tables, name)) == 0

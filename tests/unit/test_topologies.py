@@ -8,7 +8,7 @@ import pytest
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.topologies import LINKS, NO_SPREAD, Device, Spread
+from paceline.topologies import LINKS, NO_JITTER, Device, Jitter
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.faults.jitter import BLOCK, _block, laws
 
@@ -31,7 +31,7 @@ def test_placement_is_consecutive_and_the_server_sits_where_told() -> None:
 
 
 def test_factor_does_not_depend_on_the_order_of_asking() -> None:
-    law = Spread.of("lognorm", sigma=0.3)
+    law = Jitter.of("lognorm", sigma=0.3)
     places = [(rank, step) for rank in range(3) for step in (0, BLOCK - 1, BLOCK, 5 * BLOCK)]
     forwards = [law.factor(1, *place) for place in places]
     _block.cache_clear()
@@ -41,22 +41,22 @@ def test_factor_does_not_depend_on_the_order_of_asking() -> None:
 
 
 def test_another_seed_draws_otherwise() -> None:
-    law = Spread.of("lognorm", sigma=0.3)
+    law = Jitter.of("lognorm", sigma=0.3)
     assert law.factor(1, 0, 0) != law.factor(2, 0, 0)
 
 
 def test_the_fields_name_and_scipys_letter_are_one_law() -> None:
-    assert Spread.of("lognorm", sigma=0.3).factor(1, 2, 3) == Spread.of("lognorm", s=0.3).factor(1, 2, 3)
+    assert Jitter.of("lognorm", sigma=0.3).factor(1, 2, 3) == Jitter.of("lognorm", s=0.3).factor(1, 2, 3)
 
 
 def test_a_draw_below_zero_counts_as_zero() -> None:
-    law = Spread.of("norm", loc=1.0, scale=0.16)
+    law = Jitter.of("norm", loc=1.0, scale=0.16)
     assert all(law.factor(1, rank, step) >= 0 for rank in range(4) for step in range(1000))
 
 
 def test_factors_are_drawn_in_blocks() -> None:
     """So that a factor costs a look-up; a draw of its own would take a hundred times as long."""
-    law = Spread.of("lognorm", sigma=0.3)
+    law = Jitter.of("lognorm", sigma=0.3)
     _block.cache_clear()
     for step in range(8 * BLOCK):
         for rank in range(8):
@@ -82,11 +82,11 @@ def test_factors_are_drawn_in_blocks() -> None:
 )
 def test_laws_that_are_refused(law: str, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Spread.of(law, **parameters)
+        Jitter.of(law, **parameters)
 
 
 def test_none_is_a_law() -> None:
-    assert Spread.of("none") is NO_SPREAD
+    assert Jitter.of("none") is NO_JITTER
 
 
 def test_scipys_laws_are_known() -> None:

@@ -12,7 +12,7 @@ import torch
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
-from paceline.workloads import build, find_model, population, problems
+from paceline.workloads import build, find_model, num_samples, problems
 from paceline.workloads.datasets import DATA, RECORDS
 from paceline.workloads.models.zoo import ZOO
 from tests import datasets
@@ -93,9 +93,9 @@ def test_pictures_are_standardised_by_channel_and_stay_bytes_in_memory(data: str
     learner: Any = build(model, data=data, seed=1, precision="float64")
     kept = learner.examples.train.inputs
     assert kept.dtype == torch.uint8
-    inputs = learner.load(step(0, count=learner.population)).inputs
-    assert inputs.shape == (learner.population, *ZOO[model].shape)
-    channels = inputs.reshape(learner.population, DATA[data].shape[0], -1)  # type: ignore[index]
+    inputs = learner.load(step(0, count=learner.num_samples)).inputs
+    assert inputs.shape == (learner.num_samples, *ZOO[model].shape)
+    channels = inputs.reshape(learner.num_samples, DATA[data].shape[0], -1)  # type: ignore[index]
     np.testing.assert_allclose(channels.mean(dim=(0, 2)), 0.0, atol=1e-12)
     np.testing.assert_allclose(channels.std(dim=(0, 2), correction=0), 1.0, rtol=1e-12)
     again: Any = build(model, data=data, seed=2)
@@ -127,22 +127,30 @@ def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        ("lenet", {"data": "cifar10"}, "data: found 'cifar10' (3 × 32 × 32, 10 classes) for lenet, which takes 1 × 28"),
+        (
+            "lenet",
+            {"dataset": "cifar10"},
+            "data: found 'cifar10' (3 × 32 × 32, 10 classes) for lenet, which takes 1 × 28",
+        ),
         (
             "lenet",
             {"data": "minst"},
             "data: found 'minst', expected mnist, fashion-mnist, images, records (did you mean mnist?)",
         ),
-        ("small-cnn", {"data": "cifar100"}, "tells 10 classes apart; expected cifar10, images, records"),
-        ("digits-mlp", {"directory": "/data"}, "directory: found '/data', expected none: digits is bundled"),
-        ("lenet", {"directory": "/nowhere"}, "directory: found no folder /nowhere; expected in it train-images-idx3"),
+        ("small-cnn", {"dataset": "cifar100"}, "tells 10 classes apart; expected cifar10, images, records"),
+        ("digits-mlp", {"data_dir": "/data"}, "data_dir: found '/data', expected none: digits is bundled"),
+        ("lenet", {"data_dir": "/nowhere"}, "data_dir: found no folder /nowhere; expected in it train-images-idx3"),
         (
             "quadratic",
-            {"directory": "/x", "learning": "quadratic"},
-            "directory: found '/x' for quadratic, expected none",
+            {"data_dir": "/x", "learning": "quadratic"},
+            "data_dir: found '/x' for quadratic, expected none",
         ),
         ("transformer", {}, "learning: found 'train', but no data set has what transformer takes"),
-        ("transformer", {"data": "mnist", "learning": "none"}, "expected none: no data set has what the model takes"),
+        (
+            "transformer",
+            {"dataset": "mnist", "learning": "none"},
+            "expected none: no data set has what the model takes",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told(model: str, given: dict[str, Any], words: str) -> None:
@@ -153,7 +161,7 @@ def test_what_does_not_fit_is_told(model: str, given: dict[str, Any], words: str
 def test_more_folders_than_a_model_knows_classes_are_told(tmp_path: Path) -> None:
     datasets.images(tmp_path, classes=11, each=2)
     (line,) = problems("small-cnn", data="images", directory=str(tmp_path), learning="train")
-    assert line.startswith("directory: found 11 classes in it, expected at most the 10 that the model tells apart")
+    assert line.startswith("data_dir: found 11 classes in it, expected at most the 10 that the model tells apart")
     assert problems("small-cnn-100", data="images", directory=str(tmp_path), learning="train") == []
 
 
@@ -161,22 +169,22 @@ def test_what_is_not_trained_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("PACELINE_DATA")
     for data, count in [(None, 50_000), ("cifar10", 50_000), ("images", 50_000)]:
         learner = build("small-cnn", data=data, learning="none", seed=1)
-        assert learner.population == count
-    assert build("lenet", data="fashion-mnist", learning="none", seed=1).population == 60_000
+        assert learner.num_samples == count
+    assert build("lenet", data="fashion-mnist", learning="none", seed=1).num_samples == 60_000
     with pytest.raises(InputError, match="or learning: none, where only time matters"):
         build("small-cnn", seed=1)
 
 
 def test_an_epoch_is_what_is_in_the_folder(folder: Path) -> None:
-    assert population("lenet", data=None, directory=None, learning="train") == 60
-    assert population("small-cnn", data="images", directory=str(folder / "images"), learning="train") == 12
+    assert num_samples("lenet", data=None, directory=None, learning="train") == 60
+    assert num_samples("small-cnn", data="images", directory=str(folder / "images"), learning="train") == 12
 
 
 SCENARIO = """
 name: tiny
 algorithms: [sync-sgd]
-workload: {model: lenet, directory: inside/mnist, batch_per_worker: 5}
-cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, per_node: 4}]}
+workload: {model: lenet, data_dir: inside/mnist, batch_per_worker: 5}
+cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 4}]}
 stop: {epochs: 1}
 """
 
@@ -186,9 +194,9 @@ def test_a_directory_is_seen_from_the_scenarios_folder(tmp_path: Path, monkeypat
     datasets.mnist(tmp_path / "inside/mnist")
     (tmp_path / "tiny.yaml").write_text(SCENARIO, encoding="utf-8")
     scenario = load(tmp_path / "tiny.yaml")
-    assert scenario.workload.directory == f"{tmp_path}/inside/mnist"
+    assert scenario.workload.data_dir == f"{tmp_path}/inside/mnist"
     assert load(scenario.dump()) == scenario
-    assert scenario.workload.population == 60
+    assert scenario.workload.num_samples == 60
     with pytest.raises(ScenarioError, match="at most 15, so that 4"):
         load(scenario, ["workload.batch_per_worker=16"])
 
@@ -198,5 +206,5 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         load(tmp_path / "tiny.yaml", ["stop.epochs=-1"])
     first, second = str(caught.value).splitlines()
-    assert first.startswith(f"tiny.yaml: workload.directory: found no folder {tmp_path}/inside/mnist; expected in it")
+    assert first.startswith(f"tiny.yaml: workload.data_dir: found no folder {tmp_path}/inside/mnist; expected in it")
     assert second.startswith("tiny.yaml: stop.epochs: found -1")

@@ -41,7 +41,7 @@ def test_a_step_is_the_same_to_the_bit_and_puts_nothing_together(shapes: list[tu
     parts = parts_of(shapes)
     gradient, whole = Unjoined(parts), whole_of(parts)
     weights = torch.linspace(-1, 1, len(whole))
-    stepped = arrays.less(weights, rate, gradient, room=gradient)
+    stepped = arrays.less(weights, rate, gradient, out=gradient)
     assert gradient.apart
     assert torch.equal(stepped, arrays.less(weights, rate, whole))
     assert torch.equal(weights, torch.linspace(-1, 1, len(whole)))

@@ -16,7 +16,7 @@ from paceline.workloads import MODELS, build, problems
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 
 LEARNERS: dict[str, dict[str, Any]] = {
-    "digits": {"model": "digits-mlp", "data": "digits", "learning": "train", "precision": "float64"},
+    "digits": {"model": "digits-mlp", "dataset": "digits", "learning": "train", "dtype": "float64"},
     "quadratic": {"model": "quadratic", "learning": "quadratic", "dimensions": 10, "layers": 3},
     "timing": {"model": "lenet", "learning": "none"},
 }
@@ -120,7 +120,7 @@ def test_gradient_is_the_slope_of_the_loss(name: str) -> None:
 
 def test_digits_are_learned() -> None:
     built = learner("digits")
-    assert built.population == MODELS["digits-mlp"].population == 1437
+    assert built.num_samples == MODELS["digits-mlp"].num_samples == 1437
     weights = built.initial()
     at_start = built.evaluate(weights)
     for index in range(44 * 5):
@@ -198,12 +198,12 @@ def test_known_parameter_counts(name: str, parameters: int) -> None:
     ("arguments", "told"),
     [
         ({"model": "digits-mpl", "learning": "train"}, ["model: found 'digits-mpl'", "did you mean digits-mlp?"]),
-        ({"model": "digits-mlp", "data": "mnist", "learning": "train"}, ["data: found 'mnist'", "expected digits"]),
-        ({"model": "lenet", "learning": "train"}, ["directory: missing", "train-images-idx3-ubyte", "learning: none"]),
+        ({"model": "digits-mlp", "dataset": "mnist", "learning": "train"}, ["data: found 'mnist'", "expected digits"]),
+        ({"model": "lenet", "learning": "train"}, ["data_dir: missing", "train-images-idx3-ubyte", "learning: none"]),
         ({"model": "transformer", "learning": "train"}, ["learning: found 'train'", "learning: none"]),
         ({"model": "digits-mlp", "learning": "quadratic"}, ["learning: found 'quadratic'"]),
         (
-            {"model": "digits-mlp", "learning": "trian", "precision": "float16"},
+            {"model": "digits-mlp", "learning": "trian", "dtype": "float16"},
             ["did you mean train?", "precision: found 'float16'"],
         ),
         (

@@ -119,9 +119,9 @@ def sustained_bytes_per_s(spec: Spec, needed_bytes: float, mode: Mode = "flat") 
     fast = spec.sustained_bytes_per_s
     if spec.far_bytes_per_s is None or spec.memory_bytes is None or needed_bytes <= spec.memory_bytes:
         return fast
-    slow = spec.far_bytes_per_s  # what was measured, so nothing is taken off it
+    stragglers = spec.far_bytes_per_s  # what was measured, so nothing is taken off it
     if mode == "cache":
         hits = max(0.0, 2 * spec.memory_bytes - needed_bytes)
-        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / slow)
+        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / stragglers)
     far = needed_bytes - spec.memory_bytes
-    return needed_bytes / (spec.memory_bytes / fast + far / slow)
+    return needed_bytes / (spec.memory_bytes / fast + far / stragglers)

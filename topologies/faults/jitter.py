@@ -35,44 +35,44 @@ COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A law of `scipy.stats`, scaled to mean 1; build it with `Spread.of`.
+class Jitter:
+    """A law of `scipy.stats`, scaled to mean 1; build it with `Jitter.of`.
 
-    >>> law = Spread.of("lognorm", sigma=0.3)
+    >>> law = Jitter.of("lognorm", sigma=0.3)
     >>> law.factor(seed=1, rank=0, step=5) == law.factor(seed=1, rank=0, step=5)
     True
-    >>> NO_SPREAD.factor(seed=1, rank=0, step=5)
+    >>> NO_JITTER.factor(seed=1, rank=0, step=5)
     1.0
     """
 
-    law: str
+    distribution: str
     parameters: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
-    def of(law: str, **parameters: float) -> Spread:
+    def of(law: str, **parameters: float) -> Jitter:
         """The spread of this law, with SciPy's parameter names or the field's (``sigma`` of ``lognorm``).
 
         Raises:
             InputError: for an unknown law or parameter, a missing one, or a law that has no finite mean above 0 or
                 reaches below 0.
 
-        >>> Spread.of("lognormal", sigma=0.3)
+        >>> Jitter.of("lognormal", sigma=0.3)
         Traceback (most recent call last):
-        paceline.algorithms.core.errors.InputError: law: unknown law 'lognormal' (did you mean lognorm?)
-        >>> Spread.of("pareto", b=1.0)
+        paceline.algorithms.core.errors.InputError: distribution: unknown law 'lognormal' (did you mean lognorm?)
+        >>> Jitter.of("pareto", b=1.0)
         Traceback (most recent call last):
-        paceline.algorithms.core.errors.InputError: law: pareto with b = 1.0 has no finite mean to scale to 1
+        paceline.algorithms.core.errors.InputError: distribution: pareto with b = 1.0 has no finite mean to scale to 1
         """
-        if law == NO_SPREAD.law and not parameters:
-            return NO_SPREAD
+        if law == NO_JITTER.distribution and not parameters:
+            return NO_JITTER
         _check_names(law, parameters)
-        spread = Spread(law, tuple(sorted((name, float(value)) for name, value in parameters.items())))
+        spread = Jitter(law, tuple(sorted((name, float(value)) for name, value in parameters.items())))
         _check_law(spread)
         return spread
 
     def factor(self, seed: int, rank: int, step: int) -> float:
         """The factor of one step of one rank."""
-        if self.law == "none":
+        if self.distribution == "none":
             return 1.0
         block, place = divmod(step, BLOCK)
         return float(_block(self, seed, rank, block)[place])
@@ -80,17 +80,17 @@ class Spread:
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
         """The factors of a rank's first steps, an array of so many; the same as one by one.
 
-        >>> law = Spread.of("gamma", shape=4.0)
+        >>> law = Jitter.of("gamma", shape=4.0)
         >>> bool(law.factors(1, 0, 300)[299] == law.factor(seed=1, rank=0, step=299))
         True
         """
-        if self.law == "none":
+        if self.distribution == "none":
             return np.ones(steps)
         blocks = [_block(self, seed, rank, block) for block in range(-(-steps // BLOCK))]
         return np.concatenate([np.empty(0), *blocks])[:steps]
 
 
-NO_SPREAD = Spread("none")
+NO_JITTER = Jitter("none")
 """every step takes exactly its device's time"""
 
 
@@ -113,18 +113,18 @@ def laws() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _frozen(spread: Spread) -> Any:
-    names = COMMON_NAMES.get(spread.law, {})
-    return getattr(_stats(), spread.law)(**{names.get(name, name): value for name, value in spread.parameters})
+def _frozen(spread: Jitter) -> Any:
+    names = COMMON_NAMES.get(spread.distribution, {})
+    return getattr(_stats(), spread.distribution)(**{names.get(name, name): value for name, value in spread.parameters})
 
 
 @lru_cache(maxsize=64)
-def _mean(spread: Spread) -> float:
+def _mean(spread: Jitter) -> float:
     return float(_frozen(spread).mean())
 
 
 @lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
-def _block(spread: Spread, seed: int, rank: int, block: int) -> np.ndarray:
+def _block(spread: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
     generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
     draws: np.ndarray = _frozen(spread).rvs(size=BLOCK, random_state=generator) / _mean(spread)
     draws[draws < 0] = 0.0
@@ -134,7 +134,7 @@ def _block(spread: Spread, seed: int, rank: int, block: int) -> np.ndarray:
 def _check_names(law: str, parameters: dict[str, float]) -> None:
     if law not in laws():
         hint = _hint(law, laws(), "any continuous law of scipy.stats, or none")
-        raise InputError(f"law: unknown law {law!r} ({hint})")
+        raise InputError(f"distribution: unknown law {law!r} ({hint})")
     shapes = [name.strip() for name in (getattr(_stats(), law).shapes or "").split(",") if name.strip()]
     common = COMMON_NAMES.get(law, {})
     words = [next((word for word, letter in common.items() if letter == shape), shape) for shape in shapes]
@@ -150,9 +150,9 @@ def _check_names(law: str, parameters: dict[str, float]) -> None:
             raise InputError(f"{word}: {law} needs this parameter once")
 
 
-def _check_law(spread: Spread) -> None:
+def _check_law(spread: Jitter) -> None:
     words = ", ".join(f"{name} = {value}" for name, value in spread.parameters)
-    described = f"{spread.law} with {words}" if words else spread.law
+    described = f"{spread.distribution} with {words}" if words else spread.distribution
     try:
         with warnings.catch_warnings():  # SciPy warns on the way to refusing; what it refuses is said below
             warnings.simplefilter("ignore")

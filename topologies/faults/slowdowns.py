@@ -114,7 +114,7 @@ def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator
     while True:
         for gap_s in generator.exponential(slowdown.every_s, BLOCK).tolist():
             start_s = now_s + gap_s
-            now_s = start_s + slowdown.lasts_s * slowdown.spread.factor(lasting, place, number)
+            now_s = start_s + slowdown.lasts_s * slowdown.duration.factor(lasting, place, number)
             number += 1
             yield start_s, now_s
 

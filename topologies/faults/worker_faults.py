@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from paceline.topologies.faults.jitter import NO_SPREAD, Spread
+from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 
 CHOICE, GAPS, LASTING, FAILURES, NODE_FAILURES = 11, 12, 13, 14, 15
 """keep draws of one seed apart from each other, and from those of `spread`"""
@@ -66,15 +66,15 @@ def drawn_nodes(share: float, nodes: int, seed: int, entry: int) -> frozenset[in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSpread:
+class OwnStepTime:
     """Workers whose steps differ by a law of their own."""
 
     place: Place
-    spread: Spread
+    step_time: Jitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class Straggler:
     """Workers whose every step takes `factor` times as long."""
 
     place: Place
@@ -99,7 +99,7 @@ class Slowdown:
     lasts_s: float
     at_s: float | None = None
     every_s: float | None = None
-    spread: Spread = NO_SPREAD
+    duration: Jitter = NO_JITTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +139,8 @@ class Faults:
     (True, False)
     """
 
-    spreads: tuple[OwnSpread, ...] = ()
-    slow: tuple[Slow, ...] = ()
+    step_times: tuple[OwnStepTime, ...] = ()
+    stragglers: tuple[Straggler, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
     crashes: Crashes | None = None
 

@@ -24,7 +24,7 @@ class Draw(Protocol):
     """Answers batches, as they are kept: `Examples.shaped` makes them into what a model takes."""
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples in one epoch."""
         ...
 
@@ -61,10 +61,10 @@ class InMemory:
     @staticmethod
     def shuffled(train: Batch, seed: int) -> InMemory:
         """In an order that is shuffled anew every epoch; see `sampling`."""
-        return InMemory(train, partial(positions, population=len(train.labels), seed=seed))
+        return InMemory(train, partial(positions, num_samples=len(train.labels), seed=seed))
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         return len(self.train.labels)
 
     def batch(self, samples: Samples) -> Batch:

@@ -127,9 +127,9 @@ class Examples:
     file: RecordFile | None = None
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples to learn from."""
-        return len(self.train.labels) if self.file is None else self.file.population
+        return len(self.train.labels) if self.file is None else self.file.num_samples
 
     def rounded(self, dtype: torch.dtype) -> Examples:
         """The same examples, rounded."""

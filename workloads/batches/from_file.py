@@ -47,8 +47,8 @@ class FromFile:
         self._lock = threading.Lock()
 
     @property
-    def population(self) -> int:
-        return self.file.population
+    def num_samples(self) -> int:
+        return self.file.num_samples
 
     def batch(self, samples: Samples) -> Batch:
         records = self._reader(samples.worker).records(samples)

@@ -138,19 +138,19 @@ def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> 
 
 
 def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: int) -> list[str]:
-    """What is wrong with a data set's folder, as ``directory: found …, expected …``.
+    """What is wrong with a data set's folder, as ``data_dir: found …, expected …``.
 
     Args:
         name, directory, shape: as of `read`.
         classes: that the model tells apart at most.
     """
     if DATA[name].read is None:
-        return [] if directory is None else [f"directory: found {directory!r}, expected none: {name} is bundled"]
+        return [] if directory is None else [f"data_dir: found {directory!r}, expected none: {name} is bundled"]
     try:
         there = read(name, directory, shape).classes
     except InputError as error:
-        return [f"directory: {error}"]
-    few = f"directory: found {there} classes in it, expected at most the {classes} that the model tells apart"
+        return [f"data_dir: {error}"]
+    few = f"data_dir: found {there} classes in it, expected at most the {classes} that the model tells apart"
     return [few] if there > classes else []
 
 
@@ -159,7 +159,7 @@ def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded | Rec
 
     Args:
         name: in `DATA`, and not bundled.
-        directory: the folder; None: the one of this name in the folder that the environment variable names.
+        data_dir: the folder; None: the one of this name in the folder that the environment variable names.
         shape: of the samples that a model takes.
 
     Raises:

@@ -43,7 +43,7 @@ class Loaded:
     classes: int
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples to learn from."""
         return len(self.train.labels)
 

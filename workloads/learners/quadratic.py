@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layout, Samples, may_diverge
 from paceline.workloads.learners.noise import Noise
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
@@ -56,12 +56,12 @@ class QuadraticOptions:
     """w_i − w*_i at the start, the same in every dimension"""
     link: float | None = None
     """risk at which what stands for accuracy, 1 / (1 + risk / link), is a half; None: there is no accuracy"""
-    population: int = 1024
+    num_samples: int = 1024
     """samples that count as one epoch"""
 
     def problems(self) -> list[str]:
         """What is wrong with these values; empty if nothing."""
-        least = {"dimensions": 1, "layers": 1, "noise": 0, "population": 1}
+        least = {"dimensions": 1, "layers": 1, "noise": 0, "num_samples": 1}
         found = [
             f"{name}: found {getattr(self, name)}, expected {low} or more"
             for name, low in least.items()
@@ -70,7 +70,7 @@ class QuadraticOptions:
         for name in ("spectrum", "distance"):
             if not isfinite(getattr(self, name)):
                 found.append(f"{name}: found {getattr(self, name)}, expected a number")
-        for name in ("layers", "spectrum", "noise", "variance", "distance", "link", "population"):
+        for name in ("layers", "spectrum", "noise", "variance", "distance", "link", "num_samples"):
             if LARGEST < abs(getattr(self, name) or 0) < np.inf:
                 found.append(f"{name}: found {getattr(self, name):g}, expected at most {LARGEST:g}")
         if self.dimensions > MOST_DIMENSIONS:
@@ -132,8 +132,8 @@ class Quadratic(OneByOne):
         self.layout: Layout = layout_of(tuple(LayerInfo(f"layer{number}", size) for number, size in enumerate(sizes)))
 
     @property
-    def population(self) -> int:
-        return self.options.population
+    def num_samples(self) -> int:
+        return self.options.num_samples
 
     def initial(self) -> Array:
         """w* + distance, in every dimension."""
@@ -158,8 +158,8 @@ class Quadratic(OneByOne):
         return loss
 
     @may_diverge
-    def evaluate(self, vector: Array) -> Score:
+    def evaluate(self, vector: Array) -> Evaluation:
         """The risk f(w), without noise, and what the link makes of it."""
         offset = vector - self.target
         risk, half = float(0.5 * np.vecdot(self.curvature * offset, offset)), self.options.link
-        return Score(risk, None if half is None else half / (half + risk))
+        return Evaluation(risk, None if half is None else half / (half + risk))

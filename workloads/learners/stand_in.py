@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.algorithms.core.job import Learner, Score
+from paceline.algorithms.core.job import Evaluation, Learner
 from paceline.algorithms.core.values import Layout, Samples, length
 from paceline.algorithms.runtime.sized import Fit, Sized
 
@@ -43,9 +43,9 @@ class StandIn:
         object.__setattr__(self, "fit", Fit(numbers, self.layout.size, self.item_bytes))
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples in one epoch of the problem, counted as the model's."""
-        return self.problem.population * self.batch // self.stand_for
+        return self.problem.num_samples * self.batch // self.stand_for
 
     def initial(self) -> Sized:
         return self.fit.dress(self.problem.initial())
@@ -84,5 +84,5 @@ class StandIn:
             ready(layer.name, gradient[layer.part])
         return loss
 
-    def evaluate(self, vector: Sized) -> Score:
+    def evaluate(self, vector: Sized) -> Evaluation:
         return self.problem.evaluate(vector.numbers)

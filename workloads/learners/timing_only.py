@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.algorithms.core.job import OneByOne, Score
+from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layout, Null, Samples
 
 
@@ -21,7 +21,7 @@ class TimingOnly(OneByOne):
     """
 
     layout: Layout
-    population: int
+    num_samples: int
     item_bytes: int = 4
 
     def initial(self) -> Null:
@@ -38,5 +38,5 @@ class TimingOnly(OneByOne):
             ready(layer.name, vector[layer.part])
         return math.nan
 
-    def evaluate(self, vector: Null) -> Score:
-        return Score(math.nan, None)
+    def evaluate(self, vector: Null) -> Evaluation:
+        return Evaluation(math.nan, None)

@@ -35,8 +35,8 @@ from paceline.workloads.reading.folder import Recorded
 def trained(
     model: str,
     *,
-    data: str | None,
-    directory: str | None,
+    dataset: str | None,
+    data_dir: str | None,
     seed: int,
     dtype: torch.dtype,
     reading: Reading | None = None,
@@ -48,12 +48,12 @@ def trained(
     """
     if ":" in model:
         try:
-            return _own(model, data, directory, seed, dtype, reading)
+            return _own(model, dataset, data_dir, seed, dtype, reading)
         except InputError as error:
             raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
     known = ZOO[model]
     module = module_trial.prepared(known.make())
-    examples = named(data or str(known.data), directory, known.shape)
+    examples = named(dataset or str(known.data), data_dir, known.shape)
     draw = _draw(examples, reading, seed, dtype)
     return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw)
 
@@ -61,7 +61,7 @@ def trained(
 def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
     """Batches in the order in which they are read; None: in the usual one."""
     if examples.file is not None:
-        order = (reading or Reading()).order(examples.population, seed)
+        order = (reading or Reading()).order(examples.num_samples, seed)
         return FromFile(examples.file, order, dtype=dtype, classes=examples.classes)
     if reading is None:
         return None
@@ -90,8 +90,8 @@ def _in_files(there: Recorded, shape: tuple[int, ...]) -> Examples:
     prepare: Callable[[Tensor, torch.dtype], Tensor] = Shaped(shape, kept=len(about.shape))
     if about.normalisation is not None:
         prepare = Standardised(_by_channel(about.normalisation.mean), _by_channel(about.normalisation.deviation), shape)
-    first = min(module_trial.TRIED, there.population)
-    counts = {there.train: first, there.test: there.test.population}
+    first = min(module_trial.TRIED, there.num_samples)
+    counts = {there.train: first, there.test: there.test.num_samples}
     train, test = (read_part(file, count, there.classes) for file, count in counts.items())
     return Examples(train, test, there.classes, prepare, there.train)
 
@@ -145,7 +145,7 @@ def own_problems(model: str, data: str | None, directory: str | None) -> list[st
 
 def own_population(model: str, data: str | None, directory: str | None) -> int:
     """Samples in one epoch."""
-    return _examples(custom.made(model), data, directory).population
+    return _examples(custom.made(model), data, directory).num_samples
 
 
 def own_record_bytes(model: str, data: str | None, directory: str | None) -> int:

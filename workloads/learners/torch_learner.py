@@ -27,7 +27,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Score
+from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.lazy_concat import Unjoined
 from paceline.algorithms.core.values import Layout, Samples
 from paceline.workloads.batches.drawing import Draw, InMemory
@@ -112,8 +112,8 @@ class TorchLearner:
         )
 
     @property
-    def population(self) -> int:
-        return self.draw.population
+    def num_samples(self) -> int:
+        return self.draw.num_samples
 
     def initial(self) -> Tensor:
         return self._start
@@ -165,7 +165,7 @@ class TorchLearner:
                 self._together([self._start] * FEWEST, some)
             except VMAP_REFUSES as error:
                 right = "expected auto or one-by-one: torch.func.vmap refuses the module"
-                raise InputError(f"workload.gradients: found 'together', {right}: {error}") from error
+                raise InputError(f"workload.vmap: found 'together', {right}: {error}") from error
 
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""
@@ -212,7 +212,7 @@ class TorchLearner:
     def _by_layer(self) -> ByLayer:
         return ByLayer(self._parameters, self._pieces)
 
-    def evaluate(self, vector: Tensor) -> Score:
+    def evaluate(self, vector: Tensor) -> Evaluation:
         """Mean loss on the examples held out, and accuracy where labels are classes."""
         self._hold(vector)
         test, losses, right = self.examples.test, [], 0
@@ -224,7 +224,7 @@ class TorchLearner:
                 losses.append(self.loss(outputs, batch.labels).item() * (len(batch.labels) / whole))
                 if self.examples.classes is not None:
                     right += int((outputs.argmax(dim=1) == batch.labels).sum())
-        return Score(math.fsum(losses), None if self.examples.classes is None else right / whole)
+        return Evaluation(math.fsum(losses), None if self.examples.classes is None else right / whole)
 
     def _hold(self, vector: Tensor) -> None:
         """Makes the module's parameters views of `vector`."""

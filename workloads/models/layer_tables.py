@@ -44,7 +44,7 @@ class ModelInfo:
 
     name: str
     layers: tuple[LayerInfo, ...]
-    population: int
+    num_samples: int
     """samples in one epoch"""
     provenance: str
     works: tuple[LayerWork, ...] = ()
@@ -89,21 +89,23 @@ def layout_of(layers: tuple[LayerInfo, ...]) -> Layout:
 QUADRATIC = ModelInfo(
     name="quadratic",
     layers=(LayerInfo("first", 32), LayerInfo("second", 32)),
-    population=1024,
+    num_samples=1024,
     provenance="noisy quadratic model, Zhang et al., NeurIPS 2019; dimensions ours, an option of the learning problem",
 )
 
 
-def _of(name: str, works: tuple[LayerWork, ...], *, family: str, population: int, provenance: str) -> ModelInfo:
+def _of(name: str, works: tuple[LayerWork, ...], *, family: str, num_samples: int, provenance: str) -> ModelInfo:
     layers = tuple(LayerInfo(work.name, work.parameters) for work in works if work.parameters)
-    return ModelInfo(name=name, layers=layers, population=population, provenance=provenance, works=works, family=family)
+    return ModelInfo(
+        name=name, layers=layers, num_samples=num_samples, provenance=provenance, works=works, family=family
+    )
 
 
 @cache
 def _known(name: str) -> ModelInfo:
     known = ZOO[name]
     works = read_table(TABLES / f"{name}.csv")
-    return _of(name, works, family=known.family, population=known.population, provenance=known.provenance)
+    return _of(name, works, family=known.family, num_samples=known.num_samples, provenance=known.provenance)
 
 
 class _Models(Mapping[str, ModelInfo]):
@@ -169,9 +171,9 @@ def _traced(name: str) -> ModelInfo:
     def info(mine: Own) -> ModelInfo:
         sample = torch.empty(*USUAL, device="meta") if mine.sample is None else mine.sample
         works = trace(copy.deepcopy(mine.module), sample)
-        population = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
+        num_samples = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
         words = "DERIVED by tracing the user's own module"
-        return _of(name, works, family="", population=population, provenance=words)
+        return _of(name, works, family="", num_samples=num_samples, provenance=words)
 
     with contextlib.suppress(Exception), torch.device("meta"):  # where a model of any size costs no memory,
         return info(unpacked(called(maker, 1)))

@@ -39,7 +39,7 @@ class Known:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = USUAL
     classes: int | None = 1000
-    population: int = IMAGENET
+    num_samples: int = IMAGENET
     data: str | None = "images"
     provenance: str
 
@@ -61,7 +61,7 @@ def _on(name: str, *, flat: bool = False) -> dict[str, Any]:
         "data": name,
         "shape": (math.prod(shape),) if flat else shape,
         "classes": one.classes,
-        "population": one.train,
+        "num_samples": one.train,
     }
 
 
@@ -102,7 +102,7 @@ ZOO: dict[str, Known] = {
     "resnet50-v1.5": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": 50, "late": True},
         provenance=_derived("ResNet-50 v1.5, stride in the 3 × 3 convolution")),
     "transformer": Known(family="transformer", maker="paceline.workloads.models.transformer:transformer",
-        shape=(128,), classes=None, population=1_000_000, data=None,
+        shape=(128,), classes=None, num_samples=1_000_000, data=None,
         provenance=_derived("a decoder of 4 blocks, width 256, 4 heads, 128 tokens, 10 000 words, ours; epoch ours")),
 }  # fmt: skip
 """the models whose tables are in `tables/`"""

@@ -70,7 +70,7 @@ class RecordFile:
     """
 
     path: Path
-    population: int
+    num_samples: int
     data_offset: int
     dtype: np.dtype[np.void]
     checksums: Checksums | None = field(default=None, compare=False, repr=False)
@@ -109,7 +109,7 @@ class RecordFile:
     @property
     def end(self) -> int:
         """Bytes of the whole file."""
-        return self.offset(self.population)
+        return self.offset(self.num_samples)
 
     def offset(self, record: int) -> int:
         """Where a record begins, in bytes."""

@@ -91,9 +91,9 @@ class Recorded:
         return self.about.classes
 
     @property
-    def population(self) -> int:
+    def num_samples(self) -> int:
         """Samples to learn from."""
-        return self.train.population
+        return self.train.num_samples
 
 
 def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
@@ -132,15 +132,15 @@ def _about(path: Path) -> About:
 
 def _file(path: Path, said: Written, about: About) -> RecordFile:
     file = RecordFile.open(path)
-    if file.population != said.records or file.shape != about.shape:
+    if file.num_samples != said.records or file.shape != about.shape:
         found, right = (
             f"{count:,} records of {' × '.join(map(str, shape))}"
-            for count, shape in ((file.population, file.shape), (said.records, about.shape))
+            for count, shape in ((file.num_samples, file.shape), (said.records, about.shape))
         )
         raise InputError(f"found {found} in {path}, expected the {right} that {ABOUT} says")
     if file.header_checksum() != said.header:
         raise InputError(f"the header of {path} is damaged: its checksum is not the one in {ABOUT}; convert it again")
-    return replace(file, checksums=read_checksums(checksums_beside(path), said.checksums, file.population))
+    return replace(file, checksums=read_checksums(checksums_beside(path), said.checksums, file.num_samples))
 
 
 def checksums_beside(path: Path) -> Path:

@@ -58,14 +58,14 @@ class Order:
         seed: of what is shuffled.
         buffer: records of a window.
 
-    >>> order = Order(strategy="contiguous", population=12, seed=1, buffer=2)
+    >>> order = Order(strategy="contiguous", num_samples=12, seed=1, buffer=2)
     >>> second = Samples(worker=1, workers=3, index=0, count=4)
     >>> sorted(order.positions(second).tolist()), order.pieces(second)
     ([4, 5, 6, 7], [Piece(first=4, records=2), Piece(first=6, records=2)])
     """
 
     strategy: Strategy
-    population: int
+    num_samples: int
     seed: int
     buffer: int = 1024
 
@@ -76,18 +76,18 @@ class Order:
             InputError: a global batch holds more samples than there are.
         """
         first, together = cut(samples)
-        if together > self.population:
-            check(self.population, workers=samples.workers, count=-(-together // samples.workers))
+        if together > self.num_samples:
+            check(self.num_samples, workers=samples.workers, count=-(-together // samples.workers))
         match self.strategy:
             case "contiguous":
                 return np.concatenate([self._shuffled(window)[part] for window, part in self._windows(samples)])
             case "strided":
                 dealt = _dealt(np.arange(first, first + samples.count), together, samples.workers)
-                return (samples.index * together + dealt) % self.population
+                return (samples.index * together + dealt) % self.num_samples
             case "scattered":
                 start = samples.index * together + first
-                epochs, places = np.divmod(np.arange(start, start + samples.count), self.population)
-                orders = {int(epoch): shuffled(self.population, self.seed, int(epoch)) for epoch in np.unique(epochs)}
+                epochs, places = np.divmod(np.arange(start, start + samples.count), self.num_samples)
+                orders = {int(epoch): shuffled(self.num_samples, self.seed, int(epoch)) for epoch in np.unique(epochs)}
                 return np.concatenate([order[places[epochs == epoch]] for epoch, order in orders.items()])
 
     def pieces(self, samples: Samples) -> list[Piece]:
@@ -99,22 +99,22 @@ class Order:
     def _windows(self, samples: Samples) -> Iterator[tuple[Window, slice]]:
         """The windows that a step's samples lie in, and which of each window's samples they are."""
         (first, together), count = cut(samples), samples.count
-        low, high = (self.population * edge // together for edge in (first, first + count))
+        low, high = (self.num_samples * edge // together for edge in (first, first + count))
         place, end = samples.index * count, (samples.index + 1) * count
         while place < end:
             epoch, inside = divmod(place, high - low)
             start = inside // self.buffer * self.buffer
             size = min(self.buffer, high - low - start)
             part = slice(inside - start, min(size, inside - start + end - place))
-            ahead = self.population * (epoch % samples.workers) // samples.workers
-            yield Window(epoch, (low + start - ahead) % self.population, size), part
+            ahead = self.num_samples * (epoch % samples.workers) // samples.workers
+            yield Window(epoch, (low + start - ahead) % self.num_samples, size), part
             place += part.stop - part.start
 
     def _shuffled(self, window: Window) -> Places:
-        return (window.start + _mixed(window, self.seed)) % self.population
+        return (window.start + _mixed(window, self.seed)) % self.num_samples
 
     def _pieces(self, window: Window) -> list[Piece]:
-        before_end = min(window.size, self.population - window.start)
+        before_end = min(window.size, self.num_samples - window.start)
         pieces = [Piece(window.start, before_end), Piece(0, window.size - before_end)]
         return [piece for piece in pieces if piece.records]
 

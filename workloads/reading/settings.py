@@ -26,6 +26,6 @@ class Reading:
     prefetch: int = 2
     record: int | None = None
 
-    def order(self, population: int, seed: int) -> Order:
+    def order(self, num_samples: int, seed: int) -> Order:
         """The order of so many samples."""
-        return Order(strategy=self.strategy, population=population, seed=seed, buffer=self.buffer)
+        return Order(strategy=self.strategy, num_samples=num_samples, seed=seed, buffer=self.buffer)

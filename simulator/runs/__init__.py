@@ -1,0 +1,4 @@
+"""Simulated runs of a scenario, dry runs and extrapolation.
+
+Read `run` first; `simulate` is there.
+"""
