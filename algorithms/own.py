@@ -35,9 +35,9 @@ def _are_guarantees(value: object) -> bool:
 
 CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "name": (_is_name, "a name of letters, digits, '.', '-' and '_'"),
-    "notion": (
+    "staleness_kind": (
         lambda value: isinstance(value, StalenessKind),
-        f"a Notion: {', '.join(staleness_kind.name for staleness_kind in StalenessKind)}",
+        f"a StalenessKind: {', '.join(kind.name for kind in StalenessKind)}",
     ),
     "source": (lambda value: isinstance(value, str) and value != "", "text: where the rule is from"),
     "guarantees": (_are_guarantees, "a frozenset of Guarantee, empty if it promises nothing"),

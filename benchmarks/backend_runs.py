@@ -223,7 +223,7 @@ TRANSPORTS = {"gloo": False, "shared memory": True}
 
 def run(name: str, learner: Learner, *, workers: int, steps: int, shared_memory: bool) -> Trace:
     """One launch of a method, by the same call as `paceline train`; weights are not evaluated."""
-    method = find(name)(rate=RATE, **OURS[name])
+    method = find(name)(learning_rate=RATE, **OURS[name])
     job = Job.of(
         method,
         [[Rank(rank) for rank in range(workers)]],

@@ -72,7 +72,7 @@ class Setting:
         device = {"name": "device", "overhead": f"{STEP_S / 5} s", "per_sample": f"{STEP_S / 20} s"}
         return {
             "nodes": [{"device": device, "count": self.nodes, "workers_per_node": self.workers_per_node}],
-            "network": {"topology": "star", "link": _link(self.message_s), "local": _link(self.local_s)},
+            "network": {"topology": "star", "link": _link(self.message_s), "intra_node_link": _link(self.local_s)},
             "step_time": {"distribution": "lognorm", "sigma": dbs.SPREAD},
         }
 

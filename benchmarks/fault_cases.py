@@ -282,7 +282,7 @@ def record_readable(what: Happened) -> Iterator[str]:
         yield f"there are {len(records)} records, expected 1"
         return
     summary, right = store.read_run(records[0]).summary, "failure" if what.told["error"] else "seconds"
-    if summary["ended"] != right:
+    if summary["stop_reason"] != right:
         yield f"its record says that it ended by {summary['ended']}, expected {right}"
 
 

@@ -98,7 +98,7 @@ def draw(number: int, seed: int) -> Case:
 @cache
 def job_of(method: Method) -> Job:
     """A few workers on digits."""
-    learner = build("digits-mlp", data="digits", learning="train", seed=3)
+    learner = build("digits-mlp", dataset="digits", learning="train", seed=3)
     nodes = [[[Rank(rank) for rank in node] for node in nodes] for nodes in PLACEMENTS]
     placed = next(nodes for nodes in nodes if not method.problems(nodes))
     job = Job.of(method, placed, learner, batch=8, budget=Budget(), seed=3)

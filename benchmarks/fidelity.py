@@ -98,7 +98,7 @@ def shares(run: int, comparison: Comparison) -> list[Shares]:
     """Of every algorithm of a comparison."""
 
     def of(tree: Tree) -> dict[str, float | None]:
-        return {activity: number(tree["share"][activity]) for activity in ACTIVITIES}
+        return {activity: number(tree["time_fraction"][activity]) for activity in ACTIVITIES}
 
     return [Shares(run, line.name, of(line.simulated), of(line.measured)) for line in comparison.lines]
 

@@ -48,7 +48,7 @@ def shares(rows: Sequence[Row]) -> Table:
     for column in ("", *ACTIVITIES):
         shown.add_column(column, justify="right" if column else "left", no_wrap=not column)
     for row in rows:
-        shown.add_row(_label(rows, row), *(f"{row.share[name]:.1%}" for name in ACTIVITIES))
+        shown.add_row(_label(rows, row), *(f"{row.time_fraction[name]:.1%}" for name in ACTIVITIES))
     return shown
 
 
@@ -112,7 +112,7 @@ def _shares(axes: Axes, rows: Sequence[Row]) -> None:
     """Stacked shares of a worker's time."""
     at, bottom = np.arange(len(rows)), np.zeros(len(rows))
     for number, name in enumerate(ACTIVITIES):
-        part = np.array([row.share[name] for row in rows])
+        part = np.array([row.time_fraction[name] for row in rows])
         axes.bar(at, part, bottom=bottom, width=0.6, color=PALETTE[number], label=name)
         bottom += part
     axes.set_ylabel("share of a worker's time", color=INK)

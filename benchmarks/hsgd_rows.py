@@ -84,7 +84,7 @@ class Row:
         changes: of the scenario, ``path=value``.
         batch: images of a step of all workers.
         step_s: seconds between the starts of a worker's steps.
-        share: of a worker's time, by activity.
+        time_fraction: of a worker's time, by activity.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Row:
     changes: tuple[str, ...]
     batch: int
     step_s: float
-    share: dict[str, float]
+    time_fraction: dict[str, float]
 
     @property
     def images_per_s(self) -> float:
@@ -113,7 +113,7 @@ def simulated(name: str, words: str, changes: Sequence[str], *, batch: int, imag
     (run,) = simulate(load(SCENARIO, changes))
     step_s = run.summary["step_s"]["mean"]
     assert step_s is not None, f"found {images} images, expected several steps of {batch}"
-    return Row(name, words, changes, each * workers, step_s, dict(run.summary["share"]))
+    return Row(name, words, changes, each * workers, step_s, dict(run.summary["time_fraction"]))
 
 
 def waterfall(

@@ -83,7 +83,7 @@ class Cell:
         """What each of them reads in a turn: of an epoch everything, or a part where each record is a request.
 
         Args:
-            population: records in the file.
+            num_samples: records in the file.
             buffer: records of a shuffle buffer.
             batch: samples of one reader's step.
             turn: each reads what comes after the one before.

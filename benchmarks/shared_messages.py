@@ -95,7 +95,7 @@ def launched(method: Method, ranks: int, *, shared_memory: bool) -> Any:
     """What rank 0 has timed."""
     nodes = [[Rank(rank) for rank in range(ranks)]]
     job = Job.of(method, nodes, Flat(PUSHED_BYTES // 4), batch=1, budget=Budget(samples=ranks))
-    return run_job(Launch(job=job, schedule=never, shared_memory=shared_memory)).states[Rank(0)].memory
+    return run_job(Launch(job=job, schedule=never, shared_memory=shared_memory)).states[Rank(0)].optimizer_state
 
 
 def rows_of(rounds: int) -> list[dict[str, Any]]:

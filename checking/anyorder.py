@@ -62,7 +62,7 @@ class AnyOrder(Driver):
     >>> from paceline.algorithms import find
     >>> from paceline.algorithms.core.job import Budget
     >>> from paceline.workloads import build
-    >>> learner = build("quadratic", data=None, learning="quadratic", seed=1)
+    >>> learner = build("quadratic", learning="quadratic", seed=1)
     >>> job = Job.of(find("sync-sgd")(), [[Rank(0)], [Rank(1)]], learner, batch=4, budget=Budget(samples=80))
     >>> trace = AnyOrder(job).run()
     >>> len(trace.updates), {update.staleness for update in trace.updates}

@@ -108,7 +108,7 @@ def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
 
 def _workers(job: Job) -> Any:
     """The team without its server, as sync-sgd has it."""
-    return tuple(dataclasses.replace(me, everyone=me.workers, server=None) for me in job.team if me.role == "worker")
+    return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
 
 
 def _differs(trace: Trace, other: Trace, name: str) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* Programs are entered again from their states at every `NextStep` (`Reentered`), in the order of moves of a run that is not
-  interrupted. Where the weights end with the same bits, nothing is hidden.
+* Programs are entered again from their states at every `NextStep` (`Reentered`), in the order of moves of a run that is
+  not interrupted. Where the weights end with the same bits, nothing is hidden.
 * Where they do not, the method may still be right: a program may do something before its first step (pull the weights,
   say), or put what it remembers into the state that it returns at a stop. So checkpoints have the last word: a method
   is right if stopping at every step and going on changes nothing. Stops drop what asynchronous workers have under way,

@@ -2,8 +2,8 @@
 
 `run_in_parts` does what a checkpoint does: it stops all programs at a step, and enters all of them again from the
 states that they return. `Reentered` needs no stop: it closes a program whenever it asks for its next step, and enters
-it again from the state that it has just given to `NextStep`. So it can do this to one role alone; and where all programs
-keep what they know in their states, the run makes the same moves as one that is never interrupted.
+it again from the state that it has just given to `NextStep`. So it can do this to one role alone; and where all
+programs keep what they know in their states, the run makes the same moves as one that is never interrupted.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def plan_of(run: Run) -> Plan:
     where = run.path or run.name
     if run.kind != "measured":
         raise InputError(f"{where}: a {run.kind} run; expected a measured one (a simulation is repeated by simulate)")
-    if run.summary["ended"] == "failure":
+    if run.summary["stop_reason"] == "failure":
         raise InputError(f"{where}: the run failed, so its record has no end to compare with; expected a whole run")
     if run.weights is None:
         raise InputError(f"{where}: the run has no weights to compare with; expected one that learned something")

@@ -32,7 +32,7 @@ def convert(
             autocompletion=completing.data,
         ),
     ],
-    directory: Annotated[
+    data_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
@@ -73,20 +73,20 @@ def convert(
     \b
     Examples:
       paceline convert digits
-      paceline convert mnist --directory ~/data/mnist --out mnist-records
-      paceline convert images --directory flowers --size 64 --out /scratch/flowers-records
+      paceline convert mnist --data-dir ~/data/mnist --out mnist-records
+      paceline convert images --data-dir flowers --size 64 --out /scratch/flowers-records
       paceline simulate my.yaml --set workload.dataset=records --set workload.data_dir=mnist-records
     """
     made = out or Path(f"{data}-records")
     told = output(ctx, as_json, quiet, verbose)
     with told.progress() as stage:
-        there = _converted(data, directory, made, size, None if keep_order else seed, stage)
+        there = _converted(data, data_dir, made, size, None if keep_order else seed, stage)
     told.answer(answer(there, made), [] if as_json else [_table(there)])
-    told.note(f"to use it: workload: {{data: records, data_dir: {made.resolve()}}}")
+    told.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
 
 
 def _converted(
-    data: str, directory: Path | None, out: Path, size: str | None, seed: int | None, stage: Stage
+    data: str, data_dir: Path | None, out: Path, size: str | None, seed: int | None, stage: Stage
 ) -> Recorded:
     """Writes a new folder, which appears whole or not at all."""
     from paceline.records.store import new_folder
@@ -96,7 +96,7 @@ def _converted(
 
     if out.exists():
         raise InputError(f"--out: found {str(out)!r} there already, expected the name of a new folder")
-    source = find_source(data, None if directory is None else str(directory.expanduser()), size)
+    source = find_source(data, None if data_dir is None else str(data_dir.expanduser()), size)
     try:
         with new_folder(out) as building:
             write(source, building, seed=seed, progress=_progress(stage))

@@ -93,7 +93,7 @@ class Run:
             staleness_kind=job.method.staleness_kind,
             target=target,
             target_loss=target_loss,
-            ended=trace.stop_reason,
+            stop_reason=trace.stop_reason,
             paced=paced,
             emulated_network=emulated_network,
             slowed=slowed,

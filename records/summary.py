@@ -49,9 +49,9 @@ class StepTime(TypedDict):
 
 
 class Staleness(TypedDict):
-    """Staleness of the inputs of updates; `staleness_kind` says which of the things called so it is."""
+    """Staleness of the inputs of updates; `notion` says which of the things called so it is."""
 
-    staleness_kind: str
+    notion: str
     mean: float | None
     mean_of_ranks: float | None
     max: int | None
@@ -81,7 +81,7 @@ class RunFigures(TypedDict):
     samples: int
     samples_per_s: float | None
     step_s: StepTime
-    share: dict[str, float]
+    time_fraction: dict[str, float]
     bytes_sent: int
     staleness: Staleness
     lost_updates: LostUpdates | None
@@ -106,7 +106,7 @@ class Summary(RunFigures, TargetFigures):
     final_loss: float | None
     final_accuracy: float | None
     diverged: bool
-    ended: Reason | None
+    stop_reason: Reason | None
     """why it ended"""
     faults: NotRequired[FaultFigures]
     """only where the scenario has slowdowns or crashes"""
@@ -129,7 +129,7 @@ def summarise(
     staleness_kind: StalenessKind,
     target: float | None = None,
     target_loss: float | None = None,
-    ended: Reason | None = None,
+    stop_reason: Reason | None = None,
     smoothing: int = SMOOTHING,
     paced: bool = False,
     emulated_network: bool = False,
@@ -151,7 +151,7 @@ def summarise(
         notion: what the staleness column counts.
         target: the accuracy that time to accuracy is measured against.
         target_loss: the loss that time to loss is measured against.
-        ended: why the run did.
+        stop_reason: why the run ended.
         smoothing: evaluations in the trailing mean.
         paced: whether a measured run held its steps to device times.
         emulated_network: whether a measured run's messages crossed an emulated network.
@@ -180,7 +180,7 @@ def summarise(
         samples=samples,
         samples_per_s=samples / wall_s if wall_s > 0 else None,
         step_s=step_times(starts),
-        share=shares(spans, wall_s=wall_s, workers=workers),
+        time_fraction=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(tables, staleness_kind, workers),
         lost_updates=lost_updates,
@@ -190,7 +190,7 @@ def summarise(
         final_loss=_last(evaluations["loss"]),
         final_accuracy=_last(evaluations["accuracy"]),
         diverged=has_diverged(evaluations["loss"].tolist()),
-        ended=ended,
+        stop_reason=stop_reason,
     )
     if slowed is not None:
         summary["faults"] = fault_figures(spans, slowed)
@@ -245,7 +245,7 @@ def staleness(tables: Tables, staleness_kind: StalenessKind, workers: int) -> St
     column, own = tables.updates["staleness"], notions[NAMES[staleness_kind]]
     by_rank = tables.updates.groupby("rank")["staleness"].mean()
     return Staleness(
-        staleness_kind=staleness_kind.value,
+        notion=staleness_kind.value,
         mean=own["mean"],
         mean_of_ranks=own["mean_of_ranks"],
         max=own["max"],

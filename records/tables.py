@@ -146,7 +146,7 @@ def assemble(trace: Trace, *, num_samples: int, replayable: bool = False) -> Tab
 
     Args:
         trace: what an interpreter wrote down.
-        population: samples in one epoch.
+        num_samples: samples in one epoch.
         replayable: whether to keep the order of things; a simulation is repeated by running it again.
     """
     begun_s = _beginnings(trace.spans)

@@ -33,7 +33,7 @@ def check_the_sum(method: Callable[..., Any], **parameters: Any) -> None:
     @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
     @given(data=st.data(), workers=st.integers(1, 4), alpha=ALPHAS, steps=st.integers(0, 9))
     def conserved(data: st.DataObject, workers: int, alpha: Fraction, steps: int) -> None:
-        job = exact_job(method, workers, steps, rate=Fraction(0), elastic=alpha, **parameters)
+        job = exact_job(method, workers, steps, learning_rate=Fraction(0), elastic=alpha, **parameters)
         start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
         end = AnyOrder(job).run(drawn(data)).states
         assert (total(start) == total(end)).all(), "the sum has moved"

@@ -55,7 +55,7 @@ def ends(
         else:
             _, nbytes, *members = collectives[at - len(messages)]
             group = Group(tuple(map(Rank, members or range(cluster.workers))))
-            over = network.allreduce_algorithm(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
+            over = network.collective(AllReduce(value=Null(nbytes), group=group, key=""), nbytes, str(at))
         assert over.callbacks is not None
         over.callbacks.append(lambda _: times.__setitem__(at, clock.now))
 

@@ -29,7 +29,7 @@ def exactly(kind: Make, **numbers: Callable[[int, int], Any]) -> Make:
     """A method of fractions; `numbers` say how a hyper-parameter follows from workers and the number drawn."""
 
     def make(workers: int, number: int, **more: Any) -> Any:
-        return kind(rate=RATE, **{name: follows(workers, number) for name, follows in numbers.items()}, **more)
+        return kind(learning_rate=RATE, **{name: follows(workers, number) for name, follows in numbers.items()}, **more)
 
     return make
 

@@ -21,10 +21,10 @@ else:
             "LINKS": "graphs.links",
             "Link": "graphs.links",
             "NO_FAULTS": "faults.worker_faults",
-            "NO_SPREAD": "faults.jitter",
+            "NO_JITTER": "faults.jitter",
             "Node": "cluster",
             "STORAGE": "catalogue.storage_devices",
-            "Spread": "faults.jitter",
+            "Jitter": "faults.jitter",
             "Storage": "catalogue.storage_devices",
         },
     )
@@ -32,13 +32,13 @@ else:
 __all__ = [
     "LINKS",
     "NO_FAULTS",
-    "NO_SPREAD",
+    "NO_JITTER",
     "STORAGE",
     "Cluster",
     "Device",
     "Faults",
+    "Jitter",
     "Link",
     "Node",
-    "Spread",
     "Storage",
 ]

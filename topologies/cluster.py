@@ -128,8 +128,8 @@ class Cluster:
 
     def without_jitter(self) -> Cluster:
         """The same cluster with steps of equal length; what is slow stays slow."""
-        even = tuple(replace(node, spread=None) for node in self.nodes)
-        return replace(self, nodes=even, spread=NO_JITTER, faults=replace(self.faults, spreads=()))
+        even = tuple(replace(node, step_time=None) for node in self.nodes)
+        return replace(self, nodes=even, step_time=NO_JITTER, faults=replace(self.faults, step_times=()))
 
     def _holds(self, place: Place, rank: Rank, seed: int, entry: int) -> bool:
         return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)

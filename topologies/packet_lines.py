@@ -5,8 +5,8 @@ Rules of this file:
 * A host is a vertex of the graph on which ranks sit: all that sit on one are in one host, and what they say to each
   other crosses no line. A line is one direction of a connection; parallel cables are one line.
 * Routes are the simulator's own, by the same rule, so that model and emulation send a message the same way.
-* `time_dilation` dilates time: rates are divided by it and latencies multiplied, as device times are in a paced run. Then
-  gradient and exchange stand in the scenario's proportion, on a slower clock.
+* `time_dilation` dilates time: rates are divided by it and latencies multiplied, as device times are in a paced run.
+  Then gradient and exchange stand in the scenario's proportion, on a slower clock.
 """
 
 from __future__ import annotations

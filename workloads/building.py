@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.naming import near_miss
-from paceline.workloads.choices import Gradients, Learning, Precision
+from paceline.workloads.choices import Learning, Precision, Vmap
 from paceline.workloads.datasets import DATA, MANY, RECORDS, misfit, read, unreadable
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.learners.timing_only import TimingOnly
@@ -26,11 +26,11 @@ OWN = "module:function of your own"
 def problems(
     model: str,
     *,
-    data: str | None,
+    dataset: str | None,
     learning: str,
-    precision: str = "float32",
-    directory: str | None = None,
-    gradients: str = "auto",
+    dtype: str = "float32",
+    data_dir: str | None = None,
+    vmap: str = "auto",
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
@@ -41,21 +41,21 @@ def problems(
     found = [
         *_unknown_model(model, learning),
         *_unknown("learning", learning, get_args(Learning)),
-        *_unknown("precision", precision, get_args(Precision)),
-        *_unknown("gradients", gradients, get_args(Gradients)),
+        *_unknown("dtype", dtype, get_args(Precision)),
+        *_unknown("vmap", vmap, get_args(Vmap)),
     ]
-    return found or [*_mismatched(model, data, learning, directory), *_option_problems(learning, options or {})]
+    return found or [*_mismatched(model, dataset, learning, data_dir), *_option_problems(learning, options or {})]
 
 
 def build(
     model: str,
     *,
-    data: str | None = None,
-    directory: str | None = None,
+    dataset: str | None = None,
+    data_dir: str | None = None,
     learning: Learning = "train",
     seed: int,
-    precision: Precision = "float32",
-    gradients: Gradients = "auto",
+    dtype: Precision = "float32",
+    vmap: Vmap = "auto",
     reading: Reading | None = None,
     **options: Any,
 ) -> Learner:
@@ -63,12 +63,12 @@ def build(
 
     Args:
         model: a name in `MODELS`, or ``module:function`` of a model of one's own (see `find_model`).
-        data: the data set, in `DATA`, or None for the model's own.
+        dataset: the data set, in `DATA`, or None for the model's own.
         data_dir: of the data set; None: bundled, or where the environment says (see `data.read`).
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
         seed: of initial weights, order of samples and noise.
-        precision: of weights and gradients.
-        gradients: how those are computed that are in flight at the same time, where a model is trained.
+        dtype: of weights and gradients.
+        vmap: how gradients are computed that are in flight at the same time, where a model is trained.
         reading: how samples are read, where a model is trained; None: they are in memory, or, of the data set
             ``records``, read as `Reading` does without being told.
         options: of the quadratic problem, see `QuadraticOptions`.
@@ -81,19 +81,19 @@ def build(
     """
     wrong = problems(
         model,
-        data=data,
-        directory=directory,
+        dataset=dataset,
+        data_dir=data_dir,
         learning=learning,
-        precision=precision,
-        gradients=gradients,
+        dtype=dtype,
+        vmap=vmap,
         options=options,
     )
     if wrong:
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            count = num_samples(model, data=data, directory=directory, learning=learning)
-            return TimingOnly(find_model(model).layout(), count, item_bytes=4 if precision == "float32" else 8)
+            count = num_samples(model, dataset=dataset, data_dir=data_dir, learning=learning)
+            return TimingOnly(find_model(model).layout(), count, item_bytes=4 if dtype == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=_quadratic(options))
         case "train":
@@ -101,46 +101,46 @@ def build(
 
             from paceline.workloads.learners.torch_building import trained
 
-            dtype = torch.float32 if precision == "float32" else torch.float64
-            learner = trained(model, dataset=data, data_dir=directory, seed=seed, dtype=dtype, reading=reading)
-            learner.choose(gradients)
+            torch_dtype = torch.float32 if dtype == "float32" else torch.float64
+            learner = trained(model, dataset=dataset, data_dir=data_dir, seed=seed, dtype=torch_dtype, reading=reading)
+            learner.choose(vmap)
             return learner
 
 
-def num_samples(model: str, *, data: str | None, directory: str | None, learning: str) -> int:
+def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learning: str) -> int:
     """Samples in one epoch of a workload without problems; of one that is not trained, those of the complete set.
 
-    >>> num_samples("lenet", dataset=None, directory=None, learning="none")
+    >>> num_samples("lenet", dataset=None, data_dir=None, learning="none")
     60000
     """
     if learning == "train" and ":" in model:
         from paceline.workloads.learners.torch_building import own_population
 
-        return own_population(model, data, directory)
-    name = data or (ZOO[model].data if model in ZOO else None)
+        return own_population(model, dataset, data_dir)
+    name = dataset or (ZOO[model].data if model in ZOO else None)
     known = None if name is None else DATA[name]
     if known is not None and known.read is not None and (learning == "train" or name == RECORDS):
-        return read(known.name, directory, _shape(model)).num_samples
+        return read(known.name, data_dir, _shape(model)).num_samples
     return (known and known.train) or find_model(model).num_samples
 
 
-def record_bytes(model: str, *, data: str | None, directory: str | None, learning: str) -> int | None:
+def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learning: str) -> int | None:
     """Bytes of one sample of a workload without problems, in a record file; None: nobody can say.
 
     Of the data set ``records`` its file says it; of others it is what ``paceline convert`` would write.
 
-    >>> record_bytes("lenet", dataset=None, directory=None, learning="none")
+    >>> record_bytes("lenet", dataset=None, data_dir=None, learning="none")
     792
     """
     if learning == "train" and ":" in model:
         from paceline.workloads.learners.torch_building import own_record_bytes
 
-        return own_record_bytes(model, data, directory)
-    name = data or (ZOO[model].data if model in ZOO else None)
+        return own_record_bytes(model, dataset, data_dir)
+    name = dataset or (ZOO[model].data if model in ZOO else None)
     if name is None:
         return None
     known, shape = DATA[name], _shape(model)
-    if name == RECORDS and isinstance(there := read(name, directory, shape), Recorded):
+    if name == RECORDS and isinstance(there := read(name, data_dir, shape), Recorded):
         return there.train.record_bytes
     shape = shape if known.shape is None else known.shape
     return record_dtype(known.item, shape).itemsize if shape else None
@@ -170,28 +170,28 @@ def _unknown(key: str, value: str, known: Iterable[str]) -> list[str]:
     return [f"{key}: found {value!r}, expected one of {', '.join(known)}{near_miss(value, known)}"]
 
 
-def _mismatched(model: str, data: str | None, learning: str, directory: str | None) -> list[str]:
+def _mismatched(model: str, dataset: str | None, learning: str, data_dir: str | None) -> list[str]:
     if (learning == "quadratic") != (model == "quadratic") and learning != "none":
         return [f"learning: found {learning!r} for {model}; expected the model quadratic with learning: quadratic"]
     if model == "quadratic":
-        given = {"data": data, "directory": directory}
+        given = {"dataset": dataset, "data_dir": data_dir}
         words = "expected none: the model has no data"
         return [f"{key}: found {value!r} for {model}, {words}" for key, value in given.items() if value is not None]
     if ":" in model and learning == "train":
         from paceline.workloads.learners.torch_building import own_problems
 
-        return own_problems(model, data, directory)
+        return own_problems(model, dataset, data_dir)
     if ":" in model:
-        unknown = [] if data is None else _unknown("data", data, DATA)
-        return unknown or (unreadable(RECORDS, directory, (), MANY) if data == RECORDS else [])
+        unknown = [] if dataset is None else _unknown("dataset", dataset, DATA)
+        return unknown or (unreadable(RECORDS, data_dir, (), MANY) if dataset == RECORDS else [])
     known = ZOO[model]
-    name = data or known.data
-    if learning == "none" and data != RECORDS:
-        return [] if data is None else misfit(model, data, known.shape, known.classes)
+    name = dataset or known.data
+    if learning == "none" and dataset != RECORDS:
+        return [] if dataset is None else misfit(model, dataset, known.shape, known.classes)
     if name is None:
         return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none"]
     found = misfit(model, name, known.shape, known.classes)
-    folder = [] if found else unreadable(name, directory, known.shape, known.classes or 0)
+    folder = [] if found else unreadable(name, data_dir, known.shape, known.classes or 0)
     instead = "" if name == RECORDS else "; or learning: none, where only time matters"
     return [*found, *(f"{line}{instead}" for line in folder)]
 

@@ -4,5 +4,6 @@ from typing import Literal
 
 Learning = Literal["train", "quadratic", "none"]
 Precision = Literal["float32", "float64"]
-Gradients = Literal["auto", "together", "one-by-one"]
-"""how gradients that are in flight at the same time are computed; auto: by sizes (`torch_learner.together_of`)"""
+Vmap = Literal["auto", "on", "off"]
+"""whether gradients that are in flight at the same time are computed together by torch.func.vmap; auto: by sizes
+(`torch_learner.together_of`)"""

@@ -75,7 +75,7 @@ def convertible() -> list[str]:
     return [name for name in DATA if name != RECORDS]
 
 
-def find_source(name: str, directory: str | None, size: str | None) -> Source:
+def find_source(name: str, data_dir: str | None, size: str | None) -> Source:
     """A data set that is to be converted.
 
     Args:
@@ -89,15 +89,15 @@ def find_source(name: str, directory: str | None, size: str | None) -> Source:
     if name not in (known := convertible()):
         raise InputError(f"DATA: found {name!r}, expected one of {', '.join(known)}{near_miss(name, known)}")
     if name == "images":
-        return _folders(directory, USUAL if size is None else sized(size))
+        return _folders(data_dir, USUAL if size is None else sized(size))
     if size is not None:
         raise InputError(f"--size: found {size!r} for {name}, expected none: its samples have a size")
     if DATA[name].read is None:
-        return _digits(directory)
+        return _digits(data_dir)
     try:
-        there = read(name, directory, ())
+        there = read(name, data_dir, ())
     except InputError as error:
-        raise InputError(f"--directory: {error}") from error
+        raise InputError(f"--data-dir: {error}") from error
     assert isinstance(there, Loaded), "only records stay in their files"
     train, test = (Part(len(half.labels), partial(_chosen, *half)) for half in (there.train, there.test))
     return Source(name=name, shape=there.train.pictures.shape[1:], classes=there.classes, train=train, test=test)
@@ -161,20 +161,20 @@ def sized(text: str) -> tuple[int, int, int]:
     return sizes
 
 
-def _digits(directory: str | None) -> Source:
-    if wrong := unreadable("digits", directory, (), 10):
-        raise InputError(f"--{wrong[0]}")
+def _digits(data_dir: str | None) -> Source:
+    if wrong := unreadable("digits", data_dir, (), 10):
+        raise InputError(f"--{wrong[0].replace('data_dir', 'data-dir', 1)}")
     known = digits()
     parts = [[tensor.numpy() for tensor in half] for half in (known.train, known.test)]
     train, test = (Part(len(labels), partial(_chosen, inputs, labels)) for inputs, labels in parts)
     return Source(name="digits", shape=parts[0][0].shape[1:], classes=10, train=train, test=test)
 
 
-def _folders(directory: str | None, shape: tuple[int, int, int]) -> Source:
+def _folders(data_dir: str | None, shape: tuple[int, int, int]) -> Source:
     try:
-        *halves, names = listed(place_of("images", directory))
+        *halves, names = listed(place_of("images", data_dir))
     except InputError as error:
-        raise InputError(f"--directory: {error}") from error
+        raise InputError(f"--data-dir: {error}") from error
     train, test = (Part(len(half), partial(_pictures, half, shape)) for half in halves)
     return Source(name="images", shape=shape, classes=len(names), class_names=tuple(names), train=train, test=test)
 

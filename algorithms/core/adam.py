@@ -24,8 +24,8 @@ class AdamW:
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²
     change = (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + ε) + d x, with t counted from 1
 
-    It makes no use of the rate: `ScaleByLearningRate` comes after it. The decay does not pass through the moments, which is what
-    tells AdamW from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
+    It makes no use of the rate: `ScaleByLearningRate` comes after it. The decay does not pass through the moments,
+    which is what tells AdamW from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
 
     Args:
         beta1: β1, from 0 to below 1.

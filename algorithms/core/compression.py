@@ -69,7 +69,7 @@ class TopK(Options):
     Source: Stich, Cordonnier, Jaggi, NeurIPS'18 (arXiv 1809.07599).
     """
 
-    ranges: ClassVar[Mapping[str, Range]] = {"share": SHARE}
+    ranges: ClassVar[Mapping[str, Range]] = {"ratio": SHARE}
 
     kind: Literal["top-k"] = "top-k"
     ratio: float = 0.01

@@ -135,7 +135,7 @@ class Job:
     >>> from paceline.workloads import build
     >>> bowl = build("quadratic", learning="quadratic", seed=1)
     >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], bowl, batch=32, budget=Budget(samples=100))
-    >>> job.keeper, job.limit  # the server, which applies 100 / 32 gradients, rounded up
+    >>> job.weights_owner, job.limit  # the server, which applies 100 / 32 gradients, rounded up
     (2, 4)
     """
 

@@ -27,7 +27,7 @@ class Lars(Options):
     Source: You, Gitman, Ginsburg 2017 (arXiv 1708.03888), and SGDSolver::GetLocalRate of NVIDIA/caffe.
     """
 
-    ranges: ClassVar[Mapping[str, Range]] = {"trust": POSITIVE, "epsilon": NOT_NEGATIVE}
+    ranges: ClassVar[Mapping[str, Range]] = {"trust_coefficient": POSITIVE, "epsilon": NOT_NEGATIVE}
 
     trust_coefficient: float = 0.001
     """η; provenance: NVIDIA/caffe, the default of `local_gw_ratio` and of `larc_eta`"""

@@ -73,7 +73,7 @@ RANGES: dict[str, Range] = {
     "learning_rate": POSITIVE,
     "momentum": FRACTION,
     "weight_decay": NOT_NEGATIVE,
-    "clip": POSITIVE,
+    "max_grad_norm": POSITIVE,
     "moving_rate": POSITIVE,
     "elastic": NOT_NEGATIVE,
     "period": STEPS,
@@ -110,11 +110,11 @@ class Method(ABC):
     alone: ClassVar[bool] = False
     """uses one worker, whatever the cluster has"""
     independent: ClassVar[bool] = False
-    """workers wait for nobody: the budget is everybody's together, and each stops at the first `NextStep` after its end"""
+    """workers do not wait for each other: they share one budget, and each stops at the first `NextStep` after it"""
     ranges: ClassVar[Mapping[str, Range]] = {}
     """what its own hyper-parameters must be, beside those whose names are in `RANGES`"""
     shared: ClassVar[bool] = False
-    """the weights being learned lie in memory that all workers share; every worker's `RecordUpdate` moves their version"""
+    """the weights are in memory that all workers share; the `RecordUpdate` of any worker advances their version"""
 
     @property
     def weights_owner(self) -> Role:

@@ -182,9 +182,9 @@ class ScaleByLearningRate(Stateless):
 class Momentum:
     """Momentum: v ← μ v + change; what is subtracted is v, or with Nesterov's change + μ v, for the new v.
 
-    With `ScaleByLearningRate` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
-    Demmel, SC'17), with the opposite sign of V. The rate is inside the velocity, where torch.optim.SGD has it outside:
-    for a constant rate their weights are the same, and v is η times torch's buffer.
+    With `ScaleByLearningRate` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of
+    You, Buluç, Demmel, SC'17), with the opposite sign of V. The rate is inside the velocity, where torch.optim.SGD has
+    it outside: for a constant rate their weights are the same, and v is η times torch's buffer.
     """
 
     momentum: float

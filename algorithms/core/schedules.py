@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SHARE, Options, Range
 
-WARMUP: Mapping[str, Range] = {"warmup_steps": COUNT_OR_NONE, "start": NOT_NEGATIVE}
+WARMUP: Mapping[str, Range] = {"warmup_steps": COUNT_OR_NONE, "warmup_start": NOT_NEGATIVE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Polynomial(Warmup):
     0.25
     """
 
-    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "total": COUNT, "power": POSITIVE}
+    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "total_steps": COUNT, "power": POSITIVE}
 
     kind: Literal["polynomial"] = "polynomial"
     total_steps: int = 0
@@ -93,11 +93,11 @@ class Steps(Warmup):
 
     ranges: ClassVar[Mapping[str, Range]] = {
         **WARMUP,
-        "at": (
+        "milestones": (
             lambda at: len(at) > 0 and at[0] >= 1 and list(at) == sorted(set(at)),
             "whole numbers of 1 or more, each above the one before",
         ),
-        "by": SHARE,
+        "gamma": SHARE,
     }
 
     kind: Literal["steps"] = "steps"
@@ -115,7 +115,7 @@ class Steps(Warmup):
 class Exponential(Warmup):
     """γ f^t."""
 
-    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "by": SHARE}
+    ranges: ClassVar[Mapping[str, Range]] = {**WARMUP, "gamma": SHARE}
 
     kind: Literal["exponential"] = "exponential"
     gamma: float = 0.999964

@@ -46,14 +46,14 @@ def descend(
         state.weights.vector, gradient, state.optimizer_state, out=gradient if donate else None
     )
     version = yield from RecordUpdate(Weights(vector, state.weights.version), [origin], advance)
-    return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), memory=memory)
+    return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=memory)
 
 
 @program
 def local_step(rule: Chain, state: R, samples: Samples) -> Program[R]:
     """The state after a step that nobody else knows of."""
     gradient = yield from gradient_at(state.weights, samples)
-    return (yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False, spent=True))
+    return (yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False, donate=True))
 
 
 @program

@@ -74,7 +74,7 @@ class SyncSgd(SgdMethod):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             key = f"gradient {step.number}"
-            mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.kept)
+            mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.residual)
             yield from Charge("update", mean.nbytes)
             vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state, out=mean)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])

@@ -97,7 +97,8 @@ class Layerwise(SgdMethod):
         found = super().problems(nodes)
         if self.max_grad_norm is not None:
             found.append(
-                f"clip: found {self.max_grad_norm!r}, expected null: layers are applied one by one, before all have come"
+                f"max_grad_norm: found {self.max_grad_norm!r}, expected null: "
+                "each layer is applied before the last one has arrived"
             )
         return found
 

@@ -84,7 +84,8 @@ class Ledger:
         """One row per input of a layer that has landed by itself; its weights are in the version they had.
 
         >>> from paceline.algorithms.core.values import Contribution, Weights
-        >>> op = RecordUpdate(Weights(None, version=7), [Contribution(Rank(0), step=5, version=5, samples=32)], layer="fc")
+        >>> origins = [Contribution(Rank(0), step=5, version=5, samples=32)]
+        >>> op = RecordUpdate(Weights(None, version=7), origins, layer="fc")
         >>> [(row.layer, row.staleness) for row in Ledger.land(op, "fc", time_s=1.0)]
         [('fc', 2)]
         """

@@ -183,7 +183,7 @@ class ProbeMessages(Method):
             yield from Charge("update", message.value.vector.nbytes, where="host")
             vector, memory = STANDING.update(state.weights.vector, message.value.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [message.value.contribution()])
-            state = replace(state, step=step.number + 1, weights=Weights(vector, version), memory=memory)
+            state = replace(state, step=step.number + 1, weights=Weights(vector, version), optimizer_state=memory)
             yield from Send(message.source, state.weights)
         for _ in me.workers:
             message = yield from vector_message()

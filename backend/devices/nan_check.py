@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Layout, norm
 from paceline.backend.status.rank_logs import life
 
-OnNonfinite = Literal["stop", "ignore"]
+OnNonfinite = Literal["raise", "warn"]
 EVERY = 100
 """steps between two looks at a whole gradient; provenance: ours, a look takes about as long as reading it once"""
 
@@ -32,7 +32,7 @@ class Finite:
     >>> import numpy as np
     >>> from paceline.algorithms.core.values import Layer
     >>> layout = Layout((Layer("first", 0, 1), Layer("second", 1, 2)))
-    >>> Finite("rank 1 (worker)", layout, "stop").check(7, np.array([0.5, np.nan]), math.nan)  # doctest: +ELLIPSIS
+    >>> Finite("rank 1 (worker)", layout, "raise").check(7, np.array([0.5, np.nan]), math.nan)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     paceline...NotFinite: rank 1 (worker), step 7: the loss is nan; the gradient is not finite in 'second'
     """
@@ -58,8 +58,8 @@ class Finite:
         if layers:
             found.append(f"the gradient is not finite in {', '.join(map(repr, layers))}")
         message = f"{self._who}, step {step}: {'; '.join(found)}"
-        if self._then == "stop":
+        if self._then == "raise":
             raise NotFinite(message)
         if not self._said:
             self._said = True
-            life.info("%s; the run goes on (train.on_nonfinite: stop ends it)", message)
+            life.info("%s; the run goes on (train.on_nonfinite: raise ends it)", message)

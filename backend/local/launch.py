@@ -99,7 +99,7 @@ class Launch:
     patience_s: float = PATIENCE_S
     timeout_s: float = TIMEOUT_S
     """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
-    on_nonfinite: OnNonfinite = "ignore"
+    on_nonfinite: OnNonfinite = "warn"
     """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
     """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""

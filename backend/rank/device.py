@@ -40,7 +40,7 @@ class Device:
     """Computes one gradient at a time, whichever lane asks."""
 
     def __init__(
-        self, station: Station, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "ignore"
+        self, station: Station, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "warn"
     ) -> None:
         self.station, self.learner, self.pace = station, learner, pace
         me = station.me

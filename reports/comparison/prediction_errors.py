@@ -39,7 +39,7 @@ FIGURES = (
     "step_s.mean",
     "step_s.p50",
     "step_s.p95",
-    *(f"share.{activity}" for activity in ACTIVITIES),
+    *(f"time_fraction.{activity}" for activity in ACTIVITIES),
     "bytes_sent",
     "staleness.mean",
     "staleness.mean_of_ranks",
@@ -100,7 +100,7 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     if "pace" in made:
         made["pace"] = _paces([summary["pace"] for summary in summaries if "pace" in summary])
     made["diverged"] = any(summary["diverged"] for summary in summaries)
-    made["ended"] = made["ended"] if len({summary["ended"] for summary in summaries}) == 1 else None
+    made["stop_reason"] = made["stop_reason"] if len({summary["stop_reason"] for summary in summaries}) == 1 else None
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])
     per_rank = [dict(summary["staleness"]["by_rank"]) for summary in summaries]
     made["staleness"]["by_rank"] = [

@@ -210,7 +210,7 @@ def _learned(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _spent(summary: Mapping[str, Any]) -> list[str]:
-    shares = (_cell(summary["share"][activity], per_cent) for activity in ("communication", "wait"))
+    shares = (_cell(summary["time_fraction"][activity], per_cent) for activity in ("communication", "wait"))
     return [_cell(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
 
 

@@ -39,7 +39,9 @@ def figures(summaries: Summaries) -> dict[str, Any]:
     return {
         "seeds": len(summaries),
         "reached": {aim: _reached(summaries, aim) for aim in AIMS},
-        "ended": dict(Counter(summary["ended"] for summary in summaries if summary["ended"] is not None)),
+        "stop_reason": dict(
+            Counter(summary["stop_reason"] for summary in summaries if summary["stop_reason"] is not None)
+        ),
         "summary": together(summaries),
     }
 
@@ -114,4 +116,4 @@ def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: boo
 def _how(aim: Aim, runs: Sequence[Run]) -> str:
     """How the times were read, and how finely."""
     gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
-    return f"Times are {runs[0].summary['reading']}; around the target these lie up to {max(gaps):.3g} s apart."
+    return f"Times are {runs[0].summary['interpolation']}; around the target these lie up to {max(gaps):.3g} s apart."

@@ -60,8 +60,8 @@ PANELS = (
     Panel("Throughput", "samples_per_s", "samples/s", "log"),
     Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", factor=1e3),
     Panel("Staleness", "staleness_mean", "mean, as each method counts it", "steps"),
-    Panel("Communication", "share_communication", "share of the workers' time", "share"),
-    Panel("Waiting", "share_wait", "share of the workers' time", "share"),
+    Panel("Communication", "time_fraction_communication", "share of the workers' time", "share"),
+    Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
     Panel("Time to accuracy", "time_to_accuracy_s", "s", "log"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
 )

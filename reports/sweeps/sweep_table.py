@@ -41,7 +41,7 @@ FIGURES = {
     "step_s_mean": ("step_s.mean", "Float64"),
     "step_s_p50": ("step_s.p50", "Float64"),
     "step_s_p95": ("step_s.p95", "Float64"),
-    **{f"share_{activity}": (f"share.{activity}", "Float64") for activity in ACTIVITIES},
+    **{f"time_fraction_{activity}": (f"time_fraction.{activity}", "Float64") for activity in ACTIVITIES},
     "bytes_sent": ("bytes_sent", "Int64"),
     "staleness_mean": ("staleness.mean", "Float64"),
     "staleness_max": ("staleness.max", "Int64"),
@@ -49,7 +49,7 @@ FIGURES = {
     "final_loss": ("final_loss", "Float64"),
     "final_accuracy": ("final_accuracy", "Float64"),
     "diverged": ("diverged", "boolean"),
-    "ended": ("ended", "string"),
+    "stop_reason": ("stop_reason", "string"),
 }
 """columns: where each stands in a summary, and its type"""
 

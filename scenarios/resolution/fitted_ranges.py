@@ -56,7 +56,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
             continue
         now, then = (batch / one.compute_s(batch) for one in (device, faster))
         yield (
-            f"workload.compute_dtype: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s on each; "
+            f"workload.compute_dtype: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s each; "
             f"amp (mixed precision) would make it {then:,.0f}"
         )
 
@@ -68,8 +68,8 @@ def _devices(plan: Plan) -> Iterator[str]:
     for device in seen:
         if device.inferred:
             yield (
-                f"cluster: found {device.name} for {workload.model} in {workload.compute_dtype}, of which no throughput "
-                f"was published on that chip ({device.provenance})"
+                f"cluster: found {device.name} for {workload.model} in {workload.compute_dtype}, of which no "
+                f"throughput was published on that chip ({device.provenance})"
             )
         elif device.batches and not device.batches[0] <= plan.job.batch <= device.batches[-1]:
             fitted = " to ".join(f"{batch}" for batch in sorted({device.batches[0], device.batches[-1]}))

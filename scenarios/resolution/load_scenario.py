@@ -9,12 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.naming import near_miss, whole
+from paceline.algorithms.core.naming import whole
 from paceline.scenarios.resolution.overrides import choose, override
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.resolution.text import folder_of, read
 from paceline.scenarios.sections.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.sections.referenced_files import anchor
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Problem, problems_of, raise_all
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -55,7 +56,7 @@ def load(
         problems += override(data, change, "--vary")
     anchor(data, Path.cwd())
     for key in unused_hyperparameters(data):
-        hint = "" if key in ALL_HYPERPARAMETERS else near_miss(key, ALL_HYPERPARAMETERS)
+        hint = "" if key in ALL_HYPERPARAMETERS else key_hint(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))
     if algorithms is not None:  # only now: what the algorithms left out would have used is no mistake

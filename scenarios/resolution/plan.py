@@ -185,8 +185,8 @@ def names_of(methods: Sequence[Method]) -> list[str]:
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
     """Hyper-parameters by their paths.
 
-    >>> _flat({"rate": 0.1, "lars": {"trust": 0.001}})
-    {'rate': 0.1, 'lars.trust_coefficient': 0.001}
+    >>> _flat({"learning_rate": 0.1, "lars": {"trust_coefficient": 0.001}})
+    {'learning_rate': 0.1, 'lars.trust_coefficient': 0.001}
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():

@@ -162,7 +162,8 @@ class Scenario(Part):
         """One plan per algorithm and seed, algorithm by algorithm.
 
         Args:
-            paced: for a paced real run and its prediction: device times are multiplied by `train.time_dilation`. Without
+            paced: for a paced real run and its prediction: device times are multiplied by `train.time_dilation`.
+            Without
                 effect where `train.pace` is none.
 
         Raises:

@@ -76,8 +76,8 @@ def _named(name: str, text: str) -> tuple[str, Any, list[Problem]]:
 def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
     """The data of YAML text, and its mistakes of form.
 
-    >>> parse("{rate: 1e-3, momentum: 0.9, learning_rate: 2}", "text")
-    ({'rate': 0.001, 'momentum': 0.9}, [Problem(place=('rate',), text='given twice, in lines 1 and 1; expected once')])
+    >>> parse("{seed: 1e-3, momentum: 0.9, seed: 2}", "text")
+    ({'seed': 0.001, 'momentum': 0.9}, [Problem(place=('seed',), text='given twice, in lines 1 and 1; expected once')])
     """
     _check_length(len(text), name)
     try:

@@ -153,7 +153,7 @@ class ClusterPart(Part):
     step_time: fields.StepTimeLaw = Field(default=NO_JITTER, description="how much steps of equal devices differ")
     server: ServerPart = Field(default=ServerPart(), description="where the server is")
     step_times: OwnStepTimes = Field(
-        default=(), description="a list of places whose steps differ by a law of their own"
+        default=(), description="a list of places whose steps differ by a distribution of their own"
     )
     stragglers: Stragglers = Field(default=(), description="a list of places whose every step takes longer")
     slowdowns: Slowdowns = Field(default=(), description="a list of places that are slower for a while")

@@ -138,6 +138,6 @@ def _uncut(method: Method) -> Iterator[str]:
 
 
 def _uncovered(method: Method) -> Iterator[str]:
-    if method.notion not in COVERED:
+    if method.staleness_kind not in COVERED:
         words = "says nothing of {}, whose staleness is {}; expected a stand_in, or methods with {}"
-        yield words.format(method.name, method.notion.value, one_of([notion.value for notion in COVERED]))
+        yield words.format(method.name, method.staleness_kind.value, one_of([notion.value for notion in COVERED]))

@@ -93,7 +93,7 @@ class PlacePart(Part):
 
 
 class OwnStepTimePart(PlacePart):
-    step_time: fields.StepTimeLaw = Field(description="a mapping with a law of scipy.stats; null: none")
+    step_time: fields.StepTimeLaw = Field(description="a mapping with a distribution of scipy.stats; null: none")
 
     def build(self) -> OwnStepTime:
         return OwnStepTime(place=self.place, step_time=self.step_time)
@@ -124,7 +124,9 @@ class SlowdownPart(PlacePart):
             found = "neither at nor every" if self.at is None else "at and every"
             faults.append(((), wrong(f"found {found}; expected one of them"), None))
         elif self.at is not None and self.duration != NO_JITTER:
-            faults.append((("spread",), wrong("is there for slowdowns that recur; expected every instead of at"), None))
+            faults.append(
+                (("duration",), wrong("is there for slowdowns that recur; expected every instead of at"), None)
+            )
         complain(faults)
         return self
 
@@ -213,8 +215,8 @@ def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
     """The places that a cluster of so many nodes and workers does not have."""
     faults: list[Fault] = []
     lists: list[tuple[At, Sequence[PlacePart]]] = [
-        (("spreads",), cluster.step_times),
-        (("slow",), cluster.stragglers),
+        (("step_times",), cluster.step_times),
+        (("stragglers",), cluster.stragglers),
         (("slowdowns",), cluster.slowdowns),
         (("crashes", "at"), () if cluster.crashes is None else cluster.crashes.at),
     ]

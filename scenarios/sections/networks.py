@@ -24,6 +24,7 @@ from paceline.algorithms.core.naming import near_miss
 from paceline.scenarios.sections.link_outages import LinkFaults
 from paceline.scenarios.sections.referenced_files import File, graph_of
 from paceline.scenarios.values import fields
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Fault, complain, expected, problems_of, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import LINKS, Link
@@ -166,7 +167,7 @@ class NetworkPart(Part):
             keys.remove(key)
         complain(
             [
-                ((key,), wrong(f"unknown key{near_miss(key, keys)}; there are {', '.join(keys)}"), part)
+                ((key,), wrong(f"unknown key{key_hint(key, keys)}; there are {', '.join(keys)}"), part)
                 for key, part in value.items()
                 if key not in keys and key != "parameters"
             ]

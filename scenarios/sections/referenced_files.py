@@ -73,7 +73,7 @@ def anchor(data: Any, folder: Path) -> None:
     ['agd', '/home/mine.py:Lazy', {'name': '/home/mine.py:Lazy', 'every': 4}]
     """
     _anchor_names(_mapping(data), folder)
-    _anchor_path(_mapping(_mapping(data).get("workload")), "directory", folder)
+    _anchor_path(_mapping(_mapping(data).get("workload")), "data_dir", folder)
     cluster = _mapping(_mapping(data).get("cluster"))
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):

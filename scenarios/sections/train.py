@@ -13,7 +13,7 @@ class TrainPart(Part):
     pace: fields.Pace = Field(default="device", description="device: hold steps to device times; none: run freely")
     network: fields.RealNetwork = Field(
         default="local",
-        description="intra_node_link: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
+        description="local: messages cross this machine only; emulated: a network of the cluster's links (needs root)",
     )
     torch_threads: fields.Threads = Field(default=1, description="threads of each worker")
     time_dilation: fields.Factor = Field(
@@ -43,7 +43,7 @@ class TrainPart(Part):
         default=60.0, description="a rank that is stopped, or silent while others wait for it, for so long is dead"
     )
     on_nonfinite: fields.OnNonfinite = Field(
-        default="ignore", description="a loss or gradient that is no number: stop ends the run, ignore only says so"
+        default="warn", description="on a NaN or infinite loss or gradient: raise ends the run, warn logs it once"
     )
     checkpoint: CheckpointPart | None = Field(
         default=None, description="a mapping with every: how often a run is written down, to be gone on with"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from paceline.scenarios.sections.reading import ReadingPart
 from paceline.scenarios.values import fields
@@ -14,6 +14,11 @@ from paceline.workloads import MODELS, OWN, build, num_samples, problems, record
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
+
+
+def _switch(value: object) -> object:
+    """YAML 1.1 reads a bare on or off as true or false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class WorkloadPart(Part):
@@ -27,8 +32,9 @@ class WorkloadPart(Part):
     dtype: str = Field(
         default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
     )
-    vmap: str = Field(
-        default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
+    vmap: Annotated[str, BeforeValidator(_switch)] = Field(
+        default="auto",
+        description="whether simulated gradients in flight are computed together: on, off, or auto: by sizes",
     )
     compute_dtype: fields.Arithmetic = Field(
         default="fp32",
@@ -44,12 +50,12 @@ class WorkloadPart(Part):
         """What is learned, for one seed."""
         return build(
             self.model,
-            data=self.dataset,
-            directory=self.data_dir,
+            dataset=self.dataset,
+            data_dir=self.data_dir,
             learning=self.learning,  # type: ignore[arg-type]  # checked by problems
             seed=seed,
-            precision=self.dtype,  # type: ignore[arg-type]
-            gradients=self.vmap,  # type: ignore[arg-type]
+            dtype=self.dtype,  # type: ignore[arg-type]
+            vmap=self.vmap,  # type: ignore[arg-type]
             reading=None if self.reading is None else self.reading.settings(),
             **self.options,
         )
@@ -59,14 +65,14 @@ class WorkloadPart(Part):
         """Of one sample in the file; None where nobody says."""
         if self.reading is not None and self.reading.record is not None:
             return round(self.reading.record)
-        return record_bytes(self.model, data=self.dataset, directory=self.data_dir, learning=self.learning)
+        return record_bytes(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
 
     @property
     def num_samples(self) -> int:
         """Samples in one epoch."""
         if self.learning == "quadratic":
             return self.learner(0).num_samples
-        return num_samples(self.model, data=self.dataset, directory=self.data_dir, learning=self.learning)
+        return num_samples(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
 
 
 REDUCED = {
@@ -81,21 +87,21 @@ REDUCED = {
 """what a device is to compute in, by names of precisions in which weights and gradients are not kept"""
 
 
-def _suggested(rest: str, precision: str) -> str:
-    """A mistake in a precision, with what may have been meant where weights and gradients cannot have it."""
-    if precision not in REDUCED:
+def _suggested(rest: str, dtype: str) -> str:
+    """A mistake in a dtype, with what may have been meant where weights and gradients cannot have it."""
+    if dtype not in REDUCED:
         return rest
     expected = rest.partition(" (did you mean")[0]
-    return f"{expected}; for devices of the catalogue that compute in {precision} give arithmetic: {REDUCED[precision]}"
+    return f"{expected}; for devices of the catalogue that compute in {dtype} give compute_dtype: {REDUCED[dtype]}"
 
 
 def unbuildable(workload: WorkloadPart) -> list[Fault]:
     """What is wrong with the names of a workload and with its options."""
     faults: list[Fault] = []
-    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "arithmetic", "reading"}
+    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "compute_dtype", "reading"}
     for text in problems(**workload.model_dump(include=keys)):
         key, _, rest = text.partition(": ")
-        if key == "precision" and "arithmetic" not in workload.model_fields_set:
+        if key == "dtype" and "compute_dtype" not in workload.model_fields_set:
             rest = _suggested(rest, workload.dtype)
         faults.append((tuple(key.split(".")), wrong(rest), workload))
     return faults

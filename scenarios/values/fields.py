@@ -107,7 +107,7 @@ Name = Annotated[
 ]
 Interface = Annotated[str, *_text("the name of a network interface, such as eth0", r"[^\s/]{1,15}")]
 Pace = Annotated[Literal["device", "none"], *choices("device", "none")]
-OnNonfinite = Annotated[Literal["stop", "ignore"], *choices("stop", "ignore")]
+OnNonfinite = Annotated[Literal["raise", "warn"], *choices("raise", "warn")]
 RealNetwork = Annotated[Literal["local", "emulated"], *choices("local", "emulated")]
 Topology = Annotated[str, *choices(*NETWORKS)]
 System = Annotated[str, *choices(*SYSTEMS)]
@@ -191,36 +191,40 @@ Interval = Annotated[
 ]
 
 
-def parse_spread(value: object) -> Jitter:
-    """A step_time: null, or a mapping with a law and its parameters."""
+def parse_jitter(value: object) -> Jitter:
+    """A jitter: null, or a mapping with a distribution and its parameters."""
     if value is None or isinstance(value, Jitter):
         return value or NO_JITTER
-    if not isinstance(value, dict) or not isinstance(value.get("law"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("distribution"), str):
+        renamed = " (law was renamed to distribution)" if isinstance(value, dict) and "law" in value else ""
         raise expected(
-            "a mapping with a law of scipy.stats and its parameters, such as {distribution: lognorm, sigma: 0.3}"
+            "a mapping with a distribution of scipy.stats and its parameters, such as {distribution: lognorm, "
+            "sigma: 0.3}" + renamed
         )
     try:
-        return Jitter.of(value["law"], **{str(name): part for name, part in value.items() if name != "law"})
+        return Jitter.of(
+            value["distribution"], **{str(name): part for name, part in value.items() if name != "distribution"}
+        )
     except InputError as error:
         name, _, text = str(error).partition(": ")
         refuse((name,), wrong(text), value)
 
 
-def write_spread(spread: Jitter) -> dict[str, Any] | None:
-    """A spread as it is written in a scenario."""
-    return None if spread == NO_JITTER else {"distribution": spread.distribution, **dict(spread.parameters)}
+def write_jitter(jitter: Jitter) -> dict[str, Any] | None:
+    """A jitter as it is written in a scenario."""
+    return None if jitter == NO_JITTER else {"distribution": jitter.distribution, **dict(jitter.parameters)}
 
 
 StepTimeLaw = Annotated[
     Jitter,
-    PlainValidator(parse_spread),
-    PlainSerializer(write_spread, return_type=dict[str, Any] | None),
+    PlainValidator(parse_jitter),
+    PlainSerializer(write_jitter, return_type=dict[str, Any] | None),
     WithJsonSchema(
         {
             "type": ["object", "null"],
-            "description": "a continuous law of scipy.stats and its parameters, scaled to mean 1",
+            "description": "a continuous distribution of scipy.stats and its parameters, scaled to mean 1",
             "properties": {"distribution": {"type": "string"}},
-            "required": ["law"],
+            "required": ["distribution"],
             "additionalProperties": {"type": "number"},
             "examples": [{"distribution": "lognorm", "sigma": 0.3}],
         }

@@ -19,6 +19,7 @@ from pydantic.errors import PydanticUserError
 
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.limits import LARGEST
 from paceline.scenarios.values.mistakes import Fault, Place, expected, one_of, wrong
 
@@ -88,7 +89,7 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
 
     >>> parsed(float | None, 1, ())
     (1.0, [])
-    >>> parsed(float | None, "1", ("rate",))[1][0][1].message()
+    >>> parsed(float | None, "1", ("learning_rate",))[1][0][1].message()
     'a number or null'
     """
     if dataclasses.is_dataclass(kind):
@@ -157,7 +158,7 @@ def unknown(given: Mapping[Any, object], known: Mapping[str, Any], owner: str, p
     """A fault for each key that is not known."""
     there = f"it has {', '.join(known)}"
     return [
-        ((*place, str(key)), wrong(f"{owner} has no such key{near_miss(key, known)}; {there}"), value)
+        ((*place, str(key)), wrong(f"{owner} has no such key{key_hint(key, known)}; {there}"), value)
         for key, value in given.items()
         if key not in known
     ]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.limits import MOST_REPORTED
 
 Place = tuple[str | int, ...]
@@ -119,7 +119,7 @@ def _problem(detail: Any, root: type[BaseModel]) -> Problem:
             return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
         case "extra_forbidden":
             known = _keys(_part_at(place[:-1], root))
-            return Problem(place, f"unknown key{near_miss(place[-1], known)}; there are {', '.join(known)}")
+            return Problem(place, f"unknown key{key_hint(place[-1], known)}; there are {', '.join(known)}")
         case "missing":
             about = _part_at(place[:-1], root).model_fields[str(place[-1])].description
             return Problem(place, f"missing; expected {about}")

@@ -69,7 +69,10 @@ def _brevity(part: ExtrapolatePart, plan: Plan, batch: int, reference: Needed) -
 def _rates(stand_in: StandInPart, plan: Plan, mine: Needed, reference: Needed) -> list[str]:
     """Whose rates they were; a best one at the end of the list may not be the best."""
     if not stand_in.learning_rates:
-        words = f"Rates are the scenario's own, {reference.learning_rate:g} for the reference; none is scaled with the batch."
+        words = (
+            f"Learning rates are the scenario's own, {reference.learning_rate:g} for the reference; "
+            "none is scaled with the batch."
+        )
         return [words, *([] if mine.learning_rate is None else [f"The rate of {plan.name} is {mine.learning_rate:g}."])]
     tried = ", ".join(f"{rate:g}" for rate in stand_in.learning_rates)
     said = [f"Each has the constant rate with which its slowest seed, of these, needs fewest samples: of {tried}."]

@@ -87,7 +87,7 @@ class Extrapolation:
             "accuracy": part.accuracy,
             "samples": many,
             "reference_samples": few,
-            "rate": mine.learning_rate,
+            "learning_rate": mine.learning_rate,
             "reference_rate": reference.learning_rate,
             "batch_per_worker": part.batch_per_worker,
             "reference_batch": round(stand_for(plan.scenario.workload, part, self.part.reference.batch)),

@@ -77,7 +77,7 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
         part: the stand-in.
         perform: what runs them.
     """
-    own: float | None = getattr(plans[0].job.method, "rate", None)
+    own: float | None = getattr(plans[0].job.method, "learning_rate", None)
     rates: Sequence[float | None] = part.learning_rates if part.learning_rates and own is not None else [own]
     best, fewest = Needed((None,) * len(plans), rates[0] if len(rates) == 1 else None), math.inf
     for rate in rates:
@@ -108,7 +108,7 @@ def _tried(
 def _rated(plan: Plan, rate: float | None) -> Plan:
     if rate is None:
         return plan
-    method = replace(plan.job.method, rate=rate)  # type: ignore[call-arg]  # only methods that have one
+    method = replace(plan.job.method, learning_rate=rate)  # type: ignore[call-arg]  # only methods that have one
     return replace(plan, job=replace(plan.job, method=method))
 
 

@@ -95,4 +95,4 @@ def test_memory_that_fills_up_while_ranks_run(method: str, tmp_path: Path) -> No
     assert ended.left == ("fill",)
     (kept,) = (tmp_path / "runs").iterdir()
     run = read_run(kept)
-    assert run.summary["ended"] == "failure" and len(run.tables.updates) > 0
+    assert run.summary["stop_reason"] == "failure" and len(run.tables.updates) > 0

@@ -278,7 +278,7 @@ def test_a_run_that_may_not_be_read_is_wrong_input(stored: Path, monkeypatch: py
 def test_a_damaged_data_set_ends_the_command_with_its_place(records: Path, tmp_path: Path) -> None:
     """A description or a header before anything runs; a record when a rank reads it."""
     scenario = SCENARIO | {
-        "workload": {"model": "digits-mlp", "data": "records", "data_dir": str(records), "batch_per_worker": 8},
+        "workload": {"model": "digits-mlp", "dataset": "records", "data_dir": str(records), "batch_per_worker": 8},
         "train": {"pace": "none"},
     }
     (tmp_path / "records.yaml").write_text(yaml.safe_dump(scenario))

@@ -56,7 +56,7 @@ def run_for_real(
     pace: Steps | None = UNLIKE,
     patience_s: float = 10.0,
     timeout_s: float = 60.0,
-    on_nonfinite: OnNonfinite = "ignore",
+    on_nonfinite: OnNonfinite = "warn",
     progress: Callable[[int, float], None] | None = None,
     every: float = 1,
     prefetch: int | None = None,

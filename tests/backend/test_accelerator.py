@@ -149,7 +149,7 @@ class Moved(OneByOne):
 
 @pytest.fixture(scope="module")
 def digits() -> Learner:
-    return build("digits-mlp", learning="train", seed=3, precision="float64")
+    return build("digits-mlp", learning="train", seed=3, dtype="float64")
 
 
 @pytest.fixture

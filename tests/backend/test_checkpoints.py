@@ -61,7 +61,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @cache
 def digits() -> Learner:
-    return build("digits-mlp", data="digits", learning="train", seed=3)
+    return build("digits-mlp", dataset="digits", learning="train", seed=3)
 
 
 def job_for(method: Method, steps: int) -> Job:
@@ -145,7 +145,7 @@ def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> N
     with pytest.raises(RunsFailed, match=r"rank 2 \(server\) died") as caught:
         train(scenario, progress=Killer(2, tmp_path), out=tmp_path, keep=lambda run: store.save(run, tmp_path))
     (failed,) = caught.value.runs
-    assert failed.path is not None and failed.summary["ended"] == "failure"
+    assert failed.path is not None and failed.summary["stop_reason"] == "failure"
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != "shared"] == [failed.path.name]
     assert store.read_run(failed.path).checkpoints == failed.path / "checkpoints"
     last = find_last(failed.path)
@@ -165,7 +165,7 @@ def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> N
         "step": last.step,
         "time_s": last.time_s,
     }
-    assert resumed.summary["ended"] == "updates"
+    assert resumed.summary["stop_reason"] == "updates"
     assert resumed.summary["wall_s"] > last.time_s
 
 

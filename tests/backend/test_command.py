@@ -124,7 +124,7 @@ def test_a_killed_rank_ends_training_and_its_record_is_kept(
     assert str(folder) in said.replace("\n", "")
     run = read_run(folder)
     assert run.kind == "measured" and run.algorithm == algorithm
-    assert run.summary["paced"] and run.summary["ended"] == "failure"
+    assert run.summary["paced"] and run.summary["stop_reason"] == "failure"
     assert run.summary["steps"] > 10
     assert set(run.tables.spans["rank"]) == set(range(ranks))
     assert len(run.tables.evaluations) >= 2

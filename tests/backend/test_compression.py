@@ -38,7 +38,7 @@ def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float,
     Top-k adds in the order of ranks, so its weights are the same bit for bit. PowerSGD's two sums are gloo's, which
     adds in an order of its own: a rounding of each is granted, 16 in all (1.8 were seen; without compression 0.7).
     """
-    learner = build("digits-mlp", seed=3, precision=precision)
+    learner = build("digits-mlp", seed=3, dtype=precision)
     job = job_with(SyncSgd(compression=compression), learner, steps=STEPS)
     with torch_threads(1):
         expected = plain(AnyOrder(job).run().weights)

@@ -104,8 +104,8 @@ class Outcome:
 def problem(request: pytest.FixtureRequest) -> tuple[Learner, str]:
     model, precision = request.param
     if model == "digits-mlp":
-        return build(model, data="digits", learning="train", seed=3, precision=precision), precision
-    return build(model, data=None, learning="quadratic", seed=3), precision
+        return build(model, dataset="digits", learning="train", seed=3, dtype=precision), precision
+    return build(model, dataset=None, learning="quadratic", seed=3), precision
 
 
 @pytest.fixture(scope="module", params=DETERMINISTIC)
@@ -158,7 +158,7 @@ BY_GLOO = {"sync-sgd", "post-local-sgd"}
 @pytest.mark.parametrize("name", [*sorted(BY_GLOO), "async-sgd", "async-easgd", "gossip", "dc-asgd"])
 def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reduced, sent, added to and stepped with; the record, followed with whole gradients, has the same bits."""
-    learner = build("digits-mlp", learning="train", seed=3, precision="float64")
+    learner = build("digits-mlp", learning="train", seed=3, dtype="float64")
     job = job_with(built(name), learner, steps=STEPS)
     monkeypatch.setattr(torch_learner, "APART_BYTES", 0)
     recorded = run_for_real(job)

@@ -64,7 +64,7 @@ def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[lis
         layers = [span.end_s for span in trace.spans if span.activity == "compute" and span.rank == rank]
         assert len(begun) == 1 and len(layers) == 2
         assert min(layers) <= begun[0] < max(layers)
-    for one, other in zip(*(trace.states[Rank(rank)].memory for rank in (0, 1)), strict=True):
+    for one, other in zip(*(trace.states[Rank(rank)].optimizer_state for rank in (0, 1)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -87,7 +87,7 @@ class WaitsMeanwhile(Case):
 def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
     """The message is asked for after the first layer and comes after the last one; nobody is stuck."""
     trace = run_for_real(job_of(WaitsMeanwhile(), 2, steps=1, learner=Slow()), pace=None)
-    value, vector = trace.states[Rank(1)].memory
+    value, vector = trace.states[Rank(1)].optimizer_state
     assert value == 7 and len(vector) == 2
 
 

@@ -151,7 +151,7 @@ def test_a_dead_peer_is_an_exception_in_the_program() -> None:
     with pytest.raises(RankFailed, match=r"rank 1 \(worker\) died at step 0: killed by SIGKILL") as caught:
         run_for_real(job_of(GoesOn(), 2, steps=1))
     assert caught.value.trace is not None
-    assert caught.value.trace.states[Rank(0)].memory == "rank 1 died"
+    assert caught.value.trace.states[Rank(0)].optimizer_state == "rank 1 died"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,8 @@ SCENARIO = """
 name: on-gpus
 algorithms: [sync-sgd]
 workload: {model: digits-mlp, dataset: digits, batch_per_worker: 16, dtype: float64}
-cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, workers_per_node: 2}], network: {link: eth-10g}}
+cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms},
+    workers_per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 evaluate: {every: 10 updates}
 stop: {updates: 20}

@@ -157,7 +157,7 @@ def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert (second.out, second.err) == ("", "")
     run = read_run(next(out.iterdir()))
-    assert run.summary["ended"] == "seconds"
+    assert run.summary["stop_reason"] == "seconds"
     steps: dict[int, list[int]] = {0: [], 1: []}
     for activity, rank, step in zip(*(run.tables.spans[name] for name in ("activity", "rank", "step")), strict=True):
         if activity == "compute":
@@ -191,7 +191,7 @@ def test_a_killed_process_is_named_and_the_record_kept(tmp_path: Path, victim: i
     assert f"error: sync-sgd: rank {victim} (worker) was lost at step" in said[survivor].err
     assert "its process is gone" in said[survivor].err
     run = read_run(next(out.iterdir()))
-    assert run.summary["ended"] == "failure" and run.summary["updates"] > 0
+    assert run.summary["stop_reason"] == "failure" and run.summary["updates"] > 0
     until = time.monotonic() + 60.0
     while folder.exists() and time.monotonic() < until:  # the guard needs a moment
         time.sleep(0.05)
@@ -219,7 +219,7 @@ def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launche
     assert said[tells].status == 1 and said[victim].status == -signal.SIGKILL
     assert f"error: sync-sgd: rank {victim} (worker) was lost at step" in said[tells].err
     assert ": was stopped for 2 s, " in said[tells].err
-    assert read_run(next((tmp_path / "runs").iterdir())).summary["ended"] == "failure"
+    assert read_run(next((tmp_path / "runs").iterdir())).summary["stop_reason"] == "failure"
 
 
 UNCONNECTED = """

@@ -147,7 +147,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
     assert "host 1 (node-b) is gone: it has closed its connection" in said
     (folder,) = out.iterdir()
     run = read_run(folder)
-    assert run.summary["ended"] == "failure" and run.summary["updates"] > 0
+    assert run.summary["stop_reason"] == "failure" and run.summary["updates"] > 0
     assert not ranks_of(path)
 
 
@@ -222,4 +222,4 @@ def test_a_host_that_is_cut_off_ends_on_both_sides(
     assert "process 1: the store is gone" in said[1]
     (folder,) = out.iterdir()
     run = read_run(folder)
-    assert run.summary["ended"] == "failure" and run.machine["missing"] == ["host 1: it is gone"]
+    assert run.summary["stop_reason"] == "failure" and run.machine["missing"] == ["host 1: it is gone"]

@@ -24,7 +24,7 @@ STEPS, BATCH, WORKERS = 7, 4, 4
 @pytest.mark.parametrize("method", ["sync-sgd", "hbs-sgd"])
 def test_simulated_and_real_runs_draw_the_same_samples(method: str, tmp_path: Path) -> None:
     folder = datasets.mnist(tmp_path / "mnist", train=60, test=10, packed=True)
-    learner = build("lenet", data="mnist", directory=str(folder), seed=3, precision="float64")
+    learner = build("lenet", dataset="mnist", data_dir=str(folder), seed=3, dtype="float64")
     weights, batches = {}, {}
     for name, interpret in INTERPRETERS.items():
         (tmp_path / name).mkdir()
@@ -51,7 +51,7 @@ def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: S
     reading = Reading(strategy=strategy, buffer=4)
     weights = []
     for data, place in (("mnist", folder), ("records", tmp_path / "records")):
-        learner = build("lenet", data=data, directory=str(place), seed=3, reading=reading)
+        learner = build("lenet", data=data, data_dir=str(place), seed=3, reading=reading)
         job = job_with(built("sync-sgd"), learner, steps=STEPS, batch=BATCH)
         with torch_threads(1):
             weights.append({name: plain(interpret(job).weights) for name, interpret in INTERPRETERS.items()})

@@ -128,7 +128,7 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
     """The second begins when the first is given up, the third never; what a device did until then is recorded."""
     case = GivesUp()
     trace = run_for_real(job_of(case, 1, steps=1, learner=case.learner), pace=Steps((LONG_S,)))
-    assert trace.states[Rank(0)].memory == [True, True, True]
+    assert trace.states[Rank(0)].optimizer_state == [True, True, True]
     assert trace.outcomes == {(0, ""): [True, True, True]}
     spans = [span for span in trace.spans if span.activity == "compute"]
     assert 1 <= len(spans) <= 2

@@ -61,7 +61,7 @@ def test_auto_leaves_ranks_alone_where_there_are_not() -> None:
 
 def test_cores_that_are_not_there_are_refused() -> None:
     with pytest.raises(
-        InputError, match=r"train\.pin: found cores, with 1 core for 2 ranks .*; expected 2 cores or mo"
+        InputError, match=r"train\.cpu_affinity: found cores, with 1 core for 2 ranks .*; expected 2 cores or mo"
     ):
         placement("cores", team([[0, 1]]), 1, [[0]])
 
@@ -129,7 +129,7 @@ def ran(pin: Pin, ranks: int, threads: int = 1) -> tuple[list[list[int]], dict[s
     """Where each rank was, and what was recorded."""
     job = job_of(Where(), nodes=[list(range(ranks))], steps=1)
     trace = run_job(Launch(job=job, schedule=lambda: Schedule(every=1), cpu_affinity=pin, torch_threads=threads))
-    return [trace.states[Rank(rank)].memory for rank in range(ranks)], trace.notes["placement"]
+    return [trace.states[Rank(rank)].optimizer_state for rank in range(ranks)], trace.notes["placement"]
 
 
 @pytest.mark.backend
@@ -158,7 +158,7 @@ SCENARIO: dict[str, Any] = {
 
 @pytest.mark.backend
 def test_training_refuses_cores_that_are_not_there_before_it_begins() -> None:
-    with pytest.raises(InputError, match=r"train\.pin: found cores, with .* for 2 ranks of 1024 threads"):
+    with pytest.raises(InputError, match=r"train\.cpu_affinity: found cores, with .* for 2 ranks of 1024 threads"):
         train(SCENARIO | {"train": {"cpu_affinity": "cores", "torch_threads": 1024}})
 
 

@@ -59,10 +59,10 @@ def learner_of(how: Reading, digits: Path) -> Any:
     return build(
         "digits-mlp",
         data="records",
-        directory=str(digits),
+        data_dir=str(digits),
         learning="train",
         seed=3,
-        precision="float64",
+        dtype="float64",
         reading=how,
     )
 
@@ -154,7 +154,7 @@ name: endless
 algorithms: [{algorithm}]
 workload:
   model: digits-mlp
-  data: records
+  dataset: records
   data_dir: {directory}
   batch_per_worker: 8
   reading: {{strategy: {strategy}, buffer: 16, prefetch: {prefetch}}}
@@ -213,7 +213,7 @@ class Training:
         assert "Traceback" not in said
         assert self.called.left() == [] and not started.folder.exists()
         (kept,) = self.called.stored()
-        assert read_run(kept).summary["ended"] == "failure"
+        assert read_run(kept).summary["stop_reason"] == "failure"
         return said.replace("\n", "")
 
     def end(self) -> None:

@@ -51,7 +51,7 @@ class Unlike:
 
 
 def asynchronous() -> Job:
-    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    learner: Any = build("digits-mlp", dataset="digits", learning="train", seed=3)
     nodes = [[Rank(rank)] for rank in range(4)]
     return Job.of(find("async-sgd")(), nodes, learner, batch=32, budget=Budget(samples=32 * UPDATES), seed=3)
 
@@ -83,7 +83,7 @@ def test_another_seeds_job_follows_the_order_and_ends_elsewhere(job: Job, record
     """The order alone does not make the weights: gradients are computed again."""
     import torch
 
-    learner: Any = build("digits-mlp", data="digits", learning="train", seed=4)
+    learner: Any = build("digits-mlp", dataset="digits", learning="train", seed=4)
     other = Job.of(job.method, [[Rank(rank)] for rank in range(4)], learner, batch=32, budget=job.budget, seed=4)
     assert not torch.equal(replay(other, Recording.of(recorded.heard)).weights, recorded.weights)
 
@@ -110,7 +110,7 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
     import torch
 
     torch.set_num_threads(1)
-    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    learner: Any = build("digits-mlp", dataset="digits", learning="train", seed=3)
     nodes = [[Rank(rank)] for rank in range(3)]
     job = Job.of(Impatient(), nodes, learner, batch=32, budget=Budget(samples=3 * 32 * 25), seed=3)
     recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), torch_threads=1))
@@ -138,7 +138,7 @@ def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    learner: Any = build("digits-mlp", data="digits", learning="train", seed=3)
+    learner: Any = build("digits-mlp", dataset="digits", learning="train", seed=3)
     method = built(name)
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=32 * 40), seed=3)

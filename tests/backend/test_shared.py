@@ -330,7 +330,7 @@ def test_hsgd_for_real_is_hsgd_simulated(
     nodes: Sequence[Sequence[int]], precision: Literal["float32", "float64"]
 ) -> None:
     """Bit for bit while there are two leaders at the most: gloo adds up three of them in an order of its own."""
-    learner = build("digits-mlp", data="digits", learning="train", seed=3, precision=precision)
+    learner = build("digits-mlp", dataset="digits", learning="train", seed=3, dtype=precision)
     job = job_of(find("hsgd")(), nodes=nodes, steps=12, learner=learner)
     found, expected = (plain(run(job).weights) for run in (real, simulated))
     assert np.abs(expected - plain(learner.initial())).max() > 0.01 * np.abs(expected).max(), "nothing was learned"
@@ -406,7 +406,7 @@ def test_a_rank_killed_in_a_collective_is_named_to_the_others(how: str) -> None:
         real(job_of(DiesInside(how=how), nodes=THREE, steps=1))
     assert caught.value.trace is not None
     for rank in (0, 2):
-        said, waited_s = caught.value.trace.states[Rank(rank)].memory
+        said, waited_s = caught.value.trace.states[Rank(rank)].optimizer_state
         assert said == "rank 1 died" and waited_s < PROMPT_S
     assert no_children()
 

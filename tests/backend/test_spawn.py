@@ -25,7 +25,8 @@ SCENARIO = """
 name: two
 algorithms: [sync-sgd, async-sgd]
 workload: {model: digits-mlp, dataset: digits, batch_per_worker: 8}
-cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms}, workers_per_node: 2}], network: {link: eth-10g}}
+cluster: {nodes: [{device: {name: any, overhead: 4 ms, per_sample: 0.1 ms},
+    workers_per_node: 2}], network: {link: eth-10g}}
 train: {pace: none}
 evaluate: {every: 5 updates}
 stop: {updates: 20}

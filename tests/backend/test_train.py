@@ -65,8 +65,8 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
             == Summary.__annotations__.keys() - {"faults", "reads", "extrapolated", "pace", "failed_ranks"}
         )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
-        assert summary["share"].keys() == set(ACTIVITIES)
-        assert sum(summary["share"].values()) == pytest.approx(1.0)
+        assert summary["time_fraction"].keys() == set(ACTIVITIES)
+        assert sum(summary["time_fraction"].values()) == pytest.approx(1.0)
         for name, schema in SCHEMAS.items():
             assert list(getattr(run.tables, name)) == schema.names
 

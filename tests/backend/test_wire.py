@@ -140,7 +140,7 @@ class Bulky(Case):
 def test_messages_larger_than_the_buffers_arrive_whole_and_in_order() -> None:
     trace = run_for_real(job_of(Bulky(), 3, steps=1))
     in_order = [(number, size, True) for number, size in enumerate(SIZES)]
-    assert trace.states[Rank(0)].memory == {1: in_order, 2: in_order}
+    assert trace.states[Rank(0)].optimizer_state == {1: in_order, 2: in_order}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class ToItself(Case):
 
 @pytest.mark.backend
 def test_a_rank_may_send_to_itself() -> None:
-    assert run_for_real(job_of(ToItself(), 1, steps=1)).states[Rank(0)].memory == [1.0, 2.0]
+    assert run_for_real(job_of(ToItself(), 1, steps=1)).states[Rank(0)].optimizer_state == [1.0, 2.0]
 
 
 def test_a_null_vector_travels_in_its_full_size() -> None:

@@ -58,8 +58,8 @@ def test_the_scenario_says_how_gradients_are_computed(monkeypatch: pytest.Monkey
         return compute(self, vectors, batch)
 
     monkeypatch.setattr(Joint, "__call__", noting)
-    single = weights(DIGITS, 12, 8, gradients="one-by-one")
+    single = weights(DIGITS, 12, 8, vmap="off")
     assert blocks == []
-    together = weights(DIGITS, 12, 8, gradients="together")
+    together = weights(DIGITS, 12, 8, vmap="on")
     assert len(blocks) >= 20, "each of the 20 steps has a block of its own at least"
     np.testing.assert_allclose(together, single, rtol=0, atol=1e-12 * np.abs(single).max())

@@ -111,7 +111,7 @@ def test_the_rate_lies_between_the_limits() -> None:
 @pytest.mark.parametrize("damping", ["none", "inverse"])
 def test_a_fixed_rate_diverges_where_the_paper_saw_it_and_a_damped_one_never(n: int, damping: Any) -> None:
     """Published for λ = 30: n = 15 and n = 30 diverge with a fixed rate; with α/τ every n converges."""
-    away = np.abs(run(n, gradients=4_500, learner=Valley(), rate=RATE, damping=damping).weights - 1)
+    away = np.abs(run(n, gradients=4_500, learner=Valley(), learning_rate=RATE, damping=damping).weights - 1)
     if damping == "none" and n > 1:
         assert away.min() > 1e6
     else:

@@ -60,7 +60,7 @@ def answers(
 ) -> list[Any]:
     """What each worker's body returned, by rank."""
     trace = run(job_of(case, workers, steps=1, nodes=nodes, learner=learner))
-    return [trace.states[Rank(rank)].memory for rank in range(len(trace.states))]
+    return [trace.states[Rank(rank)].optimizer_state for rank in range(len(trace.states))]
 
 
 def vector(*elements: float) -> np.ndarray[Any, np.dtype[np.float64]]:

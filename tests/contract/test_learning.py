@@ -123,7 +123,7 @@ class LocalSteps(Case):
 def test_local_steps_leave_the_version_and_age(interpreter: Interpreter) -> None:
     trace = interpreter(job_of(LocalSteps(), 2, steps=1))
     for rank in (Rank(0), Rank(1)):
-        assert trace.states[rank].memory == [4, 4, 4, 5, 5]
+        assert trace.states[rank].optimizer_state == [4, 4, 4, 5, 5]
         assert [row.staleness for row in trace.updates if row.rank == rank] == [0, 1, 2, 0]
 
 
@@ -145,7 +145,7 @@ class Lagging(Case):
 
 def test_staleness_is_the_difference_of_versions(interpreter: Interpreter) -> None:
     trace = interpreter(job_of(Lagging(), 1, steps=1))
-    assert trace.states[Rank(0)].memory == 8
+    assert trace.states[Rank(0)].optimizer_state == 8
     rows = [(r.rank, r.step, r.version_read, r.version_applied, r.staleness, r.samples) for r in trace.updates]
     assert rows == [(0, 3, 2, 7, 5, 8), (1, 1, 7, 7, 0, 16)]
     np.testing.assert_array_equal(trace.weights, [3.0, 4.0])
@@ -163,5 +163,5 @@ class StepNumbers(Case):
 def test_steps_are_numbered_from_0_and_end_at_the_budget(interpreter: Interpreter, steps: int) -> None:
     trace = interpreter(job_of(StepNumbers(), 2, steps=steps))
     for state in trace.states.values():
-        assert state.memory == tuple((number, number) for number in range(steps))
+        assert state.optimizer_state == tuple((number, number) for number in range(steps))
         assert state.step == steps

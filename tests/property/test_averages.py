@@ -60,7 +60,7 @@ def check_the_mean(method: type[Any]) -> None:
     @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
     @given(data=st.data(), counts=NODES, steps=st.integers(0, 5))
     def conserved(data: st.DataObject, counts: list[int], steps: int) -> None:
-        job = job_of(from_apart(rate=Fraction(0)), nodes=placed(counts), steps=steps, learner=ExactBowl())
+        job = job_of(from_apart(learning_rate=Fraction(0)), nodes=placed(counts), steps=steps, learner=ExactBowl())
         before = sum(job.method.begin(me, job.learner.initial()).weights.vector for me in job.team)
         run = AnyOrder(job)
         run.run(drawn(data))
@@ -143,7 +143,7 @@ def test_momentum_is_averaged_if_asked(seed: int, workers: int, k: int) -> None:
     for average in (True, False):
         job = job_of(KAvg(k=k, momentum=0.5, average_momentum=average), workers, steps=k, learner=UnlikeBowl())
         states = AnyOrder(job).run(Shuffled(seed)).states
-        velocities = np.array([states[Rank(rank)].memory.links[-1] for rank in range(workers)]).astype(float)
+        velocities = np.array([states[Rank(rank)].optimizer_state.links[-1] for rank in range(workers)]).astype(float)
         assert (np.ptp(velocities, axis=0) == 0).all() == average
 
 

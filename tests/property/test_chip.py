@@ -52,7 +52,7 @@ def check_the_whole_batch(method: Callable[..., Any], **options: Any) -> None:
     @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
     @given(seed=st.integers(0, 99), parts=PARTS, spare=st.integers(0, 9), steps=st.integers(1, 5))
     def same(seed: int, parts: int, spare: int, steps: int) -> None:
-        learner = build("quadratic", data=None, learning="quadratic", seed=seed)
+        learner = build("quadratic", dataset=None, learning="quadratic", seed=seed)
         batch = parts + spare
         budget = Budget(samples=steps * batch)
         one_node = [[Rank(rank) for rank in range(parts)]]

@@ -66,7 +66,9 @@ def test_what_it_remembers_survives_a_stop(seed: int, stops: set[int]) -> None:
     job = job_of(DcAsgd(adaptive=True, compensation=2.0, momentum=0.5), 1, steps=9)
     whole, *_, last = (run_in_parts(job, [], lambda: Shuffled(0))[0], *run_in_parts(job, sorted(stops)))
     np.testing.assert_array_equal(last.weights, whole.weights)
-    np.testing.assert_array_equal(last.states[Rank(1)].memory.square, whole.states[Rank(1)].memory.square)
+    np.testing.assert_array_equal(
+        last.states[Rank(1)].optimizer_state.square, whole.states[Rank(1)].optimizer_state.square
+    )
 
 
 def one_step(method: Any, here: float, there: float, gradient: float) -> float:

@@ -111,7 +111,10 @@ def check_the_average(compression: Callable[..., Compression]) -> None:
         method: Any = SyncSgd
         learner = Told()
         job = job_of(
-            method(rate=Fraction(1), compression=compression(share=share)), workers, steps=steps, learner=learner
+            method(learning_rate=Fraction(1), compression=compression(share=share)),
+            workers,
+            steps=steps,
+            learner=learner,
         )
         states = list(AnyOrder(job).run(drawn(data)).states.values())
         came = fractions([0] * 6)
@@ -121,7 +124,7 @@ def check_the_average(compression: Callable[..., Compression]) -> None:
         for state in states:
             assert (state.weights.vector == states[0].weights.vector).all()
         moved = learner.initial() - states[0].weights.vector
-        assert (workers * moved + sum(state.kept for state in states) == came).all(), "something was lost"
+        assert (workers * moved + sum(state.residual for state in states) == came).all(), "something was lost"
 
     conserved()
 
@@ -155,7 +158,7 @@ def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, 
     job = job_of(method, workers, steps=steps, learner=learner)
     states = list(AnyOrder(job).run(drawn(data)).states.values())
     came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
-    kept = [state.kept.kept for state in states]
+    kept = [state.residual.kept for state in states]
     np.testing.assert_allclose(sum(kept) - workers * states[0].weights.vector, came, rtol=0, atol=1e-11)
     if rank == 2:
         np.testing.assert_allclose(kept, np.zeros((workers, 5)), rtol=0, atol=1e-11)
@@ -313,7 +316,7 @@ def test_compressed_pushes_are_applied_as_they_were_sent(data: st.DataObject, wo
     """In every order: the server has moved by the pushes that landed, each of two numbers out of six."""
     method: Any = AsyncSgd
     learner = Told()
-    job = job_of(method(rate=Fraction(1), compression=TopK(ratio=0.4)), workers, steps=steps, learner=learner)
+    job = job_of(method(learning_rate=Fraction(1), compression=TopK(ratio=0.4)), workers, steps=steps, learner=learner)
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     moved = learner.initial() - states[Rank(workers)].weights.vector

@@ -31,7 +31,7 @@ from tests.support import FixedTiming, job_of
 @given(data=st.data(), workers=st.integers(2, 4), alpha=ALPHAS, steps=st.integers(1, 5))
 def test_synchronous_easgd_contracts(data: st.DataObject, workers: int, alpha: Fraction, steps: int) -> None:
     """Number 11: at every step mean(x) − c shrinks by 1 − α − pα and x_i − x_j by 1 − α; c + Σ x stays (number 10)."""
-    job = exact_job(SyncEasgd3Apart, workers, steps, rate=Fraction(0), elastic=alpha)
+    job = exact_job(SyncEasgd3Apart, workers, steps, learning_rate=Fraction(0), elastic=alpha)
     history = [[job.method.begin(me, job.learner.initial()) for me in job.team]]
     for stop in range(1, steps + 1):
         shorter = job_of(job.method, workers, steps=stop, learner=ExactBowl())

@@ -44,7 +44,7 @@ def test_without_elasticity_workers_are_alone(
     method: Any, parameters: dict[str, Any], data: st.DataObject, workers: int, steps: int, rate: Fraction
 ) -> None:
     """Number 12: with α = 0 the centre is frozen, and each worker is one that has the cluster's batches to itself."""
-    job = exact_job(method, workers, steps, rate=rate, elastic=Fraction(0), **parameters)
+    job = exact_job(method, workers, steps, learning_rate=rate, elastic=Fraction(0), **parameters)
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     learner, momentum = job.learner, parameters.get("momentum", Fraction(0))
@@ -76,9 +76,11 @@ def test_agreement_in_a_minimum_lasts(
     method: Any, parameters: dict[str, Any], data: st.DataObject, alpha: Fraction, steps: int
 ) -> None:
     """Number 12: all x_i = c and no gradient is a fixed point; and workers that are elsewhere do move."""
-    job = exact_job(method, 3, steps, learner=AtRest(), rate=Fraction(1, 3), elastic=alpha, **parameters)
+    job = exact_job(method, 3, steps, learner=AtRest(), learning_rate=Fraction(1, 3), elastic=alpha, **parameters)
     assert all((state.weights.vector == 0).all() for state in AnyOrder(job).run(drawn(data)).states.values())
-    elsewhere = exact_job(apart(method), 3, steps, learner=AtRest(), rate=Fraction(1, 3), elastic=alpha, **parameters)
+    elsewhere = exact_job(
+        apart(method), 3, steps, learner=AtRest(), learning_rate=Fraction(1, 3), elastic=alpha, **parameters
+    )
     start = elsewhere.method.begin(elsewhere.team[1], AtRest().initial())
     moved = AnyOrder(elsewhere).run().states[Rank(1)]
     assert (moved.weights.vector != start.weights.vector).all() or moved.step == 0
@@ -96,8 +98,8 @@ def test_with_one_worker_all_agree(
     """
     late = method is Eamsgd
     same = parameters | {"momentum": Fraction(0)} | ({"period": 1} if late else {})
-    one = AnyOrder(exact_job(Easgd, 1, steps + late, rate=rate, elastic=alpha))
-    two = AnyOrder(exact_job(method, 1, steps, rate=rate, elastic=alpha, **same))
+    one = AnyOrder(exact_job(Easgd, 1, steps + late, learning_rate=rate, elastic=alpha))
+    two = AnyOrder(exact_job(method, 1, steps, learning_rate=rate, elastic=alpha, **same))
     first_states, second_states = one.run(drawn(data)).states, two.run(drawn(data)).states
     assert centre_of(two) == centre_of(one)[late:] and len(centre_of(two)) == steps
     assert (first_states[Rank(0)].weights.vector == second_states[Rank(0)].weights.vector).all()

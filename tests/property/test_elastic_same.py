@@ -64,7 +64,7 @@ def test_synchronous_easgd_is_all_reduce_ea(
     method: Any, data: st.DataObject, workers: int, steps: int, alpha: Fraction, rate: Fraction, packed: bool
 ) -> None:
     """Number 14, exactly, for all three, with one message or one for each layer: so all three are one."""
-    job = exact_job(method, workers, steps, rate=rate, elastic=alpha, packed=packed)
+    job = exact_job(method, workers, steps, learning_rate=rate, elastic=alpha, packed=packed)
     trace = AnyOrder(job).run(drawn(data))
     x, c = all_reduce_ea(job, steps, rate, alpha)
     assert (trace.weights == c).all()
@@ -90,7 +90,7 @@ def test_the_three_are_one_in_virtual_time(speeds: list[float], packed: bool) ->
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_three_are_one_for_real(packed: bool) -> None:
     """Number 14, to 1e-12 of the scale: gloo adds in an order of its own, which with a host has one summand more."""
-    learner = build("digits-mlp", data="digits", learning="train", seed=3, precision="float64")
+    learner = build("digits-mlp", dataset="digits", learning="train", seed=3, dtype="float64")
     expected = plain(AnyOrder(job_with(SyncEasgd2(), learner, steps=8)).run().weights)
     assert np.abs(expected - plain(learner.initial())).max() > 1e-3
     for method in SYNCHRONOUS:
@@ -127,7 +127,7 @@ def centres_sent(run: AnyOrder, rank: int) -> list[Weights]:
 def test_measgd_is_equations_5_and_6(data: st.DataObject, workers: int, steps: int, mu: Any) -> None:
     """Each worker, recomputed from the centres that it was sent: the elastic term has no momentum."""
     alpha, rate = Fraction(1, 3), Fraction(1, 5)
-    job = exact_job(apart(AsyncMeasgd), workers, steps, rate=rate, elastic=alpha, momentum=Fraction(mu))
+    job = exact_job(apart(AsyncMeasgd), workers, steps, learning_rate=rate, elastic=alpha, momentum=Fraction(mu))
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     for rank in range(workers):
@@ -155,7 +155,7 @@ class ByHand:
         one = self
         for _ in range(method.period):
             v = method.momentum * one.v
-            v = v - method.rate * gradient_of(self.job, self.rank, one.t, one.x + v)
+            v = v - method.learning_rate * gradient_of(self.job, self.rank, one.t, one.x + v)
             one, pull = replace(one, x=one.x - pull + v, v=v, t=one.t + 1), 0
         return one
 
@@ -170,7 +170,9 @@ class ByHand:
 def test_eamsgd_is_algorithm_2(data: st.DataObject, workers: int, steps: int, period: int, delta: Fraction) -> None:
     """Number 15 at δ = 0: EASGD with a period. Replayed from the order in which the server heard asks and deltas."""
     alpha = Fraction(1, 3)
-    job = exact_job(apart(Eamsgd), workers, steps, rate=Fraction(1, 5), elastic=alpha, period=period, momentum=delta)
+    job = exact_job(
+        apart(Eamsgd), workers, steps, learning_rate=Fraction(1, 5), elastic=alpha, period=period, momentum=delta
+    )
     run = AnyOrder(job)
     states = run.run(drawn(data)).states
     *starts, centre = [job.method.begin(me, job.learner.initial()).weights.vector for me in job.team]
@@ -207,7 +209,7 @@ def nesterov_by_hand(job: Job, steps: int, decay: float, trust: Any) -> tuple[li
             for layer in job.learner.layout.layers:
                 size = np.linalg.norm(x[layer.part])
                 change[layer.part] *= trust * size / (np.linalg.norm(gradient[layer.part]) + decay * size)
-        v = method.momentum * v - method.rate * change
+        v = method.momentum * v - method.learning_rate * change
         x = x + v
     return points, x
 

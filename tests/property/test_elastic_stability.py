@@ -31,7 +31,7 @@ def test_synchronous_easgd_is_stable_iff_the_polynomial_says_so(
 ) -> None:
     """Q17, with g = ηh and b = Pα: 4 − 2 (g + α + b) + g b > 0, |(1 − g − α)(1 − b) − α b| < 1, |1 − g − α| < 1."""
     g, b = rate * curvature, workers * alpha
-    size = radius(matrix_of(method(rate=rate, elastic=alpha), workers, 1, curvature=curvature))
+    size = radius(matrix_of(method(learning_rate=rate, elastic=alpha), workers, 1, curvature=curvature))
     assume(abs(size - 1) > EDGE)
     together = 4 - 2 * (g + alpha + b) + g * b > 0 and abs((1 - g - alpha) * (1 - b) - alpha * b) < 1
     apart = workers == 1 or abs(1 - g - alpha) < 1
@@ -75,7 +75,7 @@ ALONE: list[Any] = [AsyncEasgd(), AsyncEasgd(sends="delta"), AsyncMeasgd(momentu
 def test_alone_all_are_one_matrix(other: Any, rate: float, alpha: float, steps: int) -> None:
     """Number 13, from all starts at once."""
     expected = matrix_of(Easgd(learning_rate=rate, elastic=alpha), 1, steps)
-    found = matrix_of(replace(other, rate=rate, elastic=alpha), 1, steps)
+    found = matrix_of(replace(other, learning_rate=rate, elastic=alpha), 1, steps)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 

@@ -158,7 +158,7 @@ def test_the_mutation_is_killed(mutant: Callable[..., Any], parameters: dict[str
 @pytest.mark.parametrize(("parameters", "latest"), [({"sends": "delta"}, 35), ({}, 0)])
 def test_deltas_do_land_late(parameters: dict[str, Any], latest: int) -> None:
     """Without which the property would say nothing of stale centres: a starved worker's delta lands at the very end."""
-    job = exact_job(apart(AsyncEasgd), 4, 40, rate=Fraction(0), elastic=Fraction(1, 5), **parameters)
+    job = exact_job(apart(AsyncEasgd), 4, 40, learning_rate=Fraction(0), elastic=Fraction(1, 5), **parameters)
     fair, starving = Shuffled(1), Adversary(Rank(0))
 
     def choose(ready: Sequence[Move]) -> Move:
@@ -176,7 +176,7 @@ def test_every_exchange_lands_once_and_every_worker_is_told_once(
     data: st.DataObject, workers: int, steps: int, period: int
 ) -> None:
     """The stop: what was promised lands, no request is left unanswered, and an exchange has `period` gradients."""
-    job = exact_job(Eamsgd, workers, steps, rate=HALF, momentum=Fraction(0), period=period)
+    job = exact_job(Eamsgd, workers, steps, learning_rate=HALF, momentum=Fraction(0), period=period)
     run = AnyOrder(job)
     trace = run.run(drawn(data))
     sent = [entry.op.value for entry in run.log if isinstance(entry.op, Send)]
@@ -198,7 +198,7 @@ def test_a_stop_on_the_way_loses_nothing(
     method: Callable[..., Any], parameters: dict[str, Any], data: st.DataObject, workers: int, stops: set[int]
 ) -> None:
     """Entered again from its states: the sum stays, versions rise by 1, every gradient is applied, and once."""
-    job = exact_job(method, workers, 6, rate=Fraction(0), elastic=Fraction(1, 4), **parameters)
+    job = exact_job(method, workers, 6, learning_rate=Fraction(0), elastic=Fraction(1, 4), **parameters)
     start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
     parts = run_in_parts(job, sorted(stops), lambda: drawn(data))
     assert (total(parts[-1].states) == total(start)).all()

@@ -108,7 +108,7 @@ def test_without_crashes_and_checkpoints_only_speed_counts(
     for (idle_s, work_s), life in zip(pieces, lived(timeline, pieces), strict=True):
         end_s = law.end_s(end_s + idle_s, work_s)
         assert life.end_s == pytest.approx(end_s)
-        assert {time_dilation.stage for time_dilation in life.stretches} <= {"compute"}
+        assert {stretch.stage for stretch in life.stretches} <= {"compute"}
 
 
 @given(SLOWDOWNS, TIMES, COSTS, PIECES)
@@ -117,7 +117,7 @@ def test_every_second_has_its_stage_and_all_work_is_done_once(
 ) -> None:
     law = speed(slowdowns)
     lives = lived(Timeline(Times(iter(times_s)), costs, law), pieces)
-    stretches = [time_dilation for life in lives for time_dilation in life.stretches]
+    stretches = [stretch for life in lives for stretch in life.stretches]
     assert all(one.start_s <= one.end_s for one in stretches)
     assert all(one.end_s <= other.start_s for one, other in pairwise(stretches))
     done_s = sum(law.work_s(one.start_s, one.end_s) for one in stretches if one.stage == "compute")

@@ -127,7 +127,7 @@ def check_the_account(method: Callable[..., Any]) -> None:
     @given(data=st.data(), power=st.integers(1, 2), steps=st.integers(1, 5), partners=PARTNERS)
     def accounted(data: st.DataObject, power: int, steps: int, partners: Partners) -> None:
         rate = Fraction(1, 4)
-        job = job_of(method(rate=rate, partners=partners), 2**power, steps=steps, learner=ExactBowl())
+        job = job_of(method(learning_rate=rate, partners=partners), 2**power, steps=steps, learner=ExactBowl())
         run = AnyOrder(job)
         end = sum(vectors(run.run(drawn(data)).states))
         moved = sum(rate * HALF * steps_of(run, step) for step in range(steps - 1)) + rate * steps_of(run, steps - 1)
@@ -241,7 +241,7 @@ def test_the_scenario_says_so() -> None:
 def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
     """Number 47: allowed, and the averages after log2 P rounds, rounded up, are unequal, as the page says."""
     method = GossipApart(learning_rate=Fraction(0), partners="dissemination", rotate=False)  # type: ignore[arg-type]
-    assert not replace(method, rate=0.1).problems([[Rank(0), Rank(1), Rank(2)]])
+    assert not replace(method, learning_rate=0.1).problems([[Rank(0), Rank(1), Rank(2)]])
     job = job_of(method, 3, steps=rounds(3) + 1, learner=ExactBowl())
     ends = vectors(AnyOrder(job).run().states)
     assert (np.sum(ends, axis=0) == np.sum(vectors(start(job)), axis=0)).all()
@@ -258,7 +258,7 @@ def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
     @given(data=st.data(), workers=st.integers(2, 4), steps=st.integers(0, 9), seed=st.integers(0, 9))
     def accounted(data: st.DataObject, workers: int, steps: int, seed: int) -> None:
         rate = Fraction(1, 4)
-        job = job_of(method(rate=rate, seed=seed), workers, steps=steps, learner=ExactBowl())
+        job = job_of(method(learning_rate=rate, seed=seed), workers, steps=steps, learner=ExactBowl())
         run = AnyOrder(job)
         end: Any = sum(vectors(run.run(drawn(data)).states))
         moved: Any = sum((rate * e.answer.vector for e in run.log if isinstance(e.op, Gradient)), 0)

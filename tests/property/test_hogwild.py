@@ -146,7 +146,9 @@ def test_without_gradients_the_sum_is_conserved_as_long_as_nothing_is_lost(
     order: Chooser, workers: int, steps: int, lock: bool
 ) -> None:
     """Number 10: what is added to the centre is what the worker gives, however old the centre that it read."""
-    run = exact_run(HogwildEasgdApart(lock=lock, rate=Fraction(0), elastic=THREE_TENTHS), order, workers, steps)
+    run = exact_run(
+        HogwildEasgdApart(lock=lock, learning_rate=Fraction(0), elastic=THREE_TENTHS), order, workers, steps
+    )
     job = run.job
     start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
     assert (total(start) == total(run.trace.states)).all()
@@ -170,7 +172,7 @@ def in_time(method: SharedMemory, workers: int = 3, steps: int = 12) -> tuple[Jo
 @pytest.mark.parametrize("lock", [False, True])
 def test_the_sum_is_not_conserved_when_updates_are_lost(lock: bool) -> None:
     """Number 10 in virtual time: broken where terms are overwritten; with the lock, it holds to 1e-12 of its scale."""
-    job, trace = in_time(HogwildEasgdApart(lock=lock, rate=0.0, elastic=0.3))
+    job, trace = in_time(HogwildEasgdApart(lock=lock, learning_rate=0.0, elastic=0.3))
     before = total({me.rank: job.method.begin(me, job.learner.initial()) for me in job.team})
     moved = np.abs(total(trace.states) - before).max()
     assert trace.lost_updates is not None and trace.lost_updates["adds"] == 12

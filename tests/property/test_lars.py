@@ -218,7 +218,9 @@ def check_that_replicas_stay_equal(method: Callable[..., SyncSgd | Hsgd]) -> Non
     @settings(database=None, phases=[Phase.generate])
     @given(data=st.data(), counts=NODES, steps=st.integers(1, 4))
     def equal(data: st.DataObject, counts: list[int], steps: int) -> None:
-        run = AnyOrder(job_of(method(lars=Lars(), rate=5.0), nodes=placed(counts), steps=steps, learner=Uphill()))
+        run = AnyOrder(
+            job_of(method(lars=Lars(), learning_rate=5.0), nodes=placed(counts), steps=steps, learner=Uphill())
+        )
         run.run(drawn(data))
         histories = [[op.weights.vector for op in applied(run, me.rank)] for me in run.job.team]
         assert all(np.array_equal(one, histories[0]) for one in histories), "replicas have drifted apart"
@@ -260,9 +262,9 @@ def test_ratios_of_the_own_gradient_do_not() -> None:
 def test_the_solver_settings_of_its_authors_can_be_written(base: float, start: float, ramp: int, total: int) -> None:
     """Rate, ramp and polynomial of power 2, which is the default, from their solver files."""
     law = Polynomial(total_steps=total, warmup_steps=ramp, warmup_start=start)
-    assert law.rate(base, 0) == (start if ramp else base)
-    assert law.rate(base, ramp) == pytest.approx(base * (1 - ramp / total) ** 2)
-    assert law.rate(base, total) == 0.0
+    assert law.learning_rate(base, 0) == (start if ramp else base)
+    assert law.learning_rate(base, ramp) == pytest.approx(base * (1 - ramp / total) ** 2)
+    assert law.learning_rate(base, total) == 0.0
 
 
 def test_what_the_codes_differ_in() -> None:

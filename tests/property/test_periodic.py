@@ -55,7 +55,7 @@ def test_an_average_after_every_step_is_synchronous(
     method: SgdMethod, options: dict[str, Any], seed: int, counts: list[int], steps: int
 ) -> None:
     """Number 3, whatever of the rule is linear in the gradient; to 1e-12 of the scale, momentum is in float64."""
-    found = ended(seed, replace(method, rate=0.1, **options), counts, steps).astype(float)
+    found = ended(seed, replace(method, learning_rate=0.1, **options), counts, steps).astype(float)
     expected = ended(None, SyncSgd(learning_rate=0.1, **options), counts, steps).astype(float)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -99,7 +99,7 @@ def test_special_cases_of_groups(seed: int, workers: int, k1: int, times: int, s
 @pytest.mark.parametrize("method", [KAvg(k=2), HbsSgd(k1=2, k2=2), Sasgd(period=2)], ids=repr)
 def test_rarer_averages_are_not_synchronous(method: SgdMethod) -> None:
     """Guards numbers 3 and 4 against being empty."""
-    found = ended(None, replace(method, rate=TENTH), [1, 1], 2)
+    found = ended(None, replace(method, learning_rate=TENTH), [1, 1], 2)
     expected = ended(None, SyncSgd(learning_rate=TENTH), [1, 1], 2)
     assert (found[0] == found[1]).all()
     assert (found != expected).any()

@@ -201,7 +201,7 @@ def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
 def test_lags_and_unfinished_rounds_are_all_other_updates(
     name: str, order: Chooser, build_team: tuple[int, int], steps: int
 ) -> None:
-    """Number 24, the identity behind the distribution: each worker sees all updates, in its lags or after its last pull.
+    """Number 24: each worker sees all updates, in its lags or after its last pull.
 
     Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
     = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.

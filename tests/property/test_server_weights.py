@@ -137,10 +137,10 @@ def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, st
     """Number 21: with no pull before the own gradient is applied, λ gradients an update are hardsync, exactly."""
     hard = exact_run(SyncSgdPs(learning_rate=RATE), Shuffled(1), workers, steps)  # type: ignore[arg-type]
     for method in (
-        KAsync(learning_rate=RATE, k=workers),
-        KSync(learning_rate=RATE, k=workers),
-        BackupWorkers(learning_rate=RATE, backups=0),
-    ):  # type: ignore[arg-type]
+        KAsync(learning_rate=RATE, k=workers),  # type: ignore[arg-type]
+        KSync(learning_rate=RATE, k=workers),  # type: ignore[arg-type]
+        BackupWorkers(learning_rate=RATE, backups=0),  # type: ignore[arg-type]
+    ):
         run = exact_run(method, order, workers, steps)
         assert {row.staleness for row in run.trace.updates} <= {0}
         assert (run.trace.weights == hard.trace.weights).all()

@@ -49,7 +49,7 @@ def test_workers_with_small_batches_are_one_worker_with_the_union(
     data: st.DataObject, workers: int, batch: int, seed: int, steps: int
 ) -> None:
     """Number 2. The sums are taken in another order: 1e-12 of the scale covers the roundings of a few steps."""
-    learner = build("quadratic", data=None, learning="quadratic", seed=seed, num_samples=64)
+    learner = build("quadratic", dataset=None, learning="quadratic", seed=seed, num_samples=64)
     budget = Budget(samples=steps * workers * batch)
     many = Job.of(find("sync-sgd")(), [[Rank(r)] for r in range(workers)], learner, batch=batch, budget=budget)
     one = Job.of(find("sequential-sgd")(), [[Rank(0)]], learner, batch=workers * batch, budget=budget)

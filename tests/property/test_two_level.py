@@ -41,7 +41,9 @@ def check_the_flat_mean(method: Callable[..., Any]) -> None:
     @given(data=st.data(), counts=NODES, steps=st.integers(0, 2))
     def flat(data: st.DataObject, counts: list[int], steps: int) -> None:
         runs = [
-            AnyOrder(job_of(made(rate=TENTH, **PLAIN), nodes=placed(counts), steps=steps, learner=UnlikeBowl()))
+            AnyOrder(
+                job_of(made(learning_rate=TENTH, **PLAIN), nodes=placed(counts), steps=steps, learner=UnlikeBowl())
+            )
             for made in (method, SyncSgd)
         ]
         runs[0].run(drawn(data))
@@ -96,7 +98,7 @@ def test_in_float64_it_is_sync_sgd_to_the_rounding(
 ) -> None:
     """With LARS, too, whose rates come from the global gradient. Sums are taken in another order: 1e-12 of the scale
     covers the roundings of a few steps."""
-    learner = build("quadratic", data=None, learning="quadratic", seed=seed)
+    learner = build("quadratic", dataset=None, learning="quadratic", seed=seed)
     found, expected = (
         AnyOrder(job_of(method, nodes=placed(counts), steps=steps, learner=learner)).run(Shuffled(seed)).weights
         for method in (Hsgd(**given_to_both), SyncSgd(**given_to_both))
@@ -110,7 +112,7 @@ def test_it_is_one_worker_with_all_their_samples(
     data: st.DataObject, counts: list[int], batch: int, seed: int, steps: int
 ) -> None:
     """Number 2: every sample counts alike, on whatever node, since all workers' batches are equally large."""
-    learner = build("quadratic", data=None, learning="quadratic", seed=seed, num_samples=64)
+    learner = build("quadratic", dataset=None, learning="quadratic", seed=seed, num_samples=64)
     workers = sum(counts)
     budget = Budget(samples=steps * workers * batch)
     places = [[Rank(rank) for rank in node] for node in placed(counts)]

@@ -33,7 +33,7 @@ def results(
     case: Case, choose: Chooser, workers: int = 3, nodes: list[list[int]] | None = None, deliver_at_once: bool = False
 ) -> list[Any]:
     trace = AnyOrder(job_of(case, workers, steps=1, nodes=nodes), deliver_at_once=deliver_at_once).run(choose)
-    return [trace.states[rank].memory for rank in sorted(trace.states)]
+    return [trace.states[rank].optimizer_state for rank in sorted(trace.states)]
 
 
 @dataclass(frozen=True, kw_only=True)

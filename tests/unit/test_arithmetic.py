@@ -29,7 +29,7 @@ def test_unused_tensor_cores_are_said() -> None:
     )
     assert then > 2 * now
     assert "found fp32 on a100-sxm4-40, which has tensor cores" in note
-    assert f"{now:,.0f} samples/s on each; amp (mixed precision) would make it {then:,.0f}" in note
+    assert f"{now:,.0f} samples/s each; amp (mixed precision) would make it {then:,.0f}" in note
 
 
 def _one(arithmetic: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def test_nothing_is_said_where_no_tensor_core_is_unused(device: Any, workload: d
 @pytest.mark.parametrize(("precision", "meant"), [("float16", "amp"), ("bf16", "bf16")])
 def test_half_precision_of_weights_suggests_arithmetic(precision: str, meant: str) -> None:
     with pytest.raises(ScenarioError) as refused:
-        notes("v100-sxm2", precision=precision)
-    assert f"compute in {precision} give arithmetic: {meant}" in str(refused.value)
+        notes("v100-sxm2", dtype=precision)
+    assert f"compute in {precision} give compute_dtype: {meant}" in str(refused.value)
     with pytest.raises(ScenarioError) as refused:
-        notes("v100-sxm2", precision=precision, arithmetic="amp")
-    assert "arithmetic" not in str(refused.value)
+        notes("v100-sxm2", dtype=precision, compute_dtype="amp")
+    assert "compute_dtype:" not in str(refused.value)

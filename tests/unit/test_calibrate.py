@@ -133,7 +133,7 @@ def test_an_exchange_behind_the_gradient_costs_what_the_processor_does_for_it() 
     assert "wait" not in lasted or sum(lasted["wait"]) < 1.0, "for the word to stop alone"
     step_ms = 0.61 + 0.23 + 0.53 + 20.07 + 0.37 + 0.11
     assert 1e3 * run.summary["step_s"]["mean"] == pytest.approx(step_ms)
-    share = run.summary["share"]
+    share = run.summary["time_fraction"]
     assert share["load"] == pytest.approx(0.53 / step_ms, rel=0.1) and share["wait"] == pytest.approx(
         0.61 / step_ms, rel=0.1
     )
@@ -145,7 +145,7 @@ def test_a_collective_behind_the_gradient_costs_its_start() -> None:
     run, lasted = predicted("agd", workers=2)
     step_ms = 0.61 + 0.53 + 20.07 + 0.19 + 0.11
     assert run.summary["step_s"]["p50"] == pytest.approx(step_ms * MS)
-    share = run.summary["share"]
+    share = run.summary["time_fraction"]
     assert share["load"] == pytest.approx(0.53 / step_ms, rel=0.1)
     assert share["communication"] == pytest.approx((0.19 + 0.61) / step_ms, rel=0.2)
     assert len(lasted["communication"]) == len(lasted["compute"])

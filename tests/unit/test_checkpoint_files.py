@@ -64,10 +64,10 @@ def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> N
     found, answers = read_part(tmp_path / "rank0", checksums)
     state = found.state
     assert (state.step, state.weights.version, answers) == (3, 7, {})
-    assert state.weights.vector.dtype is dtype and state.weights.vector is state.memory[0]
+    assert state.weights.vector.dtype is dtype and state.weights.vector is state.optimizer_state[0]
     assert state.weights.vector.view(torch.uint8).tolist() == vector.view(torch.uint8).tolist()
-    assert isinstance(state.memory[1], np.ndarray) and state.memory[1].tolist() == [0, 2]
-    assert state.memory[2].shape == () and type(state.memory[3]) is np.float32
+    assert isinstance(state.optimizer_state[1], np.ndarray) and state.optimizer_state[1].tolist() == [0, 2]
+    assert state.optimizer_state[2].shape == () and type(state.optimizer_state[3]) is np.float32
     assert dataclasses.replace(found, state=None) == part_of(None)
 
 

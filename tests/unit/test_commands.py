@@ -77,7 +77,7 @@ def test_an_epoch_of_digits(tmp_path: Path) -> None:
     assert summary["samples"] >= 1437
     assert summary["staleness"]["max"] >= 3
     assert summary["final_accuracy"] > 0.5
-    assert sum(summary["share"].values()) == pytest.approx(1.0, abs=1e-12)
+    assert sum(summary["time_fraction"].values()) == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
     path.write_text(SCENARIO.replace("updates: 8", "updates: many").replace("sigma: 0.3", "sigma: -1"))
     message = call("simulate", path).stderr
     assert "stop.updates" in message
-    assert "spread" in message
+    assert "step_time" in message

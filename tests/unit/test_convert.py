@@ -35,7 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_answers_what_is_written(here: Path) -> None:
     datasets.mnist(here / "mnist")
-    result = call("mnist", "--directory", "mnist", "--out", "new/records", "--json")
+    result = call("mnist", "--data-dir", "mnist", "--out", "new/records", "--json")
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
     about = json.loads((here / "new/records/dataset.json").read_text())
@@ -61,7 +61,7 @@ def test_it_tells_a_person_and_what_it_writes_is_a_scenarios(here: Path) -> None
     assert result.exit_code == 0
     assert f"1,437  {(here / 'digits-records/train.npy').stat().st_size:,}  " in result.stdout
     assert "shuffled with seed 1" in result.stdout
-    assert f"to use it: workload: {{data: records, data_dir: {here}/digits-records}}" in result.stderr
+    assert f"to use it: workload: {{dataset: records, data_dir: {here}/digits-records}}" in result.stderr
     assert call("digits", "--out", "other", "--quiet").stderr == ""
     changes = ["workload.model=digits-cnn", "workload.dataset=records", "workload.data_dir=digits-records"]
     assert load("quickstart", changes).workload.num_samples == 1437
@@ -71,7 +71,7 @@ def test_the_order_may_be_kept_or_be_another(here: Path) -> None:
     datasets.images(here / "flowers", each=10)
     labels = {}
     for name, options in {"kept": ["--keep-order"], "one": [], "two": ["--seed", "2"]}.items():
-        assert call("images", "--directory", "flowers", "--size", "8", "--out", name, *options).exit_code == 0
+        assert call("images", "--data-dir", "flowers", "--size", "8", "--out", name, *options).exit_code == 0
         labels[name] = np.load(here / name / "train.npy")["label"].tolist()
     assert labels["kept"] == sorted(labels["kept"])
     assert len({tuple(order) for order in labels.values()}) == 3
@@ -82,10 +82,10 @@ def test_the_order_may_be_kept_or_be_another(here: Path) -> None:
     [
         (["minst"], "error: DATA: found 'minst', expected one of digits, mnist,"),
         (["records"], "error: DATA: found 'records', expected one of digits, mnist,"),
-        (["mnist"], "error: --directory: missing; expected the folder of mnist, or PACELINE_DATA set to its parent"),
-        (["mnist", "--directory", "nowhere"], "error: --directory: found no folder nowhere; expected in it train-im"),
-        (["images", "--directory", "nowhere"], "error: --directory: found no folder nowhere; expected in it train and"),
-        (["digits", "--directory", "nowhere"], "error: --directory: found 'nowhere', expected none: digits is bundled"),
+        (["mnist"], "error: --data-dir: missing; expected the folder of mnist, or PACELINE_DATA set to its parent"),
+        (["mnist", "--data-dir", "nowhere"], "error: --data-dir: found no folder nowhere; expected in it train-im"),
+        (["images", "--data-dir", "nowhere"], "error: --data-dir: found no folder nowhere; expected in it train and"),
+        (["digits", "--data-dir", "nowhere"], "error: --data-dir: found 'nowhere', expected none: digits is bundled"),
         (["mnist", "--size", "32"], "error: --size: found '32' for mnist, expected none: its samples have a size"),
         (["images", "--size", "2x2x2"], f"error: --size: found '2x2x2', expected {SIZES}"),
         (["images", "--size", "0"], "error: --size: found '0', expected"),
@@ -115,7 +115,7 @@ def test_what_is_there_is_not_overwritten(here: Path) -> None:
 def test_files_that_are_wrong_are_told_as_elsewhere(here: Path) -> None:
     datasets.mnist(here / "mnist")
     (here / "mnist" / NAMES[0]).write_bytes(b"wrong")
-    result = call("mnist", "--directory", "mnist")
+    result = call("mnist", "--data-dir", "mnist")
     assert result.exit_code == 2
     assert "found 5 bytes that begin with" in result.stderr
     assert not (here / "mnist-records").exists()
@@ -124,7 +124,7 @@ def test_files_that_are_wrong_are_told_as_elsewhere(here: Path) -> None:
 def test_a_picture_that_cannot_be_read_leaves_nothing(here: Path) -> None:
     datasets.images(here / "flowers")
     (here / "flowers/class1/picture004.png").write_bytes(b"no picture")
-    result = call("images", "--directory", "flowers", "--size", "8")
+    result = call("images", "--data-dir", "flowers", "--size", "8")
     assert result.exit_code == 2
     assert "picture004.png cannot be read as a picture" in result.stderr
     assert [entry.name for entry in here.iterdir()] == ["flowers"]

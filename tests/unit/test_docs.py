@@ -346,7 +346,7 @@ def test_quoted_make_targets_are_there(page: Path) -> None:
 
 def test_the_page_on_evaluation_has_every_reason_and_a_scenario_that_loads() -> None:
     page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
-    ended = {name for row in table(page, "`stop` | ends a run | `ended`") for name in re.findall(r"\w+", row[-1])}
+    ended = {name for row in table(page, "`stop` | ends a run | `stop_reason`") for name in re.findall(r"\w+", row[-1])}
     assert ended == set(get_args(Reason))
     (shown,) = blocks(page, "yaml")
     assert load(shown).target_loss == 0.5

@@ -152,7 +152,7 @@ def test_more_than_user_space_holds_is_refused_with_a_way_out(monkeypatch: pytes
 
 def test_links_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "refuse", lambda: None)
-    fault = {"between": ["host0", "host1"], "at": "1 s", "for": "1 s", "learning_rate": 0.5}
+    fault = {"between": ["host0", "host1"], "at": "1 s", "for": "1 s", "rate": 0.5}
     with pytest.raises(InputError, match=r"cluster.network.faults: found links that fail"):
         refuse_emulation(plan({"topology": "ring", "faults": [fault]}))
 

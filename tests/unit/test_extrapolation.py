@@ -139,7 +139,10 @@ def test_a_mistake_says_where_it_is_and_what_would_be_right(scenario: dict[str, 
 
 
 def test_a_scenario_is_read_back_as_it_was_written() -> None:
-    for scenario in (small(["sync-sgd"], stand_in={**STAND_IN, "rates": [0.1, 1]}), small(["agd"], relation=RELATION)):
+    for scenario in (
+        small(["sync-sgd"], stand_in={**STAND_IN, "learning_rates": [0.1, 1]}),
+        small(["agd"], relation=RELATION),
+    ):
         assert load(load(scenario).dump()) == load(scenario)
 
 
@@ -196,7 +199,7 @@ def test_the_penalty_is_that_of_the_stand_ins_samples(by_stand_in: list[Run]) ->
         evidence = block["evidence"]
         assert block["statistical_penalty"] == evidence["samples"] / evidence["reference_samples"]
         assert evidence["reference_batch"] == 32 and 0 < evidence["samples"] < 3 * 1437 + 4 * 4 * 2
-    assert {extrapolated(run)["evidence"]["rate"] for run in by_stand_in} == {0.1, 0.05}
+    assert {extrapolated(run)["evidence"]["learning_rate"] for run in by_stand_in} == {0.1, 0.05}
 
 
 def test_the_same_again(by_stand_in: list[Run]) -> None:
@@ -223,15 +226,15 @@ def test_what_is_not_reached_has_no_figure() -> None:
 def test_the_best_rate_is_the_one_with_the_fewest_samples() -> None:
     every = {}
     for rates in ([0.02], [0.1], [5.0], [0.02, 0.1, 5.0], [5.0, 0.1, 0.02]):
-        (run,) = simulate(small(["sync-sgd"], stand_in={**STAND_IN, "rates": rates}))
+        (run,) = simulate(small(["sync-sgd"], stand_in={**STAND_IN, "learning_rates": rates}))
         every[tuple(rates)] = extrapolated(run)["evidence"]
     assert every[0.1,]["samples"] < every[0.02,]["samples"] and every[5.0,]["samples"] is None
     for order in ((0.02, 0.1, 5.0), (5.0, 0.1, 0.02)):
-        assert every[order]["rate"] == 0.1 and every[order]["samples"] == every[0.1,]["samples"]
+        assert every[order]["learning_rate"] == 0.1 and every[order]["samples"] == every[0.1,]["samples"]
 
 
 def test_a_best_rate_at_the_end_of_the_list_is_said() -> None:
-    (run,) = simulate(small(["sync-sgd"], stand_in={**STAND_IN, "rates": [0.02, 0.1]}))
+    (run,) = simulate(small(["sync-sgd"], stand_in={**STAND_IN, "learning_rates": [0.02, 0.1]}))
     said = "The best rate of sync-sgd is 0.1, the last of those tried: one beyond may need fewer samples."
     assert said in extrapolated(run)["assumptions"]
 

@@ -118,7 +118,7 @@ def test_a_slowdown_is_in_the_runs_clock_and_counted() -> None:
 
 
 def test_all_workers_of_a_node_are_slow_at_the_same_times() -> None:
-    again = "{every: 1 s, lasts: 0.1 s, step_time: {distribution: expon}, factor: 5}"
+    again = "{every: 1 s, lasts: 0.1 s, duration: {distribution: expon}, factor: 5}"
     made = plan("cluster.nodes[0].workers_per_node=2", f"cluster.slowdowns=[{again}]")
     ends = [made.end_s(Rank(rank), 0.0, 20.0) for rank in range(8)]
     assert ends[0::2] == ends[1::2] and len(set(ends)) == 4
@@ -133,7 +133,7 @@ def test_crashes_are_counted_and_shares_are_one() -> None:
     assert [faults["recovery_s"], faults["lost_s"]] == pytest.approx([0.05, 0.035])
     assert faults["checkpoint_s"] == pytest.approx(4 * 6 * 0.005)
     assert run.summary["wall_s"] == pytest.approx(20 * STEP_S + 6 * 0.005 + 0.05 + 0.035)
-    assert sum(run.summary["share"].values()) == pytest.approx(1.0)
+    assert sum(run.summary["time_fraction"].values()) == pytest.approx(1.0)
     assert run.summary["steps"] == 80
 
 
@@ -168,11 +168,12 @@ def test_a_worker_that_never_gets_through_ends_the_run() -> None:
 def test_all_mistakes_at_once() -> None:
     assert mistakes(
         "cluster.stragglers=[{nod: 1, factor: 0.5}, {node: 1, share: 5 %, factor: 2}, {share: 120 %, factor: 2}]",
-        "cluster.slowdowns=[{factor: 2, lasts: 1 s}, {factor: 2, lasts: 1 s, at: 2 s, step_time: {distribution: expon}}]",
+        "cluster.slowdowns=[{factor: 2, lasts: 1 s},"
+        "{factor: 2, lasts: 1 s, at: 2 s, duration: {distribution: expon}}]",
         "cluster.crashes={mtbf: 5, recovry: 1 s, checkpoint: {cost: 1 s}}",
         "cluster.step_times=[{node: 1, step_time: {distribution: lognormal}}]",
     ) == [
-        "cluster.step_times[0].spread.law: unknown law 'lognormal' (did you mean lognorm?)",
+        "cluster.step_times[0].step_time.distribution: unknown distribution 'lognormal' (did you mean lognorm?)",
         "cluster.stragglers[0].factor: found 0.5, expected a number of 1 or more",
         "cluster.stragglers[0].nod: unknown key (did you mean node?); there are node, worker, share, factor",
         (
@@ -181,7 +182,7 @@ def test_all_mistakes_at_once() -> None:
         ),
         "cluster.stragglers[2].share: found '120 %', expected a share above 0 and at most 1, such as '5 %' or 0.05",
         "cluster.slowdowns[0]: found neither at nor every; expected one of them",
-        "cluster.slowdowns[1].spread: is there for slowdowns that recur; expected every instead of at",
+        "cluster.slowdowns[1].duration: is there for slowdowns that recur; expected every instead of at",
         "cluster.crashes.mtbf: found 5, expected a time above 0 with its unit, such as '30 s'",
         "cluster.crashes.checkpoint.every: missing; expected a time with its unit: useful work between two checkpoints",
         (

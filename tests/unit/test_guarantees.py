@@ -171,7 +171,7 @@ def test_replicas_that_have_not_met_may_differ(steps: int) -> None:
 
 
 def test_a_lost_sum_is_found() -> None:
-    job = job_of(apart(METHODS["easgd"])(rate=0.0), nodes=NODES, steps=8)
+    job = job_of(apart(METHODS["easgd"])(learning_rate=0.0), nodes=NODES, steps=8)
     trace = AnyOrder(job).run()
     assert conserved(job, trace) == []
     move_a_replica(trace)

@@ -31,7 +31,7 @@ def test_the_waterfall_is_what_the_runs_say(tmp_path: Path) -> None:
     pairs = zip(rates[1:], rates, strict=False)
     assert [row["times"] for row in rows[1:]] == pytest.approx([after / before for after, before in pairs])
     for row in rows:
-        assert sum(row["share"].values()) == pytest.approx(1.0)
+        assert sum(row["time_fraction"].values()) == pytest.approx(1.0)
     # nothing is missing any more in the last one, which is the scenario as it comes
     assert rows[-1]["changes"] == [*small, "workload.batch_per_worker=1365", "stop.samples=20000"]
     (run,) = paceline.simulate(paceline.load("hsgd-tianhe2", rows[-1]["changes"]))

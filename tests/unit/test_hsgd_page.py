@@ -26,7 +26,7 @@ def test_its_scenario_runs_as_long_as_its_schedule() -> None:
     (method,) = scenario.algorithms
     assert isinstance(method, Hsgd)
     (run,) = paceline.simulate(scenario)
-    assert run.summary["updates"] == getattr(method.schedule, "total", None)
+    assert run.summary["updates"] == getattr(method.schedule, "total_steps", None)
     assert run.summary["final_accuracy"] is not None
     assert run.summary["final_accuracy"] > 0.9
 
@@ -50,5 +50,5 @@ def test_the_published_settings_of_its_batch_are_the_shipped_scenarios() -> None
     law = method.schedule
     assert law is not None
     said = [float(number) for cell in row("8K") for number in re.findall(r"[\d.]+", cell.replace(",", "", 1))]
-    total = getattr(law, "total", None)
+    total = getattr(law, "total_steps", None)
     assert said == [method.learning_rate, law.warmup_steps, law.warmup_start, total]

@@ -103,8 +103,8 @@ def test_a_module_that_vmap_refuses_is_computed_one_by_one() -> None:
     one, many = learner(module, 1), learner(module)
     pairs = zip(many.gradients([one.initial()] * 8, samples), one.gradients([one.initial()] * 8, samples), strict=True)
     assert all(torch.equal(found, right) and loss == its for (found, loss), (right, its) in pairs)
-    with pytest.raises(InputError, match="gradients: found 'together'"):
-        learner(module).choose("together")
+    with pytest.raises(InputError, match="vmap: found 'on'"):
+        learner(module).choose("on")
 
 
 @pytest.mark.parametrize("loss", [F.cross_entropy, lambda outputs, labels: F.mse_loss(outputs[..., 0], labels * 1.0)])

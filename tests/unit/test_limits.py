@@ -61,7 +61,7 @@ def test_a_rate_that_overflows_the_weights_is_a_run_that_diverges() -> None:
     (run,) = simulate(
         load("quickstart", ["hyperparameters.learning_rate=1e15", "evaluate.every=1 updates"], algorithms=["agd"])
     )
-    assert run.summary["diverged"] and run.summary["ended"] == "divergence"
+    assert run.summary["diverged"] and run.summary["stop_reason"] == "divergence"
 
 
 def test_storage_of_too_many_stripes() -> None:

@@ -52,7 +52,7 @@ class Lazy(SyncSgd):
     @program
     def worker(self, me, state):
         end = yield from super().worker(me, state)
-        return Mine(end.step, end.weights, end.memory)
+        return Mine(end.step, end.weights, end.optimizer_state)
 """
 SMALL = """
 name: small
@@ -194,7 +194,7 @@ def test_what_raises_when_it_is_imported_is_said(here: Path, form: str, source: 
             "@dataclass(frozen=True, kw_only=True)\nclass Lazy(SgdMethod):\n    k: int",
             [
                 "name: missing, expected a name of letters",
-                "notion: missing, expected a StalenessKind: STEPS",
+                "staleness_kind: missing, expected a StalenessKind: STEPS",
                 "source: missing",
                 "guarantees: missing, expected a frozenset of Guarantee",
                 "k: found no default",
@@ -267,13 +267,13 @@ def lazy(given: str, *more: str) -> Any:
     ("given", "trust", "skip"),
     [
         ("lars: {}", 0.001, ()),
-        ("lars: {trust_coefficient: 1}", 1.0, ()),
+        ("lars: {trust: 1}", 1.0, ()),
         ("lars: {skip: [bias, norm], mode: clip}", 0.001, ("bias", "norm")),
     ],
 )
 def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str, ...]) -> None:
     method = lazy(given)
-    assert (type(method.lars).__name__, method.lars.trust_coefficient, method.lars.skip) == ("Lars", trust, skip)
+    assert (type(method.lars).__name__, method.lars.trust, method.lars.skip) == ("Lars", trust, skip)
     scenario = load(small(f'[{{name: "lazy_methods:Lazy", {given}}}]'))
     assert load(json.dumps(scenario.dump())) == scenario
     assert lazy("lars: null").lars is None
@@ -282,7 +282,7 @@ def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("lars: {trust: '1'}", ["lars.trust_coefficient: found '1', expected a number"]),
+        ("lars: {trust: '1'}", ["lars.trust: found '1', expected a number"]),
         (
             "lars: {trusty: 1, mode: clop}",
             [
@@ -293,7 +293,7 @@ def test_a_mapping_becomes_a_dataclass(given: str, trust: float, skip: tuple[str
         ("lars: {skip: [bias, 3]}", ["lars.skip[1]: found 3, expected text"]),
         ("lars: {skip: bias}", ["lars.skip: found 'bias', expected a list (each text)"]),
         ("lars: 3", ["lars: found 3, expected a mapping (trust, skip, mode) or null"]),
-        ("lars: {trust: .nan}", ["lars.trust_coefficient: found nan, expected a number"]),
+        ("lars: {trust: .nan}", ["lars.trust: found nan, expected a number"]),
     ],
 )
 def test_a_mistake_in_a_part_is_told_at_its_place(given: str, said: list[str]) -> None:
@@ -327,7 +327,7 @@ def test_a_mistake_in_a_part_is_told_at_its_place(given: str, said: list[str]) -
         ),
         (
             "{kind: polynomial, gamma: 2}",
-            ["schedule.gamma: it has no such key; it has warm_up, start, kind, total, power"],
+            ["schedule.gamma: it has no such key; it has warmup_steps, warmup_start, kind, total_steps, power"],
         ),
         (
             "3",
@@ -349,13 +349,13 @@ def test_a_mapping_of_a_kind_is_written_as_it_was_read() -> None:
 
 
 def test_parts_tell_two_of_one_method_apart() -> None:
-    methods = [lazy("lars: {trust_coefficient: 0.1}"), lazy("lars: {trust_coefficient: 0.2}"), lazy("lars: null")]
-    assert names_of(methods[:2]) == ["lazy(lars.trust_coefficient=0.1)", "lazy(lars.trust_coefficient=0.2)"]
+    methods = [lazy("lars: {trust: 0.1}"), lazy("lars: {trust: 0.2}"), lazy("lars: null")]
+    assert names_of(methods[:2]) == ["lazy(lars.trust=0.1)", "lazy(lars.trust=0.2)"]
     assert len(set(names_of(methods))) == 3
 
 
 def test_an_option_reaches_into_a_part() -> None:
-    scenario = load(small("[sync-sgd, lazy_methods:Lazy]"), ["algorithms[1].lars.trust_coefficient=0.5"])
+    scenario = load(small("[sync-sgd, lazy_methods:Lazy]"), ["algorithms[1].lars.trust=0.5"])
     assert vars(scenario.algorithms[1])["lars"].trust == 0.5
 
 

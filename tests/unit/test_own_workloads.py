@@ -249,7 +249,7 @@ def descended(built: Any, steps: int = 60, rate: float = 0.2) -> Any:
 @pytest.mark.parametrize("name", ["classes", "own_loss", "normed", "branching", "small_bytes", "tokens", "wants_seed"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_what_a_function_returns_is_learned(mine: Callable[[str], str], name: str, precision: Any) -> None:
-    built = build(mine(name), seed=1, precision=precision)
+    built = build(mine(name), seed=1, dtype=precision)
     before, after = built.evaluate(built.initial()), built.evaluate(descended(built))
     assert after.loss < before.loss
     assert (before.accuracy is None) is (name == "own_loss"), "one score a sample is none of two classes"
@@ -261,7 +261,7 @@ def test_what_a_function_returns_is_learned(mine: Callable[[str], str], name: st
 def test_labels_that_are_no_classes_have_a_squared_error_and_no_accuracy(
     mine: Callable[[str], str], name: str, precision: Any
 ) -> None:
-    built = build(mine(name), seed=1, precision=precision)
+    built = build(mine(name), seed=1, dtype=precision)
     start = built.initial()
     data = built.load(first())
     outputs = torch.func.functional_call(
@@ -284,7 +284,7 @@ def test_learning_starts_where_the_module_was_made(mine: Callable[[str], str]) -
     torch.manual_seed(5)
     layers = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)]
     wanted = torch.cat([parameter.detach().reshape(-1) for layer in layers for parameter in layer.parameters()])
-    single, double = (build(mine("classes"), seed=5, precision=size) for size in ("float32", "float64"))
+    single, double = (build(mine("classes"), seed=5, dtype=size) for size in ("float32", "float64"))
     assert torch.equal(single.initial(), wanted)
     assert torch.equal(double.initial(), wanted.double())
     assert not torch.equal(build(mine("classes"), seed=6).initial(), wanted)
@@ -314,14 +314,14 @@ def test_what_is_drawn_is_the_same_in_every_process(mine: Callable[[str], str]) 
 
 
 def test_a_module_may_take_a_data_set_by_name(mine: Callable[[str], str]) -> None:
-    flat = build(mine("digits_net"), data="digits", seed=1, precision="float64")
-    pictures = build(mine("digits_pictures"), data="digits", seed=1, precision="float64")
-    known = build("digits-mlp", seed=1, precision="float64")
+    flat = build(mine("digits_net"), dataset="digits", seed=1, dtype="float64")
+    pictures = build(mine("digits_pictures"), dataset="digits", seed=1, dtype="float64")
+    known = build("digits-mlp", seed=1, dtype="float64")
     assert flat.num_samples == pictures.num_samples == 1437
     assert torch.equal(flat.load(first()).inputs, known.load(first()).inputs)
     assert pictures.load(first()).inputs.shape == (8, 1, 8, 8)
     assert (pictures.evaluate(descended(pictures)).accuracy or 0.0) > 0.5
-    assert num_samples(mine("digits_net"), data="digits", directory=None, learning="none") == 1437
+    assert num_samples(mine("digits_net"), dataset="digits", data_dir=None, learning="none") == 1437
 
 
 def test_a_model_with_data_can_be_traced_for_catalogue_devices(mine: Callable[[str], str]) -> None:
@@ -332,7 +332,7 @@ def test_a_model_with_data_can_be_traced_for_catalogue_devices(mine: Callable[[s
 
 
 def test_batch_normalisation_goes_by_the_batch_alone(mine: Callable[[str], str]) -> None:
-    built = build(mine("normed"), seed=1, precision="float64")
+    built = build(mine("normed"), seed=1, dtype="float64")
     start = built.initial()
     before = built.gradient(start, built.load(first()))[0]
     built.gradient(start + 1.0, built.load(first(20)))
@@ -376,14 +376,14 @@ def test_a_module_that_cannot_be_batched_is_computed_one_by_one(mine: Callable[[
     ],
 )
 def test_what_cannot_be_trained_is_told(mine: Callable[[str], str], name: str, words: str, tmp_path: Path) -> None:
-    (line,) = problems(f"{tmp_path}/wrong.py:{name}", data=None, learning="train")
+    (line,) = problems(f"{tmp_path}/wrong.py:{name}", dataset=None, learning="train")
     assert line.startswith("model: ")
     assert words in line
 
 
 def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_path: Path) -> None:
     name = f"{tmp_path}/wrong.py:fails_with_two"
-    assert problems(name, data=None, learning="train") == []
+    assert problems(name, dataset=None, learning="train") == []
     with pytest.raises(InputError, match="cannot be trained with seed 2: it fails with KeyError: 'two'"):
         build(name, seed=2)
 
@@ -391,9 +391,13 @@ def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_p
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        ("mine.py:classes", {"dataset": "digits"}, "data: found 'digits', expected none: mine.py:classes brings data"),
+        (
+            "mine.py:classes",
+            {"dataset": "digits"},
+            "dataset: found 'digits', expected none: mine.py:classes brings data",
+        ),
         ("mine.py:classes", {"data_dir": "x"}, "data_dir: found 'x', expected none: mine.py:classes brings data"),
-        ("wrong.py:without_data", {}, "data: missing; expected one of digits, mnist, "),
+        ("wrong.py:without_data", {}, "dataset: missing; expected one of digits, mnist, "),
         (
             "wrong.py:without_data",
             {"dataset": "digits"},
@@ -402,19 +406,19 @@ def test_what_fails_with_one_seed_only_is_told(mine: Callable[[str], str], tmp_p
         (
             "mine.py:digits_net",
             {"dataset": "mnist"},
-            "data: found 'mnist' (1 × 28 × 28, 10 classes) for mine.py:digits_net",
+            "dataset: found 'mnist' (1 × 28 × 28, 10 classes) for mine.py:digits_net",
         ),
         (
             "mine.py:digits_net",
-            {"data": "digit"},
-            "data: found 'digit', expected digits, records (did you mean digits?)",
+            {"dataset": "digit"},
+            "dataset: found 'digit', expected digits, records (did you mean digits?)",
         ),
     ],
 )
 def test_data_and_model_have_to_agree(
     mine: Callable[[str], str], model: str, given: dict[str, str], words: str
 ) -> None:
-    (line,) = problems(model, **{"data": None, "learning": "train", **given})  # type: ignore[arg-type]
+    (line,) = problems(model, **{"dataset": None, "learning": "train", **given})  # type: ignore[arg-type]
     assert words in line
 
 

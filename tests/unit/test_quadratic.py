@@ -88,7 +88,7 @@ def test_the_link_makes_an_accuracy_of_the_risk(link: float | None) -> None:
     ],
 )
 def test_wrong_options_are_told(options: dict[str, Any], told: str) -> None:
-    found = problems("quadratic", data=None, learning="quadratic", options={"layers": 1, **options})
+    found = problems("quadratic", dataset=None, learning="quadratic", options={"layers": 1, **options})
     assert found == [f"options.{told}"]
 
 

@@ -71,7 +71,7 @@ def test_what_is_converted_is_what_was_there_in_another_order(name: str, tmp_pat
 
 def test_digits_keep_their_numbers(tmp_path: Path) -> None:
     out = converted("digits", tmp_path, tmp_path / "records", seed=None)
-    learner: Any = build("digits-mlp", seed=1, precision="float64")
+    learner: Any = build("digits-mlp", seed=1, dtype="float64")
     records = np.load(out / TRAIN)
     np.testing.assert_array_equal(records["inputs"], learner.examples.train.inputs)
     np.testing.assert_array_equal(records["label"], learner.examples.train.labels)
@@ -109,8 +109,8 @@ def test_what_is_written_in_chunks_is_whole(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_normalisation_is_the_one_of_pictures_in_memory(mnist: Path, tmp_path: Path) -> None:
-    in_memory: Any = build("lenet", directory=str(tmp_path / "mnist"), seed=1)
-    in_files: Any = build("lenet", data="records", directory=str(mnist), seed=1)
+    in_memory: Any = build("lenet", data_dir=str(tmp_path / "mnist"), seed=1)
+    in_files: Any = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     one, other = in_memory.examples.prepare, in_files.examples.prepare
     assert isinstance(one, Standardised)
     assert torch.equal(one.mean, other.mean) and torch.equal(one.deviation, other.deviation)
@@ -123,7 +123,7 @@ def test_the_normalisation_is_the_one_of_pictures_in_memory(mnist: Path, tmp_pat
 def both(folder: Path, strategy: Strategy, model: str, precision: str) -> tuple[Any, InMemory]:
     """A learner from files, and the draw of the same records in memory."""
     reading = Reading(strategy=strategy, buffer=7)
-    learner: Any = build(model, data="records", directory=str(folder), seed=5, reading=reading, precision=precision)  # type: ignore[arg-type]
+    learner: Any = build(model, dataset="records", data_dir=str(folder), seed=5, reading=reading, dtype=precision)  # type: ignore[arg-type]
     records = np.load(folder / TRAIN)
     train = Batch(torch.tensor(records["inputs"]), torch.tensor(records["label"])).rounded(learner.dtype)
     return learner, InMemory(train, reading.order(len(records), 5).positions)
@@ -158,14 +158,14 @@ def test_gradients_are_those_in_memory_bit_for_bit(strategy: Strategy, mnist: Pa
 
 
 def test_only_the_first_few_are_in_memory(mnist: Path) -> None:
-    learner: Any = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner: Any = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     assert learner.num_samples == 60
     assert len(learner.examples.train.labels) == 32
     assert len(learner.examples.test.labels) == 20
 
 
 def test_without_more_words_records_are_read_in_runs(mnist: Path) -> None:
-    learner: Any = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner: Any = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     learner.load(step(0, worker=1))
     counts = learner.draw.reads(1)
     assert (counts.requests, counts.seeks, counts.bytes) == (1, 1, 20 * 792)
@@ -173,7 +173,7 @@ def test_without_more_words_records_are_read_in_runs(mnist: Path) -> None:
 
 
 def test_a_forked_process_opens_and_counts_for_itself(mnist: Path) -> None:
-    learner: Any = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner: Any = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     learner.load(step(0))
     before = os.fstat(learner.draw._opened._handle)
     child = os.fork()
@@ -186,7 +186,7 @@ def test_a_forked_process_opens_and_counts_for_itself(mnist: Path) -> None:
 
 def test_many_readers_free_what_has_not_been_asked_for_longest(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_files, "KEPT", 2 * 1024 * 792)
-    learner: Any = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner: Any = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     for worker in (0, 1, 0, 2, 0, 1):
         learner.load(step(0, worker=worker))
     assert [learner.draw.reads(worker).requests for worker in range(3)] == [1, 2, 1]
@@ -221,7 +221,7 @@ def test_a_module_of_ones_own_takes_records_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
-    asked: dict[str, Any] = {"data": "records", "data_dir": str(mnist)}
+    asked: dict[str, Any] = {"dataset": "records", "data_dir": str(mnist)}
     for function in ("net", "flat", "regression"):
         assert problems(f"own.py:{function}", learning="train", **asked) == []
         learner = build(f"own.py:{function}", seed=1, **asked)
@@ -237,26 +237,26 @@ def test_a_module_of_ones_own_takes_records_by_name(
 
 
 def test_a_record_has_the_bytes_that_converting_gives_it(mnist: Path, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"data": "records", "data_dir": str(mnist)}
+    asked: dict[str, Any] = {"dataset": "records", "data_dir": str(mnist)}
     for learning in ("train", "none"):
         assert record_bytes("lenet", learning=learning, **asked) == recorded(mnist).train.record_bytes
         assert num_samples("lenet", learning=learning, **asked) == 60
-    told = {name: record_bytes(name, data=None, directory=None, learning="none") for name in ("lenet", "small-cnn")}
+    told = {name: record_bytes(name, dataset=None, data_dir=None, learning="none") for name in ("lenet", "small-cnn")}
     assert told == {"lenet": 28 * 28 + 8, "small-cnn": 3 * 32 * 32 + 8}
     out = converted("digits", tmp_path, tmp_path / "digits")
     assert (
-        record_bytes("digits-cnn", data=None, directory=None, learning="train")
+        record_bytes("digits-cnn", dataset=None, data_dir=None, learning="train")
         == recorded(out).train.record_bytes
         == RecordFile.open(out / TEST).record_bytes
     )
-    assert record_bytes("resnet50", data=None, directory=None, learning="none") == 3 * 224 * 224 + 8
-    assert record_bytes("transformer", data=None, directory=None, learning="none") is None
+    assert record_bytes("resnet50", dataset=None, data_dir=None, learning="none") == 3 * 224 * 224 + 8
+    assert record_bytes("transformer", dataset=None, data_dir=None, learning="none") is None
 
 
 SCENARIO = """
 name: tiny
 algorithms: [sync-sgd]
-workload: {model: lenet, data: records, data_dir: records, batch_per_worker: 5, reading: {strategy: strided}}
+workload: {model: lenet, dataset: records, data_dir: records, batch_per_worker: 5, reading: {strategy: strided}}
 cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 4}]}
 stop: {epochs: 1}
 """
@@ -331,7 +331,7 @@ def relabelled(folder: Path) -> None:
 def test_what_is_wrong_with_a_folder_is_told(damage: Callable[[Path], Any], words: str, mnist: Path) -> None:
     damage(mnist)
     for learning in ("train", "none"):
-        (line,) = problems("lenet", data="records", directory=str(mnist), learning=learning)
+        (line,) = problems("lenet", dataset="records", data_dir=str(mnist), learning=learning)
         assert line.startswith("data_dir: ")
         assert words in line
         assert str(mnist) in line or "classes in it" in line
@@ -339,11 +339,11 @@ def test_what_is_wrong_with_a_folder_is_told(damage: Callable[[Path], Any], word
 
 def test_a_missing_folder_and_another_shape_are_told(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PACELINE_DATA", raising=False)
-    (line,) = problems("lenet", data="records", directory=None, learning="train")
+    (line,) = problems("lenet", dataset="records", data_dir=None, learning="train")
     assert "missing; expected the folder of records" in line and "paceline convert" in line
-    (line,) = problems("lenet", data="records", directory="/nowhere", learning="none")
+    (line,) = problems("lenet", dataset="records", data_dir="/nowhere", learning="none")
     assert line.startswith("data_dir: found no folder /nowhere; expected in it train.npy, test.npy and dataset.json")
-    (line,) = problems("small-cnn", data="records", directory=str(mnist), learning="train")
+    (line,) = problems("small-cnn", dataset="records", data_dir=str(mnist), learning="train")
     assert line.startswith(f"data_dir: found samples of 1 × 28 × 28 in {mnist}, expected 3 × 32 × 32")
 
 
@@ -351,12 +351,12 @@ def test_labels_that_are_no_classes_are_told_by_their_place(mnist: Path) -> None
     mislabelled(mnist)
     seal_records(mnist)
     with pytest.raises(InputError, match=r"found label 10 in record 3 of .*test.npy, at offset 2,568; expected 0 to 9"):
-        build("lenet", data="records", directory=str(mnist), seed=1)
+        build("lenet", dataset="records", data_dir=str(mnist), seed=1)
 
 
 def test_a_damaged_record_is_told_when_it_is_read(mnist: Path) -> None:
     """One other bit in one record: the batches without it are read as before."""
-    learner = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     file = recorded(mnist).train
     flip(file.path, file.offset(5) + 100)
     assert file.offset(5) == 4_152
@@ -368,11 +368,11 @@ def test_a_damaged_record_is_told_when_it_is_read(mnist: Path) -> None:
 def test_a_damaged_record_that_is_held_out_is_told_at_once(mnist: Path) -> None:
     flip(mnist / TEST, 1000)
     with pytest.raises(InputError, match=r"record 1 of .*test\.npy, at offset 984, is damaged"):
-        build("lenet", data="records", directory=str(mnist), seed=1)
+        build("lenet", dataset="records", data_dir=str(mnist), seed=1)
 
 
 def test_a_file_that_is_cut_while_it_is_learned_from_is_told(mnist: Path) -> None:
-    learner = build("lenet", data="records", directory=str(mnist), seed=1)
+    learner = build("lenet", dataset="records", data_dir=str(mnist), seed=1)
     shortened(mnist)
     with pytest.raises(InputError, match=r"found 13,657 bytes in .*train.npy, .* inside record 17 at offset 13,656"):
         learner.load(step(0))

@@ -65,13 +65,16 @@ class ByTheClock(Case):
 def test_times_and_time_outs_are_replayed(seed: int) -> None:
     job = job_of(ByTheClock(), 3, steps=1)
     recorded = AnyOrder(job).run(Shuffled(seed))
-    told = recorded.states[ZERO].memory
+    told = recorded.states[ZERO].optimizer_state
     again = replay(job, Recording.of(recorded.heard, recorded.now_s))
-    assert again.states[ZERO].memory == told
+    assert again.states[ZERO].optimizer_state == told
 
 
 def test_time_outs_do_happen_in_those_runs() -> None:
-    told = [AnyOrder(job_of(ByTheClock(), 3, steps=1)).run(Shuffled(seed)).states[ZERO].memory for seed in range(10)]
+    told = [
+        AnyOrder(job_of(ByTheClock(), 3, steps=1)).run(Shuffled(seed)).states[ZERO].optimizer_state
+        for seed in range(10)
+    ]
     assert any(isinstance(answer, float) for answers in told for answer in answers)
 
 

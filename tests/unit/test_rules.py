@@ -133,7 +133,7 @@ def test_the_chain_by_hand() -> None:
 def test_decay_and_velocity_are_exact_in_fractions() -> None:
     method: Any = SyncSgd
     job = job_of(
-        method(rate=Fraction(1, 10), momentum=Fraction(1, 2), nesterov=True, weight_decay=Fraction(1, 3)),
+        method(learning_rate=Fraction(1, 10), momentum=Fraction(1, 2), nesterov=True, weight_decay=Fraction(1, 3)),
         steps=3,
         learner=ExactBowl(),
     )
@@ -162,9 +162,9 @@ def test_norms() -> None:
 def test_polynomial(base: float, total: int, power: float, data: st.DataObject) -> None:
     law = Polynomial(total_steps=total, power=power)
     step = data.draw(st.integers(0, total))
-    assert law.rate(base, step) == pytest.approx(base * (1 - step / total) ** power)
-    assert law.rate(base, 0) == base
-    assert law.rate(base, total) == law.rate(base, total + 1) == 0.0
+    assert law.learning_rate(base, step) == pytest.approx(base * (1 - step / total) ** power)
+    assert law.learning_rate(base, 0) == base
+    assert law.learning_rate(base, total) == law.learning_rate(base, total + 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -174,18 +174,20 @@ def test_polynomial(base: float, total: int, power: float, data: st.DataObject) 
 def test_a_ramp_is_linear_and_the_law_goes_on_as_if_there_had_been_none(
     law: LearningRateSchedule, base: float, start: float, length: int
 ) -> None:
-    ramp = replace(law, warmup_steps=length, start=start)
-    rates = [ramp.rate(base, step) for step in range(length)]
+    ramp = replace(law, warmup_steps=length, warmup_start=start)
+    rates = [ramp.learning_rate(base, step) for step in range(length)]
     assert rates[0] == pytest.approx(start, abs=1e-12)
     np.testing.assert_allclose(rates, np.linspace(start, base, length + 1)[:-1], atol=1e-12)
-    assert [ramp.rate(base, step) for step in (length, 1000)] == [law.rate(base, step) for step in (length, 1000)]
+    assert [ramp.learning_rate(base, step) for step in (length, 1000)] == [
+        law.learning_rate(base, step) for step in (length, 1000)
+    ]
 
 
 def test_steps_and_exponential() -> None:
     steps = Steps(milestones=(2, 4), gamma=0.5)
-    assert [steps.rate(8.0, step) for step in range(6)] == [8, 8, 4, 4, 2, 2]
-    assert Exponential(gamma=0.5).rate(8.0, 3) == 1.0
-    assert Exponential().rate(0.02, 1000) == pytest.approx(0.02 * 0.999964**1000)  # the rate of its source
+    assert [steps.learning_rate(8.0, step) for step in range(6)] == [8, 8, 4, 4, 2, 2]
+    assert Exponential(gamma=0.5).learning_rate(8.0, 3) == 1.0
+    assert Exponential().learning_rate(0.02, 1000) == pytest.approx(0.02 * 0.999964**1000)  # the rate of its source
 
 
 def test_a_step_is_an_update_of_this_rule() -> None:
@@ -194,7 +196,7 @@ def test_a_step_is_an_update_of_this_rule() -> None:
     server: Any = METHODS["async-sgd"]
     for method, rank in ((sync, Rank(1)), (server, Rank(2))):
         job = job_of(method(schedule=Polynomial(total_steps=4)), 2, steps=6)
-        assert AnyOrder(job).run().states[rank].memory.number == 6
+        assert AnyOrder(job).run().states[rank].optimizer_state.number == 6
     one = steps_of(
         SyncSgd(learning_rate=1.0, schedule=Steps(milestones=(1,), gamma=0.5)).rule([]), np.zeros(1), [np.ones(1)] * 3
     )
@@ -225,7 +227,7 @@ def test_a_step_is_an_update_of_this_rule() -> None:
         ({"schedule": Exponential(gamma=1.5)}, "schedule.gamma: found 1.5, expected a number above 0, up to 1"),
         ({"lars": Lars(trust_coefficient=0.0)}, "lars.trust_coefficient: found 0.0, expected a number above 0"),
         ({"lars": Lars(epsilon=-1.0)}, "lars.epsilon: found -1.0, expected a number of 0 or more"),
-        ({"max_grad_norm": 0.0}, "clip: found 0.0, expected a number above 0"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm: found 0.0, expected a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay: found -1.0, expected a number of 0 or more"),
         ({"nesterov": True}, "nesterov: found true with a momentum of 0, expected a momentum above 0"),
         ({"compression": TopK(ratio=0.0)}, "compression.ratio: found 0.0, expected a number above 0, up to 1"),
@@ -252,4 +254,4 @@ def test_what_is_right_is_not_complained_of() -> None:
 
 def test_a_method_that_applies_layer_by_layer_cannot_clip() -> None:
     (problem,) = LayerwiseSgd(max_grad_norm=1.0).problems(NODES)
-    assert problem.startswith("clip: found 1.0, expected null")
+    assert problem.startswith("max_grad_norm: found 1.0, expected null")

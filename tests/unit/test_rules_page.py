@@ -50,7 +50,7 @@ def test_the_schedules_are_the_classes() -> None:
     assert list(rows) == [kind().kind for kind in get_args(LearningRateSchedule)]
     for kind in get_args(LearningRateSchedule):
         for field in fields(kind):
-            if field.name not in {"kind", "warmup_steps", "start"}:
+            if field.name not in {"kind", "warmup_steps", "warmup_start"}:
                 given = f"{field.default} unless given" if field.default else "has to be given"
                 assert f"{field.name}`:" in rows[kind().kind]
                 assert given.replace("2.0", "2") in rows[kind().kind]

@@ -109,7 +109,10 @@ def test_a_path_given_beside_the_scenario_is_seen_from_here(tmp_path: Path, monk
         ),
         (
             {"network": {"file": "tree.json", "sides": "4x4"}, "nodes": [{"device": DEVICE}]},
-            ["network.sides: unknown key; there are file, local, routing, collective, library, faults"],
+            [
+                "network.sides: unknown key; "  # noqa: ISC004
+                "there are file, intra_node_link, routing, allreduce_algorithm, library, faults"
+            ],
         ),
         (
             {"network": {"file": "dgx1-v100.txt"}, "nodes": [{"device": DEVICE}]},

@@ -31,7 +31,7 @@ def scenario(faults: Any, network: dict[str, Any] | None = None, **rest: Any) ->
 
 def test_faults_are_read_and_written_back() -> None:
     faults = [
-        {"between": ["host3", "switch"], "at": "10 s", "for": "5 s", "learning_rate": 0.5},
+        {"between": ["host3", "switch"], "at": "10 s", "for": "5 s", "rate": 0.5},
         {"between": ["switch", "host1"], "at": "2 min", "rate": "25 %"},
         {"between": ["host0", "switch"], "at": "0 s"},
     ]
@@ -43,7 +43,7 @@ def test_faults_are_read_and_written_back() -> None:
     )
     dumped = loaded.dump()
     assert dumped["cluster"]["network"]["faults"][0] == {
-        "between": ["host3", "switch"], "at": "10.0 s", "for": "5.0 s", "learning_rate": 0.5,
+        "between": ["host3", "switch"], "at": "10.0 s", "for": "5.0 s", "rate": 0.5,
     }  # fmt: skip
     assert load(json.loads(json.dumps(dumped))) == loaded
 
@@ -60,11 +60,7 @@ def test_all_mistakes_are_told_with_what_would_be_right() -> None:
         "scenario: cluster.network.faults[1].between: nothing joins host1 and host2; host1 is joined to switch",
     ]
     with pytest.raises(ScenarioError) as caught:
-        load(
-            scenario(
-                [{"between": "host3", "learning_rate": 1, "fro": "5 s"}, {"between": ["a", "b"], "at": 3, "for": "0 s"}]
-            )
-        )
+        load(scenario([{"between": "host3", "rate": 1, "fro": "5 s"}, {"between": ["a", "b"], "at": 3, "for": "0 s"}]))
     told = [line.removeprefix("scenario: cluster.network.faults") for line in str(caught.value).splitlines()]
     assert told == [
         (
@@ -86,7 +82,7 @@ def test_a_slow_link_makes_a_run_longer_while_it_is_slow() -> None:
         simulate(scenario(faults, network))[0].summary["step_s"]["mean"]
         for faults in (
             [],
-            [{"between": ["host2", "switch"], "at": "0 s", "learning_rate": 0.5}],
+            [{"between": ["host2", "switch"], "at": "0 s", "rate": 0.5}],
             [{"between": ["host2", "switch"], "at": "1 h"}],
         )
     )

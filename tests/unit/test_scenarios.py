@@ -172,7 +172,7 @@ def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:
     scenario = load(
         "quickstart", ["hyperparameters={learning_rate: 0.05, moving_rate: 0.5}", "algorithms.easgd.learning_rate=0.2"]
     )
-    rates = {method.name: method.rate for method in scenario.algorithms}  # type: ignore[attr-defined]
+    rates = {method.name: method.learning_rate for method in scenario.algorithms}  # type: ignore[attr-defined]
     assert rates == {
         "sync-sgd": 0.05,
         "async-sgd": 0.075,
@@ -205,7 +205,7 @@ def test_sequential_sgd_uses_one_worker() -> None:
 
 
 def test_other_learning_problems() -> None:
-    quadratic = load("quickstart", ["workload={model: quadratic, learning: quadratic, options: {population: 4096}}"])
+    quadratic = load("quickstart", ["workload={model: quadratic, learning: quadratic, options: {num_samples: 4096}}"])
     assert quadratic.plans()[0].job.learner.num_samples == 4096
     timing = load("quickstart", ["workload={model: alexnet, learning: none}"])
     assert timing.plans()[0].job.learner.initial().nbytes == 4 * 62_378_344

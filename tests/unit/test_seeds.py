@@ -137,7 +137,7 @@ def test_the_command_answers_with_figures(tmp_path: Path) -> None:
     for one in answer["figures"]:
         walls = [mine["summary"]["wall_s"] for mine in answer["runs"] if mine["algorithm"] == one["algorithm"]]
         assert one["summary"]["wall_s"] == pytest.approx(interval(walls))
-        assert one["ended"] == {"epochs": 2} and math.isclose(one["summary"]["wall_s"]["mean"], sum(walls) / 2)
+        assert one["stop_reason"] == {"epochs": 2} and math.isclose(one["summary"]["wall_s"]["mean"], sum(walls) / 2)
 
 
 @pytest.mark.parametrize(

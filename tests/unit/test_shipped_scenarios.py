@@ -44,7 +44,7 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     assert set(found) == quickstart | {"layerwise-sgd"}
     for summary in found.values():
         assert summary["samples"] > 0
-        assert sum(summary["share"].values()) == pytest.approx(1.0)
+        assert sum(summary["time_fraction"].values()) == pytest.approx(1.0)
     # what hides its communication is no slower than what waits for it, and strict turns are slowest of all
     rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
     assert rate["layerwise-sgd"] >= rate["sync-sgd"]
@@ -78,7 +78,7 @@ def test_hsgd_takes_the_published_steps() -> None:
     assert isinstance(method, Hsgd)
     law = method.schedule
     assert law is not None
-    rates = [law.rate(method.learning_rate, step) for step in (0, 300, 600, 7800, 15_600)]
+    rates = [law.learning_rate(method.learning_rate, step) for step in (0, 300, 600, 7800, 15_600)]
     assert rates == pytest.approx([1.0, 5.5, 10 * (1 - 600 / 15_600) ** 2, 2.5, 0.0])
     assert (method.momentum, method.weight_decay, method.lars) == (0.9, 0.0005, Lars())
     assert abs(scenario.workload.batch_per_worker * scenario.cluster.workers - 8192) <= scenario.cluster.workers / 2
@@ -105,7 +105,7 @@ def test_a_parameter_server_makes_gradients_as_stale_as_there_are_other_workers(
 def test_workers_compute_for_a_device_step_whatever_they_wait_for() -> None:
     scenario = paceline.load("cori-knl", SHORT["cori-knl"], algorithms=["sync-sgd"])
     (run,) = paceline.simulate(scenario, jitter=False)
-    computed_s = float(run.summary["share"]["compute"] or 0.0) * float(run.summary["step_s"]["mean"] or 0.0)
+    computed_s = float(run.summary["time_fraction"]["compute"] or 0.0) * float(run.summary["step_s"]["mean"] or 0.0)
     assert computed_s == pytest.approx(scenario.plans()[0].cluster.nodes[0].device.compute_s(64), rel=0.01)
 
 

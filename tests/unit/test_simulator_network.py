@@ -37,7 +37,7 @@ def seconds(network: ClusterNetwork, nbytes: int) -> float:
     env = simpy.Environment(0.0)
     network.attach(env)
     op = AllReduce(value=Null(nbytes // 4), group=Group((Rank(0), Rank(1))), key="")
-    env.run(network.allreduce_algorithm(op, nbytes, ""))
+    env.run(network.collective(op, nbytes, ""))
     return float(env.now)
 
 
@@ -98,7 +98,7 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
     asked = [(pair, ""), (pair, ""), (pair, "/1"), (three, "")]
     ended: list[float] = []
     for group, stream in asked:
-        event = network.allreduce_algorithm(AllReduce(value=Null(25), group=group, key=""), 100, stream)
+        event = network.collective(AllReduce(value=Null(25), group=group, key=""), 100, stream)
         assert event.callbacks is not None
         event.callbacks.append(lambda _: ended.append(env.now))
     env.run()
@@ -127,7 +127,7 @@ def test_collectives_in_a_nodes_memory_have_costs_of_their_own() -> None:
     for group in (pair, apart):
         env = simpy.Environment(0.0)
         network.attach(env)
-        env.run(network.allreduce_algorithm(AllReduce(value=Null(25), group=group, key=""), 100, ""))
+        env.run(network.collective(AllReduce(value=Null(25), group=group, key=""), 100, ""))
         ended[group] = env.now
     assert ended == {pair: 1.0, apart: 9.0}
 

@@ -123,9 +123,9 @@ def test_divergence_ends_a_run_at_the_first_evaluation_that_shows_it(name: str) 
 def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
     changes = ["algorithms.agd.learning_rate=40", "evaluate.every=32 samples"]
     (run,) = simulate(load("quickstart", changes, algorithms=["agd"]))
-    assert (run.summary["ended"], run.summary["diverged"]) == ("divergence", True)
+    assert (run.summary["stop_reason"], run.summary["diverged"]) == ("divergence", True)
     (on,) = simulate(load("quickstart", [*changes, "stop.divergence=false", "stop.epochs=1"], algorithms=["agd"]))
-    assert on.summary["ended"] == "epochs" and on.summary["updates"] > run.summary["updates"]
+    assert on.summary["stop_reason"] == "epochs" and on.summary["updates"] > run.summary["updates"]
 
 
 def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
@@ -134,7 +134,7 @@ def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
     machine = Profile(collectives={("AllReduce", 4): ((0, 1e-4), (10**6, 1e-3))}, messages=((0, 1e-4), (10**6, 1e-3)))
     (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), network=machine)
     (watched,) = simulate(load("quickstart", [*ends, "stop.loss=0.01"], algorithms=["agd"]), network=machine)
-    assert (free.summary["ended"], watched.summary["ended"]) == ("epochs", "divergence")
+    assert (free.summary["stop_reason"], watched.summary["stop_reason"]) == ("epochs", "divergence")
 
 
 def test_a_quadratic_has_a_time_to_a_loss() -> None:
@@ -279,13 +279,13 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
     for field in dataclasses.fields(run.tables):
         table, other = getattr(run.tables, field.name), getattr(again.tables, field.name)
         assert table.equals(other), field.name
-    assert sum(run.summary["share"].values()) == pytest.approx(1.0)
+    assert sum(run.summary["time_fraction"].values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
-    changes = [quadratic, f"algorithms=[{{name: {name}, rate: 1e15}}]", "hyperparameters={}"]
+    changes = [quadratic, f"algorithms=[{{name: {name}, learning_rate: 1e15}}]", "hyperparameters={}"]
     late = ["stop={updates: 600}", "evaluate={every: 600 updates}"]  # when the weights are no numbers any more
     (run,) = simulate(load("quickstart", [*changes, *late, *placed(name)]))
     assert run.summary["diverged"] and run.summary["final_loss"] is None

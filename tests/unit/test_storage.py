@@ -335,9 +335,9 @@ def test_the_summary_says_what_was_read() -> None:
     steps = summary["steps"]
     reads = summary["reads"]
     assert reads["requests"] <= steps * 32 and reads["bytes"] == reads["requests"] * 520
-    assert reads["stall_share"] == pytest.approx(summary["share"]["load"])
-    assert 0.9 < summary["share"]["load"] < 1.0
-    assert sum(summary["share"].values()) == pytest.approx(1.0)
+    assert reads["stall_share"] == pytest.approx(summary["time_fraction"]["load"])
+    assert 0.9 < summary["time_fraction"]["load"] < 1.0
+    assert sum(summary["time_fraction"].values()) == pytest.approx(1.0)
     spans = run.tables.spans
     assert set(spans.loc[spans["activity"] == "read", "lane"]) == {"reader"}
     assert spans["end_s"].max() == summary["wall_s"]
@@ -362,7 +362,7 @@ def test_crashes_and_storage_go_together() -> None:
     summary = run.summary
     assert "faults" in summary and "reads" in summary
     assert summary["faults"]["crashes"] == 1
-    assert summary["reads"]["stall_share"] == pytest.approx(summary["share"]["load"])
+    assert summary["reads"]["stall_share"] == pytest.approx(summary["time_fraction"]["load"])
 
 
 def test_learning_is_the_same_with_and_without_storage() -> None:

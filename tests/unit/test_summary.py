@@ -72,7 +72,13 @@ def test_two_synchronous_steps() -> None:
     assert found["samples_per_s"] == 5.0
     assert found["step_s"] == {"mean": 4.0, "p50": 4.0, "p95": 4.0}
     assert found["bytes_sent"] == 320
-    assert found["share"] == {"compute": 10 / 16, "load": 0, "update": 0, "communication": 4 / 16, "wait": 2 / 16}
+    assert found["time_fraction"] == {
+        "compute": 10 / 16,
+        "load": 0,
+        "update": 0,
+        "communication": 4 / 16,
+        "wait": 2 / 16,
+    }
     assert found["staleness"]["mean"] == found["staleness"]["mean_of_ranks"] == found["staleness"]["max"] == 0
     assert found["staleness"]["histogram"] == [[0, 4]]
 
@@ -84,14 +90,14 @@ def test_communication_behind_a_gradient_is_hidden_and_uncovered_time_is_waiting
         span(0, "load", 5.5, 7.0),
         span(0, "update", 6.5, 8.0),
     ]
-    share = summary(Trace(spans=spans, wall_s=10.0), workers=1)["share"]
+    share = summary(Trace(spans=spans, wall_s=10.0), workers=1)["time_fraction"]
     assert share == {"compute": 0.4, "communication": 0.15, "load": 0.15, "update": 0.1, "wait": 0.2}
 
 
 def test_the_server_has_no_share_and_no_steps() -> None:
     spans = [span(0, "compute", 0.0, 1.0), span(1, "update", 0.0, 2.0)]
     found = summary(Trace(spans=spans, wall_s=2.0), workers=1)
-    assert found["share"] == {"compute": 0.5, "communication": 0, "load": 0, "update": 0, "wait": 0.5}
+    assert found["time_fraction"] == {"compute": 0.5, "communication": 0, "load": 0, "update": 0, "wait": 0.5}
     assert found["steps"] == 1
 
 
@@ -190,7 +196,7 @@ def test_an_empty_run_has_every_key_and_is_json_without_nan() -> None:
         "samples",
         "samples_per_s",
         "step_s",
-        "share",
+        "time_fraction",
         "bytes_sent",
         "staleness",
         "time_to_accuracy_s",

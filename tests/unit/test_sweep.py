@@ -44,11 +44,11 @@ seed: 3
 COUNT = "cluster.nodes[0].count"
 COLUMNS = [
     "algorithm", "seed", "workers", "wall_s", "steps", "longest_period", "periods", "updates", "samples",
-    "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "share_compute", "share_load", "share_update",
-    "share_communication", "share_wait",
+    "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "time_fraction_compute", "time_fraction_load",
+    "time_fraction_update", "time_fraction_communication", "time_fraction_wait",
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
     "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
-    "diverged", "ended",
+    "diverged", "stop_reason",
     "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy",
 ]  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
 def test_several_seeds_have_intervals(scenario: Path) -> None:
     swept = sweeps.sweep(scenario, [f"{COUNT}=1,2"], overrides=["seeds=3"], algorithms=["async-sgd"], jobs=1)
     means, answer = tabulate(swept).means(), swept.answer()["figures"]
-    assert [(one["vary"][COUNT], one["seeds"], one["ended"]) for one in answer] == [
+    assert [(one["vary"][COUNT], one["seeds"], one["stop_reason"]) for one in answer] == [
         (count, 3, {"samples": 3}) for count in (1, 2)
     ]
     for row, one in zip(means.to_dict("records"), answer, strict=True):
@@ -272,6 +272,6 @@ def test_the_page_says_what_the_code_does() -> None:
     (shown,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert load(shown).name == "what-if"
     named = set(re.findall(r"`(\w+)`", page))
-    shares = {name for name in COLUMNS if name.startswith("share_")}
+    shares = {name for name in COLUMNS if name.startswith("time_fraction_")}
     assert set(COLUMNS) - shares <= named
-    assert {"share_compute", "share_wait", "record"} <= named
+    assert {"time_fraction_compute", "time_fraction_wait", "record"} <= named

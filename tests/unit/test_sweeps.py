@@ -230,7 +230,7 @@ def test_programs_lose_updates_without_a_lock_and_none_with_it(lock: bool, left:
     trace = simulated(Adding(lock=lock), [[0, 1, 2]])
     assert trace.lost_updates == LostUpdates(adds=3, lost_share=lost)
     for state in trace.states.values():
-        assert state.memory.tolist() == [left] * TWO_BLOCKS
+        assert state.optimizer_state.tolist() == [left] * TWO_BLOCKS
 
 
 def test_nodes_share_nothing() -> None:
@@ -261,7 +261,7 @@ class GivenUp(Case):
 def test_a_cancelled_add_has_added_the_blocks_that_it_came_to() -> None:
     """After one and a half of its two seconds the first block is written."""
     (state,) = simulated(GivenUp(), [[0]]).states.values()
-    assert state.memory.tolist() == [1.0] * IN_A_BLOCK + [0.0] * IN_A_BLOCK
+    assert state.optimizer_state.tolist() == [1.0] * IN_A_BLOCK + [0.0] * IN_A_BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)

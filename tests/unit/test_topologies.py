@@ -10,7 +10,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.topologies import LINKS, NO_JITTER, Device, Jitter
 from paceline.topologies.cluster import on_a_star
-from paceline.topologies.faults.jitter import BLOCK, _block, laws
+from paceline.topologies.faults.jitter import BLOCK, _block, distributions
 
 FAST = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
 SLOW = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
@@ -67,17 +67,17 @@ def test_factors_are_drawn_in_blocks() -> None:
 @pytest.mark.parametrize(
     ("law", "parameters", "message"),
     [
-        ("lognormal", {"sigma": 0.3}, "unknown law 'lognormal' .did you mean lognorm"),
+        ("lognormal", {"sigma": 0.3}, "unknown distribution 'lognormal' .did you mean lognorm"),
         ("lognorm", {"sgma": 0.3}, "sgma: lognorm has no such parameter .did you mean sigma"),
         ("lognorm", {}, "sigma: lognorm needs this parameter once"),
         ("lognorm", {"sigma": 0.3, "s": 0.3}, "sigma: lognorm needs this parameter once"),
-        ("lognorm", {"sigma": -0.3}, "lognorm with sigma = -0.3 is no law"),
+        ("lognorm", {"sigma": -0.3}, "lognorm with sigma = -0.3 is no distribution"),
         ("lognorm", {"sigma": math.nan}, "sigma: found nan, expected a finite number"),
         ("pareto", {"b": 0.9}, "pareto with b = 0.9 has no finite mean"),
         ("cauchy", {"loc": 5.0}, "cauchy with loc = 5.0 has no finite mean"),
         ("norm", {}, "norm has mean 0"),
         ("norm", {"loc": 1.0, "scale": 0.5}, "norm with loc = 1.0, scale = 0.5 is below 0 with probability 0.023"),
-        ("none", {"sigma": 0.3}, "unknown law 'none'"),
+        ("none", {"sigma": 0.3}, "unknown distribution 'none'"),
     ],
 )
 def test_laws_that_are_refused(law: str, parameters: dict[str, float], message: str) -> None:
@@ -90,7 +90,7 @@ def test_none_is_a_law() -> None:
 
 
 def test_scipys_laws_are_known() -> None:
-    assert {"lognorm", "gamma", "weibull_min", "expon", "norm", "truncnorm"} <= set(laws())
+    assert {"lognorm", "gamma", "weibull_min", "expon", "norm", "truncnorm"} <= set(distributions())
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -51,7 +51,7 @@ def test_all_light_models_have_data_sets() -> None:
 
 @pytest.mark.parametrize(("model", "data"), [*PAIRS, ("cifar-alexnet", "cifar10")])
 def test_every_model_has_finite_gradients_on_the_data_that_fits(model: str, data: str) -> None:
-    learner = build(model, data=data, seed=1)
+    learner = build(model, dataset=data, seed=1)
     start = learner.initial()
     gradient, loss = learner.gradient(start, learner.load(step(0)))
     assert learner.layout == find_model(model).layout()
@@ -65,7 +65,7 @@ def test_every_model_has_finite_gradients_on_the_data_that_fits(model: str, data
 
 @pytest.mark.parametrize("model", ["lenet", "small-cnn", "digits-cnn", "mlp"])
 def test_gradients_together_are_those_one_by_one(model: str) -> None:
-    learner: Any = build(model, seed=1, precision="float64")
+    learner: Any = build(model, seed=1, dtype="float64")
     learner.together = 3
     samples = [step(0, worker=worker, workers=3) for worker in range(3)]
     vectors = [learner.initial() * (1 + worker / 10) for worker in range(3)]
@@ -90,7 +90,7 @@ def test_something_is_learned(model: str, rate: float) -> None:
 
 @pytest.mark.parametrize(("data", "model"), [("mnist", "lenet"), ("cifar10", "small-cnn"), ("mnist", "mlp")])
 def test_pictures_are_standardised_by_channel_and_stay_bytes_in_memory(data: str, model: str) -> None:
-    learner: Any = build(model, data=data, seed=1, precision="float64")
+    learner: Any = build(model, dataset=data, seed=1, dtype="float64")
     kept = learner.examples.train.inputs
     assert kept.dtype == torch.uint8
     inputs = learner.load(step(0, count=learner.num_samples)).inputs
@@ -98,7 +98,7 @@ def test_pictures_are_standardised_by_channel_and_stay_bytes_in_memory(data: str
     channels = inputs.reshape(learner.num_samples, DATA[data].shape[0], -1)  # type: ignore[index]
     np.testing.assert_allclose(channels.mean(dim=(0, 2)), 0.0, atol=1e-12)
     np.testing.assert_allclose(channels.std(dim=(0, 2), correction=0), 1.0, rtol=1e-12)
-    again: Any = build(model, data=data, seed=2)
+    again: Any = build(model, dataset=data, seed=2)
     assert again.examples.train.inputs.data_ptr() == kept.data_ptr(), "learners share what was read"
 
 
@@ -130,12 +130,12 @@ def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
         (
             "lenet",
             {"dataset": "cifar10"},
-            "data: found 'cifar10' (3 × 32 × 32, 10 classes) for lenet, which takes 1 × 28",
+            "dataset: found 'cifar10' (3 × 32 × 32, 10 classes) for lenet, which takes 1 × 28",
         ),
         (
             "lenet",
             {"data": "minst"},
-            "data: found 'minst', expected mnist, fashion-mnist, images, records (did you mean mnist?)",
+            "dataset: found 'minst', expected mnist, fashion-mnist, images, records (did you mean mnist?)",
         ),
         ("small-cnn", {"dataset": "cifar100"}, "tells 10 classes apart; expected cifar10, images, records"),
         ("digits-mlp", {"data_dir": "/data"}, "data_dir: found '/data', expected none: digits is bundled"),
@@ -160,24 +160,24 @@ def test_what_does_not_fit_is_told(model: str, given: dict[str, Any], words: str
 
 def test_more_folders_than_a_model_knows_classes_are_told(tmp_path: Path) -> None:
     datasets.images(tmp_path, classes=11, each=2)
-    (line,) = problems("small-cnn", data="images", directory=str(tmp_path), learning="train")
+    (line,) = problems("small-cnn", dataset="images", data_dir=str(tmp_path), learning="train")
     assert line.startswith("data_dir: found 11 classes in it, expected at most the 10 that the model tells apart")
-    assert problems("small-cnn-100", data="images", directory=str(tmp_path), learning="train") == []
+    assert problems("small-cnn-100", dataset="images", data_dir=str(tmp_path), learning="train") == []
 
 
 def test_what_is_not_trained_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PACELINE_DATA")
     for data, count in [(None, 50_000), ("cifar10", 50_000), ("images", 50_000)]:
-        learner = build("small-cnn", data=data, learning="none", seed=1)
+        learner = build("small-cnn", dataset=data, learning="none", seed=1)
         assert learner.num_samples == count
-    assert build("lenet", data="fashion-mnist", learning="none", seed=1).num_samples == 60_000
+    assert build("lenet", dataset="fashion-mnist", learning="none", seed=1).num_samples == 60_000
     with pytest.raises(InputError, match="or learning: none, where only time matters"):
         build("small-cnn", seed=1)
 
 
 def test_an_epoch_is_what_is_in_the_folder(folder: Path) -> None:
-    assert num_samples("lenet", data=None, directory=None, learning="train") == 60
-    assert num_samples("small-cnn", data="images", directory=str(folder / "images"), learning="train") == 12
+    assert num_samples("lenet", dataset=None, data_dir=None, learning="train") == 60
+    assert num_samples("small-cnn", dataset="images", data_dir=str(folder / "images"), learning="train") == 12
 
 
 SCENARIO = """

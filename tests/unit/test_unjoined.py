@@ -91,7 +91,7 @@ def test_every_method_learns_the_same_from_it(name: str, monkeypatch: pytest.Mon
     found = []
     for smallest in (0, 2**62):
         monkeypatch.setattr(torch_learner, "APART_BYTES", smallest)
-        learner = build("digits-mlp", learning="train", seed=3, gradients="one-by-one")
+        learner = build("digits-mlp", learning="train", seed=3, vmap="off")
         job = job_of(method, nodes=nodes_for(method, ONE_NODE), steps=3, learner=learner)
         found.append(simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1)).weights)
     assert torch.equal(*found)

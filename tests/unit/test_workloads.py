@@ -198,13 +198,16 @@ def test_known_parameter_counts(name: str, parameters: int) -> None:
     ("arguments", "told"),
     [
         ({"model": "digits-mpl", "learning": "train"}, ["model: found 'digits-mpl'", "did you mean digits-mlp?"]),
-        ({"model": "digits-mlp", "dataset": "mnist", "learning": "train"}, ["data: found 'mnist'", "expected digits"]),
+        (
+            {"model": "digits-mlp", "dataset": "mnist", "learning": "train"},
+            ["dataset: found 'mnist'", "expected digits"],
+        ),
         ({"model": "lenet", "learning": "train"}, ["data_dir: missing", "train-images-idx3-ubyte", "learning: none"]),
         ({"model": "transformer", "learning": "train"}, ["learning: found 'train'", "learning: none"]),
         ({"model": "digits-mlp", "learning": "quadratic"}, ["learning: found 'quadratic'"]),
         (
             {"model": "digits-mlp", "learning": "trian", "dtype": "float16"},
-            ["did you mean train?", "precision: found 'float16'"],
+            ["did you mean train?", "dtype: found 'float16'"],
         ),
         (
             {"model": "quadratic", "learning": "quadratic", "noise": -1, "layers": 99},
@@ -229,7 +232,7 @@ def test_wrong_workloads_are_told_all_at_once(arguments: dict[str, Any], told: l
 
 
 def test_a_right_workload_has_no_problems() -> None:
-    assert problems("digits-mlp", data="digits", learning="train") == []
+    assert problems("digits-mlp", dataset="digits", learning="train") == []
 
 
 def test_a_step_larger_than_an_epoch_is_an_input_error() -> None:
@@ -240,7 +243,7 @@ def test_a_step_larger_than_an_epoch_is_an_input_error() -> None:
 def test_torch_is_imported_by_trained_models_only() -> None:
     code = (
         "import sys; from paceline.workloads import build, problems\n"
-        "problems('digits-mlp', data='digits', learning='train')\n"
+        "problems('digits-mlp', dataset='digits', learning='train')\n"
         "build('quadratic', learning='quadratic', seed=1); build('lenet', learning='none', seed=1)\n"
         "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules\n"
         "build('digits-mlp', seed=1)\n"

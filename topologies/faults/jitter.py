@@ -1,9 +1,9 @@
-"""Spread: the random factor by which a step takes longer or shorter than its device's time.
+"""Jitter: the random factor by which a step takes longer or shorter than its device's time.
 
 Rules of this file:
 
 * A factor is a pure function of (seed, rank, step): simulated and paced real runs draw the same one, in any order.
-* Every law has mean 1, so that spread never makes a device faster or slower on average.
+* Every distribution has mean 1, so that jitter never makes a device faster or slower on average.
 
 Drawing one number at a time from SciPy costs tens of microseconds, so each rank's factors are drawn in blocks, each
 from a generator of its own, and blocks are cached. Losing one from the cache costs time, never another answer.
@@ -27,7 +27,7 @@ STREAM = 7
 BLOCK = 256
 """steps drawn together"""
 NEGLIGIBLE = 1e-9
-"""the share of a law that may lie below 0; such a draw counts as 0"""
+"""the share of a distribution that may lie below 0; such a draw counts as 0"""
 LARGEST = 1e15
 """of any parameter; beyond it SciPy overflows"""
 COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min": {"shape": "c"}}
@@ -36,10 +36,10 @@ COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """A law of `scipy.stats`, scaled to mean 1; build it with `Jitter.of`.
+    """A distribution of `scipy.stats`, scaled to mean 1; build it with `Jitter.of`.
 
-    >>> law = Jitter.of("lognorm", sigma=0.3)
-    >>> law.factor(seed=1, rank=0, step=5) == law.factor(seed=1, rank=0, step=5)
+    >>> distribution = Jitter.of("lognorm", sigma=0.3)
+    >>> distribution.factor(seed=1, rank=0, step=5) == distribution.factor(seed=1, rank=0, step=5)
     True
     >>> NO_JITTER.factor(seed=1, rank=0, step=5)
     1.0
@@ -49,26 +49,27 @@ class Jitter:
     parameters: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
-    def of(law: str, **parameters: float) -> Jitter:
-        """The spread of this law, with SciPy's parameter names or the field's (``sigma`` of ``lognorm``).
+    def of(distribution: str, **parameters: float) -> Jitter:
+        """The jitter of this distribution, with SciPy's parameter names or the field's (``sigma`` of ``lognorm``).
 
         Raises:
-            InputError: for an unknown law or parameter, a missing one, or a law that has no finite mean above 0 or
+            InputError: for an unknown distribution or parameter, a missing one, or a distribution that has no finite
+            mean above 0 or
                 reaches below 0.
 
         >>> Jitter.of("lognormal", sigma=0.3)
-        Traceback (most recent call last):
-        paceline.algorithms.core.errors.InputError: distribution: unknown law 'lognormal' (did you mean lognorm?)
+        Traceback (most recent call last): paceline.algorithms.core.errors.InputError: distribution: unknown
+        distribution 'lognormal' (did you mean lognorm?)
         >>> Jitter.of("pareto", b=1.0)
         Traceback (most recent call last):
         paceline.algorithms.core.errors.InputError: distribution: pareto with b = 1.0 has no finite mean to scale to 1
         """
-        if law == NO_JITTER.distribution and not parameters:
+        if distribution == NO_JITTER.distribution and not parameters:
             return NO_JITTER
-        _check_names(law, parameters)
-        spread = Jitter(law, tuple(sorted((name, float(value)) for name, value in parameters.items())))
-        _check_law(spread)
-        return spread
+        _check_names(distribution, parameters)
+        jitter = Jitter(distribution, tuple(sorted((name, float(value)) for name, value in parameters.items())))
+        _check_distribution(jitter)
+        return jitter
 
     def factor(self, seed: int, rank: int, step: int) -> float:
         """The factor of one step of one rank."""
@@ -80,8 +81,8 @@ class Jitter:
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
         """The factors of a rank's first steps, an array of so many; the same as one by one.
 
-        >>> law = Jitter.of("gamma", shape=4.0)
-        >>> bool(law.factors(1, 0, 300)[299] == law.factor(seed=1, rank=0, step=299))
+        >>> distribution = Jitter.of("gamma", shape=4.0)
+        >>> bool(distribution.factors(1, 0, 300)[299] == distribution.factor(seed=1, rank=0, step=299))
         True
         """
         if self.distribution == "none":
@@ -95,17 +96,17 @@ NO_JITTER = Jitter("none")
 
 
 def _stats() -> Any:
-    """`scipy.stats`, which takes half a second to import: only where there is a spread."""
+    """`scipy.stats`, which takes half a second to import: only where there is a jitter."""
     import scipy.stats
 
     return scipy.stats
 
 
 @lru_cache(maxsize=1)
-def laws() -> tuple[str, ...]:
-    """Every continuous law that SciPy knows by name.
+def distributions() -> tuple[str, ...]:
+    """Every continuous distribution that SciPy knows by name.
 
-    >>> "lognorm" in laws()
+    >>> "lognorm" in distributions()
     True
     """
     stats = _stats()
@@ -113,63 +114,63 @@ def laws() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _frozen(spread: Jitter) -> Any:
-    names = COMMON_NAMES.get(spread.distribution, {})
-    return getattr(_stats(), spread.distribution)(**{names.get(name, name): value for name, value in spread.parameters})
+def _frozen(jitter: Jitter) -> Any:
+    names = COMMON_NAMES.get(jitter.distribution, {})
+    return getattr(_stats(), jitter.distribution)(**{names.get(name, name): value for name, value in jitter.parameters})
 
 
 @lru_cache(maxsize=64)
-def _mean(spread: Jitter) -> float:
-    return float(_frozen(spread).mean())
+def _mean(jitter: Jitter) -> float:
+    return float(_frozen(jitter).mean())
 
 
 @lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
-def _block(spread: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
+def _block(jitter: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
     generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
-    draws: np.ndarray = _frozen(spread).rvs(size=BLOCK, random_state=generator) / _mean(spread)
+    draws: np.ndarray = _frozen(jitter).rvs(size=BLOCK, random_state=generator) / _mean(jitter)
     draws[draws < 0] = 0.0
     return draws
 
 
-def _check_names(law: str, parameters: dict[str, float]) -> None:
-    if law not in laws():
-        hint = _hint(law, laws(), "any continuous law of scipy.stats, or none")
-        raise InputError(f"distribution: unknown law {law!r} ({hint})")
-    shapes = [name.strip() for name in (getattr(_stats(), law).shapes or "").split(",") if name.strip()]
-    common = COMMON_NAMES.get(law, {})
+def _check_names(distribution: str, parameters: dict[str, float]) -> None:
+    if distribution not in distributions():
+        hint = _hint(distribution, distributions(), "any continuous distribution of scipy.stats, or none")
+        raise InputError(f"distribution: unknown distribution {distribution!r} ({hint})")
+    shapes = [name.strip() for name in (getattr(_stats(), distribution).shapes or "").split(",") if name.strip()]
+    common = COMMON_NAMES.get(distribution, {})
     words = [next((word for word, letter in common.items() if letter == shape), shape) for shape in shapes]
     known = [*words, *(shape for shape in shapes if shape not in words), "loc", "scale"]
     for name, value in parameters.items():
         if name not in known:
             hint = _hint(name, known, "it has " + ", ".join(known))
-            raise InputError(f"{name}: {law} has no such parameter ({hint})")
+            raise InputError(f"{name}: {distribution} has no such parameter ({hint})")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
             raise InputError(f"{name}: found {value!r}, expected a finite number")
     for word, shape in zip(words, shapes, strict=True):
         if (word in parameters) + (shape in parameters and shape != word) != 1:
-            raise InputError(f"{word}: {law} needs this parameter once")
+            raise InputError(f"{word}: {distribution} needs this parameter once")
 
 
-def _check_law(spread: Jitter) -> None:
-    words = ", ".join(f"{name} = {value}" for name, value in spread.parameters)
-    described = f"{spread.distribution} with {words}" if words else spread.distribution
+def _check_distribution(jitter: Jitter) -> None:
+    words = ", ".join(f"{name} = {value}" for name, value in jitter.parameters)
+    described = f"{jitter.distribution} with {words}" if words else jitter.distribution
     try:
         with warnings.catch_warnings():  # SciPy warns on the way to refusing; what it refuses is said below
             warnings.simplefilter("ignore")
-            law = _frozen(spread)
-            support, mean, below = law.support(), _mean(spread), float(law.cdf(0.0))
+            distribution = _frozen(jitter)
+            support, mean, below = distribution.support(), _mean(jitter), float(distribution.cdf(0.0))
     except (ArithmeticError, ValueError) as error:
-        raise InputError(f"law: {described} is no law; SciPy says: {error}") from error
+        raise InputError(f"distribution: {described} is no distribution; SciPy says: {error}") from error
     if any(math.isnan(bound) for bound in support):
-        raise InputError(f"law: {described} is no law; SciPy refuses these parameters")
+        raise InputError(f"distribution: {described} is no distribution; SciPy refuses these parameters")
     if not math.isfinite(mean):
-        raise InputError(f"law: {described} has no finite mean to scale to 1")
+        raise InputError(f"distribution: {described} has no finite mean to scale to 1")
     if mean <= 0:
-        raise InputError(f"law: {described} has mean {mean:g}; a factor of time needs one above 0")
+        raise InputError(f"distribution: {described} has mean {mean:g}; a factor of time needs one above 0")
     if below > NEGLIGIBLE:
         raise InputError(
-            f"law: {described} is below 0 with probability {below:.2g}; no step takes a negative time, "
-            "so choose a law of positive numbers, such as lognorm, gamma or truncnorm"
+            f"distribution: {described} is below 0 with probability {below:.2g}; no step takes a negative time, "
+            "so choose a distribution of positive numbers, such as lognorm, gamma or truncnorm"
         )
 
 

@@ -67,7 +67,7 @@ def drawn_nodes(share: float, nodes: int, seed: int, entry: int) -> frozenset[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnStepTime:
-    """Workers whose steps differ by a law of their own."""
+    """Workers whose steps differ by a distribution of their own."""
 
     place: Place
     step_time: Jitter
@@ -91,7 +91,7 @@ class Slowdown:
         lasts_s: how long one lasts, in the mean.
         at_s: when it begins, if there is one.
         every_s: if they recur: mean time from the end of one to the beginning of the next, exponential.
-        spread: how much the durations of recurring ones differ, by a law of mean 1.
+        spread: how much the durations of recurring ones differ, by a distribution of mean 1.
     """
 
     place: Place

@@ -125,16 +125,16 @@ def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> 
         classes: that it tells apart at most; None: none.
 
     >>> misfit("lenet", "digits", (1, 28, 28), 10)  # doctest: +ELLIPSIS
-    ["data: found 'digits' (1 × 8 × 8, 10 classes) for lenet, which takes 1 × 28 × 28 ...expected mnist, ..."]
+    ["dataset: found 'digits' (1 × 8 × 8, 10 classes) for lenet, which takes 1 × 28 × 28 ...expected mnist, ..."]
     """
     fits = fitting(shape, classes)
     right = f"expected {', '.join(fits) or 'none: no data set has what the model takes'}"
     if name not in DATA:
-        return [f"data: found {name!r}, {right}{near_miss(name, DATA)}"]
+        return [f"dataset: found {name!r}, {right}{near_miss(name, DATA)}"]
     if name in fits:
         return []
     takes = f"takes {' × '.join(map(str, shape))} and tells {classes or 'no'} classes apart"
-    return [f"data: found {name!r} ({DATA[name].words}) for {model}, which {takes}; {right}"]
+    return [f"dataset: found {name!r} ({DATA[name].words}) for {model}, which {takes}; {right}"]
 
 
 def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: int) -> list[str]:

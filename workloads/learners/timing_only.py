@@ -16,7 +16,7 @@ class TimingOnly(OneByOne):
 
     Args:
         layout: of the layers that the vectors have the size of.
-        population: samples in one epoch.
+        num_samples: samples in one epoch.
         item_bytes: bytes of one number, 4 or 8.
     """
 

@@ -109,16 +109,16 @@ def _batch(half: Half) -> Batch:
 
 
 def _own(
-    model: str, data: str | None, directory: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
+    model: str, dataset: str | None, data_dir: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
 ) -> TorchLearner:
     mine = custom.made(model, seed)
-    examples = _tried(mine, _examples(mine, data, directory))
+    examples = _tried(mine, _examples(mine, dataset, data_dir))
     module, loss = module_trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
     draw = _draw(examples, reading, seed, dtype)
     return TorchLearner(module, examples, custom.start_of(mine.module), seed=seed, dtype=dtype, loss=loss, draw=draw)
 
 
-def own_problems(model: str, data: str | None, directory: str | None) -> list[str]:
+def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[str]:
     """All that is wrong with a workload of the user's own that is to be trained, each as ``key: …``."""
     try:
         mine = custom.made(model)
@@ -127,43 +127,45 @@ def own_problems(model: str, data: str | None, directory: str | None) -> list[st
     if mine.examples is not None:
         brings = f"expected none: {model} brings data of its own"
         found = [
-            f"{key}: found {value!r}, {brings}" for key, value in [("data", data), ("directory", directory)] if value
+            f"{key}: found {value!r}, {brings}"
+            for key, value in [("dataset", dataset), ("data_dir", data_dir)]
+            if value
         ]
-    elif data is None:
-        found = [f"data: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"]
+    elif dataset is None:
+        found = [f"dataset: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"]
     else:
-        shape = _shape(mine, data)
-        found = sets.misfit(model, data, shape, MANY) or sets.unreadable(data, directory, shape, MANY)
+        shape = _shape(mine, dataset)
+        found = sets.misfit(model, dataset, shape, MANY) or sets.unreadable(dataset, data_dir, shape, MANY)
     if found:
         return found
     try:
-        _tried(mine, _examples(mine, data, directory))
+        _tried(mine, _examples(mine, dataset, data_dir))
     except InputError as error:
         return [f"model: {model!r} cannot be trained: {error}"]
     return []
 
 
-def own_population(model: str, data: str | None, directory: str | None) -> int:
+def own_population(model: str, dataset: str | None, data_dir: str | None) -> int:
     """Samples in one epoch."""
-    return _examples(custom.made(model), data, directory).num_samples
+    return _examples(custom.made(model), dataset, data_dir).num_samples
 
 
-def own_record_bytes(model: str, data: str | None, directory: str | None) -> int:
+def own_record_bytes(model: str, dataset: str | None, data_dir: str | None) -> int:
     """Of one sample, in a record file."""
-    examples = _examples(custom.made(model), data, directory)
+    examples = _examples(custom.made(model), dataset, data_dir)
     inputs = examples.train.inputs
     if examples.file is not None:
         return examples.file.record_bytes
     return inputs[0].nbytes + LABEL.itemsize
 
 
-def _examples(mine: Own, data: str | None, directory: str | None) -> Examples:
-    return mine.examples or named(str(data), directory, _shape(mine, str(data)))
+def _examples(mine: Own, dataset: str | None, data_dir: str | None) -> Examples:
+    return mine.examples or named(str(dataset), data_dir, _shape(mine, str(dataset)))
 
 
-def _shape(mine: Own, data: str) -> tuple[int, ...]:
+def _shape(mine: Own, dataset: str) -> tuple[int, ...]:
     """Of a sample: what the function says, else the data set's own; (): what is in its folder."""
-    known = DATA[data].shape if data in DATA else None
+    known = DATA[dataset].shape if dataset in DATA else None
     return tuple(mine.sample.shape) if mine.sample is not None else USUAL if known is None else known
 
 

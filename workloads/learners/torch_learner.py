@@ -37,7 +37,7 @@ from paceline.workloads.learners.vmap import Joint, block_size
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
 
 if TYPE_CHECKING:
-    from paceline.workloads.choices import Gradients
+    from paceline.workloads.choices import Vmap
 
 PROCESSOR = torch.device("cpu")
 APART_BYTES = 2**21
@@ -150,7 +150,7 @@ class TorchLearner:
                     answers[place] = answer
         return answers
 
-    def choose(self, how: Gradients) -> None:
+    def choose(self, how: Vmap) -> None:
         """Computes gradients so from now on, whatever the rule on sizes says; auto leaves it to the rule.
 
         Raises:
@@ -158,14 +158,14 @@ class TorchLearner:
         """
         if how == "auto":
             return
-        self.together, self.worth_flops = (TOGETHER if how == "together" else 1), math.inf
-        if how == "together":
+        self.together, self.worth_flops = (TOGETHER if how == "on" else 1), math.inf
+        if how == "on":
             some = [Samples(worker, FEWEST, 0, 1) for worker in range(FEWEST)]
             try:
                 self._together([self._start] * FEWEST, some)
             except VMAP_REFUSES as error:
-                right = "expected auto or one-by-one: torch.func.vmap refuses the module"
-                raise InputError(f"workload.vmap: found 'together', {right}: {error}") from error
+                right = "expected auto or off: torch.func.vmap refuses the module"
+                raise InputError(f"workload.vmap: found 'on', {right}: {error}") from error
 
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""

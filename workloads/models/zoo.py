@@ -30,7 +30,7 @@ class Known:
         arguments: of the function.
         shape: of one sample.
         classes: that it tells apart; None: it does something else.
-        population: samples in one epoch of its usual data set.
+        num_samples: samples in one epoch of its usual data set.
         data: its usual data set, in `DATA`; None: none of these.
     """
 

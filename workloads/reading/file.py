@@ -63,7 +63,7 @@ class RecordFile:
 
     Args:
         path: of the file.
-        population: records in it.
+        num_samples: records in it.
         data_offset: bytes before the first record.
         dtype: of a record.
         checksums: of each record, to be verified when it is read; None: records are taken as they are.

@@ -54,7 +54,7 @@ class Order:
 
     Args:
         strategy: which of the three.
-        population: samples in the file.
+        num_samples: samples in the file.
         seed: of what is shuffled.
         buffer: records of a window.
 

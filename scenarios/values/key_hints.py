@@ -1,0 +1,94 @@
+"""Suggestions for keys that a scenario does not know: keys that were renamed, and names that other tools use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paceline.algorithms.core.naming import near_miss
+
+RENAMED: dict[str, tuple[str, ...]] = {
+    "arithmetic": ("compute_dtype",),
+    "at": ("milestones",),
+    "by": ("gamma",),
+    "clip": ("max_grad_norm",),
+    "collective": ("allreduce_algorithm",),
+    "data": ("dataset",),
+    "directory": ("data_dir",),
+    "global_rate": ("global_learning_rate",),
+    "gradients": ("vmap",),
+    "law": ("distribution",),
+    "local": ("intra_node_link",),
+    "local_rate": ("local_learning_rate",),
+    "nonfinite": ("on_nonfinite",),
+    "outer_rate": ("outer_learning_rate",),
+    "per_node": ("workers_per_node",),
+    "pin": ("cpu_affinity",),
+    "population": ("num_samples",),
+    "precision": ("dtype",),
+    "rate": ("learning_rate",),
+    "rates": ("learning_rates",),
+    "share": ("ratio",),
+    "slow": ("stragglers",),
+    "spread": ("step_time", "duration"),
+    "spreads": ("step_times",),
+    "start": ("start_method", "warmup_start"),
+    "stretch": ("time_dilation",),
+    "threads": ("torch_threads",),
+    "total": ("total_steps",),
+    "trust": ("trust_coefficient",),
+    "warm_up": ("warmup_steps",),
+}
+"""keys of version 0.1, with what they are called now; one key may have become several in different sections"""
+
+COMMON: dict[str, str] = {
+    "amp": "compute_dtype",
+    "batch": "batch_per_worker",
+    "batch_size": "batch_per_worker",
+    "clip_norm": "max_grad_norm",
+    "eta": "learning_rate",
+    "gpus_per_node": "workers_per_node",
+    "grad_clip": "max_grad_norm",
+    "gradient_clipping": "max_grad_norm",
+    "jitter": "step_time",
+    "lr": "learning_rate",
+    "lr_schedule": "schedule",
+    "lr_scheduler": "schedule",
+    "max_norm": "max_grad_norm",
+    "max_steps": "updates",
+    "nproc": "workers_per_node",
+    "nproc_per_node": "workers_per_node",
+    "ntasks_per_node": "workers_per_node",
+    "num_epochs": "epochs",
+    "steps": "updates",
+    "straggler": "stragglers",
+    "warmup": "warmup_steps",
+    "wd": "weight_decay",
+    "world_size": "nodes",
+}
+"""names in torch, torchrun, Slurm and other tools, with the key that comes closest"""
+
+WORLD_SIZE = " (give the workers as nodes: the sum of count times workers_per_node)"
+
+
+def key_hint(key: object, known: Iterable[str]) -> str:
+    """A suggestion for an unknown key, to follow it in a message; empty if nothing is close.
+
+    Args:
+        key: as found in the scenario.
+        known: the keys that may stand there.
+
+    >>> key_hint("rate", ["learning_rate", "momentum"])
+    ' (rate was renamed to learning_rate)'
+    >>> key_hint("lr", ["learning_rate", "momentum"])
+    ' (did you mean learning_rate?)'
+    >>> key_hint("momentun", ["learning_rate", "momentum"])
+    ' (did you mean momentum?)'
+    """
+    known, key = list(known), str(key)
+    renamed = [new for new in RENAMED.get(key, ()) if new in known]
+    if renamed:
+        return f" ({key} was renamed to {renamed[0]})"
+    common = COMMON.get(key.lower().replace("-", "_"))
+    if common in known:
+        return WORLD_SIZE if key == "world_size" else f" (did you mean {common}?)"
+    return near_miss(key, known)
