@@ -28,14 +28,17 @@ class WorkloadPart(Part):
         default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
     )
     vmap: str = Field(
-        default="auto", description="how simulated ones in flight are computed: together, one-by-one, or auto: by sizes"
+        default="auto",
+        description="how simulated gradients in flight are computed: together (vmap), one-by-one, or auto: by size",
     )
     compute_dtype: fields.Arithmetic = Field(
         default="fp32",
         description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
         "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
     )
-    options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
+    options: dict[str, Any] = Field(
+        default={}, description="options of the learning problem, such as those of the quadratic"
+    )
     reading: ReadingPart | None = Field(
         default=None, description="a mapping: how samples are read; else they are in memory, shuffled every epoch"
     )

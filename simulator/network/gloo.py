@@ -34,8 +34,8 @@ import simpy
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.kernel.clock import happen
 from paceline.simulator.kernel.lanes import Steps
+from paceline.simulator.kernel.simpy_events import happen
 
 WORD_BYTES = 48
 """of an announcement, and in front of every message"""

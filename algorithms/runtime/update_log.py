@@ -40,53 +40,56 @@ class LayerUpdate(NamedTuple):
     staleness: int
 
 
-class Ledger:
-    """One rank's book of what was applied there.
+class Booked(NamedTuple):
+    """What one `RecordUpdate` came to."""
+
+    version: int
+    """of the weights from now on"""
+    updates: list[Update]
+    """one row for each input; none where a layer landed by itself"""
+    layers: list[LayerUpdate]
+    """one row for each input of a layer that landed by itself"""
+
+
+class UpdateLog:
+    """What `RecordUpdate` means: one rank's log of the updates that were applied there.
 
     Args:
         notion: what the staleness of an update counts.
-        workers: of the run. The weights of a single worker are the average of everyone after each of its local steps.
+        workers: of the run. The weights of a single worker are the average of all after each of its local steps.
     """
+
+    __slots__ = ("age", "notion", "workers")
 
     def __init__(self, staleness_kind: StalenessKind, workers: int) -> None:
         self.staleness_kind, self.workers = staleness_kind, workers
         self.age = 0
         """local steps since the version last moved; 0 where there is one worker"""
 
-    def enter(self, op: RecordUpdate, time_s: float) -> tuple[int, list[Update]]:
-        """The version that the weights now have, and one row per input.
+    def book(self, op: RecordUpdate, time_s: float) -> Booked:
+        """Books an update, or the landing of one layer within it.
+
+        Args:
+            op: what was applied.
+            time_s: on the clock of the run, in seconds.
 
         >>> from paceline.algorithms.core.values import Contribution, Weights
-        >>> book = Ledger(StalenessKind.VERSION_LAG, workers=3)
-        >>> op = RecordUpdate(Weights(None, version=7), [Contribution(Rank(2), step=3, version=5, samples=32)])
-        >>> version, (row,) = book.enter(op, time_s=1.0)
+        >>> log, gradient = UpdateLog(StalenessKind.VERSION_LAG, workers=3), Contribution(Rank(2), 3, version=5, samples=32)
+        >>> version, (row,), _ = log.book(RecordUpdate(Weights(None, version=7), [gradient]), time_s=1.0)
         >>> version, row.staleness
         (8, 2)
+        >>> version, _, (row,) = log.book(RecordUpdate(Weights(None, version=7), [gradient], layer="fc"), time_s=1.0)
+        >>> version, row.layer, row.staleness
+        (7, 'fc', 2)
         """
-        held = op.weights.version
+        held, layer = op.weights.version, op.layer
+        if layer is not None:
+            landed = [LayerUpdate(time_s, c.rank, c.step, layer, c.version, held, held - c.version) for c in op.inputs]
+            return Booked(held, [], landed)
+        age = self.age if self.staleness_kind is StalenessKind.LOCAL_AGE else None
         rows = [
-            Update(
-                time_s,
-                c.rank,
-                c.step,
-                c.version,
-                held,
-                self.age if self.staleness_kind is StalenessKind.LOCAL_AGE else held - c.version,
-                c.samples,
-            )
+            Update(time_s, c.rank, c.step, c.version, held, held - c.version if age is None else age, c.samples)
             for c in op.inputs
         ]
         self.age = 0 if op.advance or self.workers == 1 else self.age + 1
-        return (held + 1 if op.advance else held), rows
-
-    @staticmethod
-    def land(op: RecordUpdate, layer: str, time_s: float) -> list[LayerUpdate]:
-        """One row per input of a layer that has landed by itself; its weights are in the version they had.
-
-        >>> from paceline.algorithms.core.values import Contribution, Weights
-        >>> op = RecordUpdate(Weights(None, version=7), [Contribution(Rank(0), step=5, version=5, samples=32)], layer="fc")
-        >>> [(row.layer, row.staleness) for row in Ledger.land(op, "fc", time_s=1.0)]
-        [('fc', 2)]
-        """
-        held = op.weights.version
-        return [LayerUpdate(time_s, c.rank, c.step, layer, c.version, held, held - c.version) for c in op.inputs]
+        return Booked(held + 1 if op.advance else held, rows, [])
