@@ -4,13 +4,20 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test lint types wheel check constraints clean
+.PHONY: demo test test-all lint types reference wheel check constraints clean
 
 demo: $(INSTALLED)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
 
-test: $(INSTALLED)  ## all tests, on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+# Each process begins with a half of the tests, in order, and takes what is left from the other when it is done: so
+# tests of one file share what they set up, and real runs (tests/attacks, tests/backend) begin one at a time.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: $(INSTALLED)  ## every behaviour, on two cores; of large cross-products a sample (tests/thorough.py)
+	$(PYTEST)
+
+test-all: $(INSTALLED)  ## everything, with more random cases
+	PACELINE_THOROUGH=1 $(PYTEST)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -21,6 +28,9 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/pyright
+
+reference: $(INSTALLED)  ## the page of all scenario keys, which a test compares with the schema
+	$(BIN)/paceline schema --markdown > docs/scenario-reference.md
 
 wheel: $(INSTALLED)  ## by way of the source archive, so that nothing left over from an older build gets in
 	rm -rf dist

@@ -6,10 +6,11 @@ method is never in the table.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from paceline.algorithms.core.naming import closest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +173,9 @@ def suggestion(name: str, methods: Iterable[str]) -> str:
     (' (did you mean ad-psgd?)', ' (did you mean easgd?)', '')
     """
     known = {squeezed(method): method for method in methods}
-    near = difflib.get_close_matches(squeezed(name), [*known, *_BY_NAME], n=1)
-    key = squeezed(name) if squeezed(name) in known | _BY_NAME else near[0] if near else ""
+    key = squeezed(name)
+    if key not in known | _BY_NAME:
+        key = closest(key, [*known, *_BY_NAME]) or ""
     if key in known:
         return f" (did you mean {known[key]}?)"
     if key not in _BY_NAME:

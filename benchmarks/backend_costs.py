@@ -26,7 +26,7 @@ from paired import between
 
 from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.rank_context import Station
-from paceline.backend.rank.weights_owner import Keeper
+from paceline.backend.rank.weights_owner import WeightsOwner
 from paceline.backend.status.recorder import Recorder
 
 ALLOWED_S = 0.02 * 0.005
@@ -34,7 +34,7 @@ ALLOWED_S = 0.02 * 0.005
 RECORD_AND_GENERATOR = (
     (Lane, "advance"),
     (Station, "span"),
-    (Keeper, "applied"),
+    (WeightsOwner, "applied"),
     (Recorder, "flush"),
 )
 """where the time is taken: none of these calls another one"""

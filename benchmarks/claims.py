@@ -3,11 +3,11 @@
     python benchmarks/claims.py                                   # all claims, ten seeds
     python benchmarks/claims.py --only sc17-async-easgd agd-delay --seeds 4
     python benchmarks/claims.py --json
-    python benchmarks/claims.py --write docs/claims.md            # the tables of that page
+    python benchmarks/claims.py --write docs/results/claims.md    # the tables of that page
 
 Each claim compares two methods in one setting. The rate of each is chosen on seeds of its own (101, 102, …) from one
 grid; differences are then paired over seeds 1, 2, …, with Student's 95 % interval. A claim that does not hold is an
-answer, not a failure. docs/claims.md says what is claimed, and how each is tested.
+answer, not a failure. docs/results/claims.md says what is claimed, and how each is tested.
 """
 
 from __future__ import annotations

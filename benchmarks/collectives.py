@@ -11,7 +11,7 @@ beside the closed form 2 (p − 1) (α + n/p β), once with the mean latency of 
 which is that of the way from end to end.
 
 The small ones disturb a ring of 64: a link at half rate, a rank a millisecond late, a flow that crosses. Each is played
-twice, as collectives are in any run (`concert`, `perform`), and message by message through SimPy (`performance`).
+twice: as collectives are in any run (`contention`, `pattern_time`), and message by message with SimPy (`event_driver`).
 
 Exits with 1 where the large case is off by more than 0.1 % of the closed form with the mean latency, or a small one by
 more than 1 % of its messages.
@@ -35,10 +35,11 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.contention import Concert
-from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.event_driver import EventDriver, simulate_by_events
+from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
-from paceline.simulator.collectives.performance import Performance, Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.topologies.catalogue.device import Device
@@ -90,10 +91,10 @@ def cluster_of(ranks: int, k: int) -> Cluster:
     return Cluster(nodes=nodes, graph=fat_tree(k=k, link=link))
 
 
-def ring_on(fabric: GraphFabric, ranks: int) -> Play:
+def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
     """A ring all-reduce in the order of ranks."""
     pattern = build("AllReduce", "ring", Setting(ranks, NBYTES, 0, tuple((rank,) for rank in range(ranks))))
-    return Play(pattern, tuple(map(Rank, range(ranks))), fabric.path, fabric.reduce_s_per_byte)
+    return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.path, fabric.reduce_s_per_byte)
 
 
 # --- thousands of ranks ----------------------------------------------------------------------------------------------
@@ -105,10 +106,10 @@ def large(ranks: int, k: int) -> Large:
     cluster = cluster_of(ranks, k)
     built = time.perf_counter()
     fabric = GraphFabric(cluster)
-    play = ring_on(fabric, ranks)
-    simulated_s = float(alone_s(play, fabric).max())
+    plan = ring_on(fabric, ranks)
+    simulated_s = float(alone_s(plan, fabric).max())
     done = time.perf_counter()
-    latencies = play.courses.latency_s
+    latencies = plan.message_paths.latency_s
     beta = 1 / LINKS[LINK].bytes_per_s
     forms = [
         ring_all_reduce_s(ranks, NBYTES, alpha, beta) for alpha in (float(latencies.mean()), float(latencies.max()))
@@ -136,8 +137,8 @@ def in_a_new_process(ranks: int, k: int) -> Large:
 def disturbed() -> list[Disturbed]:
     """The small cases."""
     fabric = GraphFabric(cluster_of(FEW, 8))
-    play, entries_s = ring_on(fabric, FEW), np.zeros(FEW)
-    quiet_s = float(alone_s(play, fabric).max())
+    plan, entries_s = ring_on(fabric, FEW), np.zeros(FEW)
+    quiet_s = float(alone_s(plan, fabric).max())
     late_s = entries_s.copy()
     late_s[FEW // 3] = 1e-3
     slow = GraphFabric(cluster_of(FEW, 8))
@@ -146,14 +147,14 @@ def disturbed() -> list[Disturbed]:
     found = []
     for case, on, entries in (("a link at half rate", slow, entries_s), ("a rank 1 ms late", fabric, late_s)):
         one = ring_on(on, FEW)
-        ours, other = alone_s(one, on, entries).max(), max(played(one, on, entries).finish_s)
+        ours, other = alone_s(one, on, entries).max(), float(simulate_by_events(one, on, entries).max())
         found.append(Disturbed(case=case, ours_s=float(ours), by_messages_s=other, quiet_s=quiet_s))
-    ours_s, by_messages_s = crossed_s(fabric, play, by_messages=False), crossed_s(fabric, play, by_messages=True)
+    ours_s, by_messages_s = crossed_s(fabric, plan, by_messages=False), crossed_s(fabric, plan, by_messages=True)
     found.append(Disturbed(case="a crossing flow", ours_s=ours_s, by_messages_s=by_messages_s, quiet_s=quiet_s))
     return found
 
 
-def crossed_s(fabric: GraphFabric, play: Play, *, by_messages: bool) -> float:
+def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -> float:
     """The ring, and a flow of 50 MB that crosses it from a third of its way on."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
@@ -161,18 +162,18 @@ def crossed_s(fabric: GraphFabric, play: Play, *, by_messages: bool) -> float:
     def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
         return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
 
-    concert = Concert(env, fabric, carry)
+    contention = Contention(env, fabric, carry)
     path = fabric.path(Rank(5), Rank(40), NBYTES / 2)
 
     def crossing() -> Generator[simpy.Event, Any, None]:
-        yield env.timeout(float(alone_s(play, fabric).max()) / 3)
+        yield env.timeout(float(alone_s(plan, fabric).max()) / 3)
         message = carry(Rank(5), Rank(40), NBYTES / 2, path)
-        concert.message(message, path.ports)
+        contention.message(message, path.ports)
         yield message
-        concert.passed(message)
+        contention.passed(message)
 
     env.process(crossing())
-    done = Performance(env, carry, play).done if by_messages else concert.perform(play)
+    done = EventDriver(env, carry, plan).done if by_messages else contention.start(plan)
     env.run(done)
     return float(env.now)
 

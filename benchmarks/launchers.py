@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.backend.emulation.emulated_hosts import Hosts
+from paceline.backend.posix.polling import wait_until
 
 NAMES = ("node-a", "node-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -203,11 +203,8 @@ def _idle(made: Hosts, variables: Mapping[str, str]) -> str:
 
 
 def _until(done: Callable[[], bool], otherwise: str) -> None:
-    give_up_s = time.monotonic() + READY_S
-    while not done():
-        if time.monotonic() > give_up_s:
-            raise RunFailed(f"{otherwise} within {READY_S:g} s")
-        time.sleep(0.1)
+    if not wait_until(done, within_s=READY_S, every_s=0.1):
+        raise RunFailed(f"{otherwise} within {READY_S:g} s")
 
 
 def _which(program: str) -> str | None:

@@ -17,7 +17,7 @@ from published_reader import Machine
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import Medium, Path
 
 NO_TIME = 1e30
@@ -88,6 +88,6 @@ def all_reduce_s(
         return replace(fabric.path(source, to, size), latency_s=0.0)
 
     quiet = replace(fabric, share=NO_TIME, limit_bytes_per_s=math.inf, capacity={})
-    latency_s = alone_s(Play(pattern, ranks, late), quiet)
-    transfer_s = alone_s(Play(pattern, ranks, at_once, adds_s), fabric)
+    latency_s = alone_s(CollectivePlan(pattern, ranks, late), quiet)
+    transfer_s = alone_s(CollectivePlan(pattern, ranks, at_once, adds_s), fabric)
     return float(np.max(latency_s)), float(np.max(transfer_s))

@@ -4,7 +4,7 @@
     python benchmarks/quadratic.py q6 q10
     python benchmarks/quadratic.py --json
 
-The experiments are those of tests/closed_form/test_quadratic_*.py; docs/quadratic.md has the table.
+The experiments are those of tests/closed_form/test_quadratic_*.py; docs/results/quadratic.md has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gradients computed together against one by one: what the rule on sizes (docs/learning.md) rests on.
+"""Gradients computed together against one by one: what the rule on sizes (docs/learning.md) is based on.
 
     python benchmarks/together.py
     python benchmarks/together.py --batches 32 --turns 9

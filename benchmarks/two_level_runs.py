@@ -176,7 +176,7 @@ class Measured:
     step_s: float
     """median over ranks and steps"""
     stages_s: dict[Stage, float]
-    """of each allreduce_algorithm: from its last entry to its last exit, median over steps and hosts"""
+    """of each collective: from its last entry to its last exit, median over steps and hosts"""
     sent: float = 0.0
     """bytes that crossed each host's link in a step, each way, mean over hosts and directions"""
 

@@ -6,9 +6,9 @@ network, no pace and no device: a gradient takes a move, as everything does.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import (
     Access,
@@ -37,15 +37,12 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import Batch, GradientResult, Message, Rank, Step
+from paceline.algorithms.runtime.collective_matching import describe
+from paceline.algorithms.runtime.handles import Promise, named
+from paceline.algorithms.runtime.program_errors import check_peer, check_start, unknown_operation
+from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.checking.driver import Driver
-from paceline.checking.lanes import (
-    Checkpoint,
-    LayerReady,
-    Promise,
-    Task,
-    alone,
-    backward,
-)
+from paceline.checking.lanes import Checkpoint, LayerReady, Task, alone, backward
 from paceline.checking.mail import Letter
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule
@@ -72,24 +69,26 @@ class AnyOrder(Driver):
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         super().__init__(job, deliver_at_once=deliver_at_once, start=start)
         self._branches = {me.rank: Branches() for me in job.team}
-        self._begun: dict[Rank, int] = {}
-        """steps that each rank of the keeper's role has been let into"""
+        together = job.method.independent
+        self._grants = OwnGrants(together=together)
+        self._rule = StopRule(self.limit, together=together, grants=self._grants)
         if start is not None:
-            role = job.method.weights_owner
-            self._begun = {me.rank: start.states[me.rank].step for me in job.team if me.role == role}
+            for me in job.team:
+                if me.role == job.method.weights_owner:
+                    self._grants.note(me.rank, start.states[me.rank].step)
         self._learned = Learned(job, Schedule(every=1))
 
     def _can_go(self, task: Task) -> bool:
         match task.op:
             case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
                 return task.room is None
-            case Receive():
-                return self._letter(task, task.op) is not None
+            case Receive(source):
+                stranger = source is not None and source not in task.me.world  # to be told so
+                return stranger or self._letter(task, task.op) is not None
             case Wait(handle):
-                return self._promise(task, handle).settled
+                return self._handles[task.me.rank].is_over([handle], 1)
             case WaitFor(handles):
-                settled = sum(self._promise(task, handle).settled for handle in handles)
-                return settled >= min(task.op.least, len(handles))  # more than there are: an error, when performed
+                return self._handles[task.me.rank].is_over(handles, task.op.least)
             case Lock(cell):
                 return self._cells.holder(task.me.node, cell) is None
             case _:
@@ -106,7 +105,7 @@ class AnyOrder(Driver):
             case LayerGradients():
                 return self._layers(task, op)
             case LayerReady(promise, result):
-                return promise.keep(result)
+                return promise.end(result)
             case Charge():
                 return None
             case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
@@ -118,7 +117,8 @@ class AnyOrder(Driver):
             case Start(what):
                 return self._begin_lane(task, what)
             case Wait(handle):
-                return self._settle(task, handle)
+                handles = self._handles[task.me.rank]
+                return handles.result(handles.entry(handle))
             case WaitFor():
                 return self._wait_for(task, op)
             case Cancel(handle):
@@ -128,28 +128,23 @@ class AnyOrder(Driver):
             case Access():
                 return self._cells.access(task.me.node, op)
             case Lock(cell):
-                return self._cells.lock(task.me.node, cell, self._holder(task))
+                return self._cells.lock(task.me.node, cell, (task.me.rank, task.name))
             case Unlock(cell):
-                return self._cells.unlock(task.me.node, cell, self._holder(task))
+                return self._cells.unlock(task.me.node, cell, task.me.rank)
             case RecordUpdate():
                 return self._apply(task, op)
             case _:
-                raise ProgramError(f"asks for {op!r}, an operation that the any-order interpreter does not know")
+                raise unknown_operation(describe(op))
 
     # ------------------------------------------------------------------------------------------------ learning
 
     def _next(self, task: Task, op: NextStep) -> Step | None:
-        step = op.state.step
-        self._steps[task.me.rank] = step
-        if task.me.role == self.job.method.weights_owner:
-            if not self._is_within_budget(task.me.rank, step):
-                return None
-            self._begun[task.me.rank] = step + 1
-        return Step(step, self.job.samples(task.me, step))
+        self._steps[task.me.rank] = step = op.state.step
+        return next_step(self.job, task.me, step, None, self._grant, self._rule.stop)
 
-    def _is_within_budget(self, rank: Rank, step: int) -> bool:
-        """Whether a rank of the keeper's role may begin this step."""
-        return (sum(self._begun.values()) if self.job.method.independent else step) < self.limit
+    def _grant(self, rank: Rank, step: int) -> bool:
+        """Whether a keeper may begin this step."""
+        return self._rule.grant(rank, step)
 
     def _gradient(self, task: Task, op: Gradient) -> GradientResult:
         samples = op.batch.samples
@@ -158,18 +153,16 @@ class AnyOrder(Driver):
 
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
         layout = task.me.layout
-        made = [self._promise_of(task, f"the gradient of layer {part.name}") for part in op.parts(layout)]
-        promises = [promise for _, promise in made]
+        promises = [Promise(partial("the gradient of {}".format, part.name)) for part in op.parts(layout)]
+        made = tuple(map(self._handles[task.me.rank].give, promises))
         self._begin_lane(task, backward(op, layout, promises), line=task.line)
-        return tuple(handle for handle, _ in made)
+        return made
 
     def _apply(self, task: Task, op: RecordUpdate) -> int:
-        if op.layer is not None:
-            self.trace.layers.extend(self._ledgers[task.me.rank].land(op, op.layer, self.now_s))
-            return op.weights.version
-        version, rows = self._ledgers[task.me.rank].enter(op, self.now_s)
+        version, rows, layers = self._logs[task.me.rank].book(op, self.now_s)
         self.trace.updates.extend(rows)
-        if task.me.rank == self.job.weights_owner:
+        self.trace.layers.extend(layers)
+        if task.me.rank == self.job.weights_owner and op.layer is None:
             shot = self._learned.applied(op, version, rows, self.now_s)
             if shot is not None:
                 self.trace.weights = shot.vector
@@ -183,13 +176,13 @@ class AnyOrder(Driver):
         return self._mail.find(task.me.rank, op.source, op.tag)
 
     def _send(self, task: Task, op: Send) -> None:
-        if op.to not in self._steps:
-            raise ProgramError(f"sends to rank {op.to}; there are ranks 0 to {len(self._steps) - 1}")
+        check_peer(op, task.me.world)
         self._mail.post(task.me.rank, op, self.now_s)
         if self.deliver_at_once:
             self._mail.deliver(task.me.rank, op.to)
 
     def _receive(self, task: Task, op: Receive) -> Message:
+        check_peer(op, task.me.world)
         letter = self._letter(task, op)
         assert letter is not None, "a lane that receives is ready only if there is a letter"
         task.ready_s = letter.sent_s
@@ -202,68 +195,36 @@ class AnyOrder(Driver):
 
     # ------------------------------------------------------------------------------------------------ lanes
 
-    def _holder(self, task: Task) -> str:
-        return f"rank {task.me.rank}, lane {task.name}"
-
-    def _promise_of(self, task: Task, what: str) -> tuple[Handle[Any], Promise]:
-        """A new handle of the task's rank, and the promise behind it."""
-        self._started[task.me.rank] += 1
-        handle: Handle[Any] = Handle(task.me.rank, self._started[task.me.rank])
-        promise = self._promises[handle] = Promise(what)
-        return handle, promise
-
     def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
         """Starts it in a lane of its own; under the name `line` if it is not the program that has started it."""
+        check_start(what)
         place = task.place
         if isinstance(what, Routine):
             routine, name, begun_at = what, what.name, None
-        elif isinstance(what, Op):
-            routine, name, begun_at = alone(what), type(what).__name__, place
         else:
-            raise ProgramError(f"starts {what!r}; only an operation or a program can be started")
+            routine, name, begun_at = alone(what), type(what).__name__, place
         line = self._branches[task.me.rank].name(task.line, what) if line is None else line
         stream = line if begun_at is None else task.stream
-        handle, promise = self._promise_of(task, f"{name} started at {place}")
-        promise.task = Task(task.me, f"{name} {handle.number}", Lane(routine), line, stream, begun_at, promise)
-        self._drive(promise.task)
+        promise = Promise(lambda: named(what, place))
+        handle = self._handles[task.me.rank].give(promise)
+        lane = Task(task.me, f"{name} {handle.number}", Lane(routine), line, stream, begun_at, promise)
+        promise.give_up = partial(self._give_up, lane)
+        self._drive(lane)
         return handle
 
-    def _promise(self, task: Task, handle: Handle[Any]) -> Promise:
-        if handle.rank != task.me.rank or handle not in self._promises:
-            raise ProgramError(
-                f"rank {task.me.rank} at {task.place}: {handle!r} is no handle of something that this rank has started"
-            )
-        return self._promises[handle]
-
-    def _settle(self, task: Task, handle: Handle[Any]) -> Any:
-        promise = self._promise(task, handle)
-        if promise.cancelled:
-            raise ProgramError(f"waits for {promise.what}, which was cancelled")
-        if promise.failure is not None:
-            promise.heard = True
-            raise promise.failure
-        return promise.answer
+    def _give_up(self, task: Task) -> None:
+        """Closes a lane that has been cancelled."""
+        task.lane.steps.close()
+        self._tasks.remove(task)
 
     def _wait_for(self, task: Task, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
-        if not 0 <= op.least <= len(op.handles):
-            raise ProgramError(f"waits for {op.least} of {len(op.handles)} handles; give no more")
-        found = self._found(task, op)
-        if op.least < len(op.handles):
-            self.trace.tell(task.me.rank, task.line, found)
-        return tuple((index, self._settle(task, op.handles[index])) for index in found)
+        handles = self._handles[task.me.rank]
+        entries = handles.awaited(op.handles, op.least)
+        return handles.answers(task.line, entries, op.least, self._found(task, op))
 
-    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...]:
-        """Which of the handles are done, as the program is told."""
-        return tuple(index for index, handle in enumerate(op.handles) if self._promise(task, handle).settled)
+    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
+        """The indices of the handles that the program is to find done; None for all that are."""
+        return None
 
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
-        promise = self._promise(task, handle)
-        in_time = not promise.settled
-        self.trace.tell(task.me.rank, task.line, in_time)
-        if in_time:
-            promise.cancelled = True
-            if promise.task is not None:
-                promise.task.lane.steps.close()
-                self._tasks.remove(promise.task)
-                promise.task = None
-        return in_time
+        return self._handles[task.me.rank].cancel(task.line, handle)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from paceline.algorithms.core.operations import (
     Cancel,
     Charge,
     Gradient,
-    Handle,
     Load,
     Lock,
     Op,
@@ -20,8 +18,10 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.values import nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe, sent_bytes
+from paceline.algorithms.runtime.handles import HandleTable, Promise
+from paceline.algorithms.runtime.program_errors import message_wanted
 from paceline.checking.cells import Cells
-from paceline.checking.lanes import Promise, Task
+from paceline.checking.lanes import Task
 from paceline.records.trace import Activity, Span
 
 ACTIVITIES: dict[type[Op[Any]], Activity] = {
@@ -52,26 +52,24 @@ def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
     return Span(task.me.rank, task.name, activity, None, step, start_s, now_s, size, task.ready_s, key)
 
 
-def line_of(task: Task, step: int, promises: Mapping[Handle[Any], Promise], cells: Cells) -> str:
+def line_of(task: Task, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
     """Rank, role, program line, step and what the lane waits for."""
-    lane = "" if task.promise is None else f", lane {task.name}"
-    need = need_of(task, promises, cells)
-    return f"rank {task.me.rank} ({task.me.role}{lane}) at {task.place}, step {step}: waits for {need}"
+    return f"{task.standing(step)}: waits for {need_of(task, handles, cells)}"
 
 
-def need_of(task: Task, promises: Mapping[Handle[Any], Promise], cells: Cells) -> str:
+def need_of(task: Task, handles: HandleTable[Promise], cells: Cells) -> str:
     """What would let the lane go on, in words."""
     match task.op:
-        case Receive(source, tag):
-            sender = "anyone" if source is None else f"rank {source}"
-            return f"a message from {sender}" + (f" with tag {tag!r}" if tag else "")
+        case Receive():
+            return f"a message from {message_wanted(task.op)}"
         case Wait(handle) | Cancel(handle):
-            return f"the end of {promises[handle].what}"
-        case WaitFor(handles, need):
-            open_ones = [promises[handle].what for handle in handles if not promises[handle].settled]
-            return f"{need} of {len(handles)} handles; open are {', '.join(open_ones)}"
+            return f"the end of {handles.entry(handle).what()}"
+        case WaitFor(waited, need):
+            unsettled = [entry.what() for entry in map(handles.entry, waited) if not entry.settled]
+            return f"{need} of {len(waited)} handles; open are {', '.join(unsettled)}"
         case Lock(cell):
-            return f"the lock of cell {cell.name!r}, held by {cells.holder(task.me.node, cell)}"
+            rank, lane = cells.holder(task.me.node, cell) or (task.me.rank, task.name)
+            return f"the lock of cell {cell.name!r}, held by rank {rank}, lane {lane}"
         case _:
             assert task.room is not None and task.op is not None, "nothing else blocks a lane"
             return f"{describe(task.op)}, where {', '.join(f'rank {rank}' for rank in task.room.missing)} did not come"

@@ -23,7 +23,7 @@ from paceline.algorithms.core.guarantees import Guarantee, missing_figures
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Special
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import hidden_state
 from paceline.records.trace import Trace

@@ -13,26 +13,26 @@ Rules of this file:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paceline.algorithms.core.errors import (
     DeadlockError,
     InputError,
     ProgramError,
-    TimedOut,
 )
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.operations import Handle, Op, Receive, Start
+from paceline.algorithms.core.operations import Op, Receive, Start
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import Rank, may_diverge
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
-from paceline.algorithms.runtime.staleness_ledger import Ledger
+from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures
+from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
+from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.checking.blocked import line_of, span_of
 from paceline.checking.cells import Cells
-from paceline.checking.lanes import Checkpoint, Promise, Task
+from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
 from paceline.records.trace import Snapshot, Trace
@@ -60,11 +60,13 @@ class Driver(ABC):
         self.log: list[Entry] = []
         self._moves = 0
         self._tasks: list[Task] = []
-        self._promises: MutableMapping[Handle[Any], Promise] = {}
         self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()
-        self._ledgers = {me.rank: Ledger(job.method.staleness_kind, job.workers) for me in job.team}
+        self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
+        self._unheard = UnheardFailures()
+        self._handles = {
+            me.rank: HandleTable[Promise](me.rank, partial(self.trace.tell, me.rank), self._unheard) for me in job.team
+        }
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
-        self._started: Counter[Rank] = Counter()
 
     @abstractmethod
     def _can_go(self, task: Task) -> bool:
@@ -100,26 +102,27 @@ class Driver(ABC):
             raise
         if any(task.promise is None for task in self._tasks):
             self._stuck()
-        for promise in self._promises.values():
-            if promise.failure is not None and not promise.heard:
-                raise promise.failure
+        self._unheard.raise_first()
         self.trace.wall_s = self.now_s
         return self.trace
 
     def checkpoint(self) -> Checkpoint:
         """What is needed to enter the programs again, once the run is over."""
-        answers = {handle: promise.answer for handle, promise in self._promises.items() if promise.done}
-        ages = {rank: book.age for rank, book in self._ledgers.items()}
+        entries = [item for table in self._handles.values() for item in table.items()]
+        answers = {handle: entry.answer for handle, entry in entries if entry.settled and not entry.cancelled}
+        ages = {rank: log.age for rank, log in self._logs.items()}
         return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
 
     def _begin(self) -> None:
         method, vector, start = self.job.method, self.job.learner.initial(), self.start
         if start is not None:
-            for handle, answer in start.answers.items():
-                self._promises[handle] = Promise("an operation of an earlier run", done=True, answer=answer)
-                self._started[handle.rank] = max(self._started[handle.rank], handle.number)
+            for rank, table in self._handles.items():
+                mine = {handle: answer for handle, answer in start.answers.items() if handle.rank == rank}
+                table.restore(
+                    {handle: Promise(earlier, settled=True, answer=answer) for handle, answer in mine.items()}
+                )
             for rank, age in start.ages.items():
-                self._ledgers[rank].age = age
+                self._logs[rank].age = age
         else:
             self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
         self.trace.weights = vector if start is None else start.weights
@@ -140,6 +143,7 @@ class Driver(ABC):
             if task.promise is None or isinstance(error, ProgramError):
                 error.add_note(f"in rank {task.me.rank} ({task.me.role}), step {self._steps[task.me.rank]}")
                 raise
+            self._unheard.add(error)
             self._end(task, failure=error)
             return
         task.asked_s, task.ready_s = self.now_s, None
@@ -148,15 +152,18 @@ class Driver(ABC):
         elif isinstance(task.op, COLLECTIVES):
             self._meet(task, task.op)
 
-    def _end(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _end(self, task: Task, answer: Any = None, failure: Exception | None = None) -> None:
         self._tasks.remove(task)
         if task.promise is not None:
-            task.promise.keep(answer, failure)
+            task.promise.end(answer, failure)
         else:
             self.trace.states[task.me.rank] = answer
 
     def _meet(self, task: Task, op: Collective) -> None:
-        task.room = room = self._meetings.enter(task.me.rank, op, lambda: task.place, task.stream)
+        try:
+            task.room = room = self._meetings.enter(task.me.rank, op, lambda: task.place, task.stream)
+        except InvalidOperation as error:
+            raise error.at(task.standing(self._steps[task.me.rank])) from None
         if room.full:
             answers = outcome(room)
             for other in self._tasks:
@@ -191,11 +198,11 @@ class Driver(ABC):
         try:
             if move.act == "time out":
                 self._hear(task, None)
-                raise TimedOut(f"rank {move.rank} at {task.place}: no message within the time-out")
+                assert isinstance(op, Receive), "nothing else times out"
+                raise timed_out(op, task.standing(self._steps[move.rank]))
             answer = self._perform(task, op)
-        except ProgramError as error:
-            who = f"rank {move.rank} ({task.me.role}) at {task.place}, step {self._steps[move.rank]}"
-            raise type(error)(f"{who}: {error}") from error
+        except InvalidOperation as error:
+            raise error.at(task.standing(self._steps[move.rank])) from None
         except Exception as error:
             failure = error
         self._note(Entry(move, self._steps[move.rank], op, answer))
@@ -210,5 +217,15 @@ class Driver(ABC):
                 iter(task.op.what).close()
 
     def _stuck(self) -> None:
-        lines = [line_of(task, self._steps[task.me.rank], self._promises, self._cells) for task in self._tasks]
+        lines = [self._line_of(task) for task in self._tasks]
         raise DeadlockError("nobody can move:\n" + "\n".join(f"  {line}" for line in lines))
+
+    def _line_of(self, task: Task) -> str:
+        """Where a lane stands and what it waits for."""
+        rank = task.me.rank
+        return line_of(task, self._steps[rank], self._handles[rank], self._cells)
+
+
+def earlier() -> str:
+    """Names what a checkpoint has the answer of."""
+    return "an operation of an earlier run"

@@ -1,4 +1,4 @@
-"""What the any-order interpreter drives: lanes with what each asks for, and the promises behind handles."""
+"""What the any-order interpreter drives: lanes with what each asks for."""
 
 from __future__ import annotations
 
@@ -17,27 +17,8 @@ from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Lane, Program, program
 from paceline.algorithms.core.values import GradientResult, Layout, Weights
 from paceline.algorithms.runtime.collective_matching import Room
-
-
-@dataclass(slots=True)
-class Promise:
-    """What stands behind a handle: open, kept with an answer or a failure, or cancelled."""
-
-    what: str
-    done: bool = False
-    cancelled: bool = False
-    answer: Any = None
-    failure: BaseException | None = None
-    heard: bool = False
-    """whether somebody was told of the failure"""
-    task: Task | None = None
-
-    @property
-    def settled(self) -> bool:
-        return self.done or self.cancelled
-
-    def keep(self, answer: Any = None, failure: BaseException | None = None) -> None:
-        self.done, self.answer, self.failure, self.task = True, answer, failure, None
+from paceline.algorithms.runtime.handles import Promise
+from paceline.algorithms.runtime.program_errors import place_of
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +50,10 @@ class Task:
     @property
     def place(self) -> str:
         return self.begun_at or self.lane.where()
+
+    def standing(self, step: int) -> str:
+        """The rank, its lane, the line of its program and the step, for messages."""
+        return place_of(self.me, self.name, self.place, step)
 
 
 @dataclass(frozen=True, slots=True)

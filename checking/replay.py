@@ -16,23 +16,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakSet
 
 from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import Access, Cancel, Handle, Lock, NextStep, Op, Receive, WaitFor
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank, Step
+from paceline.algorithms.runtime.handles import Outcome, is_partial
+from paceline.algorithms.runtime.program_errors import InvalidOperation
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.blocked import line_of
 from paceline.checking.driver import Entry
 from paceline.checking.lanes import Task
 from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
 from paceline.records.learned import Learned
 from paceline.records.tables import NOBODY, Tables
-from paceline.records.trace import Outcome, Schedule, Trace
+from paceline.records.trace import Schedule, Trace
 
 Kind = TypeVar("Kind", bound=Outcome)
 
@@ -43,6 +44,12 @@ Told = Callable[[float], None]
 
 class ReplayError(ProgramError):
     """The program does not do what the record says it did."""
+
+
+class LeftRecord(InvalidOperation):
+    """An operation that is not in the record."""
+
+    kind: ClassVar[type[ProgramError]] = ReplayError
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +128,7 @@ class Replay(AnyOrder):
         }
         self._now_s = {rank: deque(times) for rank, times in recording.now_s.items()}
         self._outcomes = {lane: deque(outcomes) for lane, outcomes in recording.outcomes.items()}
-        self._taken = recording.steps
-        self._promises = WeakKeyDictionary()
+        self._taken = recording.steps if job.method.independent else {}
         self._routines: WeakSet[Handle[Any]] = WeakSet()
         self._learned = Learned(job, Schedule(every=float("inf")))
 
@@ -146,11 +152,12 @@ class Replay(AnyOrder):
         """An operation that the record says was done is waited for; one that it says was not is not."""
         due = self._outcomes.get((task.me.rank, task.line))
         match task.op:
-            case WaitFor(handles) if due and _is_partial(task.op) and isinstance(due[0], tuple):
-                return all(self._promise(task, handles[i]).settled for i in due[0] if i < len(handles))
+            case WaitFor(handles) if due and is_partial(task.op) and isinstance(due[0], tuple):
+                found = [handles[i] for i in due[0] if i < len(handles)]
+                return self._handles[task.me.rank].is_over(found, len(found))
             case Cancel(handle) if due and due[0] is False:
-                return self._promise(task, handle).settled
-            case WaitFor() if _is_partial(task.op):
+                return self._handles[task.me.rank].is_over([handle], 1)
+            case WaitFor() if is_partial(task.op):
                 return True  # to be told that this is not in the record
             case _:
                 return super()._can_go(task)
@@ -158,22 +165,19 @@ class Replay(AnyOrder):
     def _next(self, task: Task, op: NextStep) -> Step | None:
         step = super()._next(task, op)
         if task.me.role == self.job.method.weights_owner:
-            self._told(min(1.0, self._done / max(1, self.limit)))
+            self._told(min(1.0, self._grants.begun / max(1, self.limit)))
         return step
 
-    @property
-    def _done(self) -> int:
-        """Steps of the keepers, in the sense of the limit."""
-        return sum(self._begun.values()) if self.job.method.independent else max(self._begun.values(), default=0)
-
-    def _is_within_budget(self, rank: Rank, step: int) -> bool:
-        if self.job.method.independent and rank in self._taken:
-            return step < self._taken[rank]
-        return super()._is_within_budget(rank, step)
+    def _grant(self, rank: Rank, step: int) -> bool:
+        """Ranks that step independently take as many steps as in the record."""
+        if rank not in self._taken:
+            return super()._grant(rank, step)
+        self._grants.note(rank, step + 1)
+        return step < self._taken[rank]
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
         if isinstance(op, Access | Lock):
-            raise ReplayError(f"asks for {type(op).__name__}, whose answer depends on what the record does not hold")
+            raise LeftRecord(f"asks for {type(op).__name__}, whose answer depends on what the record does not hold")
         return super()._perform(task, op)
 
     def _outcome(self, task: Task, op: Op[Any], kind: type[Kind]) -> Kind:
@@ -181,7 +185,7 @@ class Replay(AnyOrder):
         due = self._outcomes.get((task.me.rank, task.line))
         if not due or not isinstance(due[0], kind):
             says = f"says {due[0]!r}" if due else "is silent"
-            raise ReplayError(f"asks for {type(op).__name__}, of whose answer its record {says}")
+            raise LeftRecord(f"asks for {type(op).__name__}, of whose answer its record {says}")
         outcome = due.popleft()
         assert isinstance(outcome, kind), "it was looked at just now"
         return outcome
@@ -211,7 +215,7 @@ class Replay(AnyOrder):
     def _read_clock(self, task: Task) -> float:
         times = self._now_s.get(task.me.rank)
         if not times:
-            raise ReplayError("asks for the time more often than its record says")
+            raise LeftRecord("asks for the time more often than its record says")
         return times.popleft()
 
     # ------------------------------------------------------------------------------------------------ lanes
@@ -222,41 +226,36 @@ class Replay(AnyOrder):
             self._routines.add(handle)
         return handle
 
-    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...]:
-        if not _is_partial(op):
+    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
+        if not is_partial(op):
             return super()._found(task, op)
         found = self._outcome(task, op, tuple)
         if found and max(found) >= len(op.handles):
-            raise ReplayError(f"waits for some of {len(op.handles)} handles; its record found {found} done")
+            raise LeftRecord(f"waits for some of {len(op.handles)} handles; its record found {found} done")
         return found
 
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
         if self._outcome(task, Cancel(handle), bool):
             if handle in self._routines:
-                raise ReplayError("cancels a sub-program; how far it had come is not in the record")
-            promise = self._promise(task, handle)
-            promise.done, promise.failure = False, None  # the replay's own order may have ended it already
+                raise LeftRecord("cancels a sub-program; how far it had come is not in the record")
+            promise = self._handles[task.me.rank].entry(handle)
+            promise.settled, promise.failure = False, None  # the replay's own order may have ended it already
         return super()._cancel(task, handle)
 
     def _stuck(self) -> None:
         told = []
         for task in self._tasks:
             rank = task.me.rank
-            line = f"  {line_of(task, self._steps[rank], self._promises, self._cells)}"
+            line = f"  {self._line_of(task)}"
             if isinstance(task.op, Receive):
                 due = self._heard.get(rank)
                 heard = "no more" if not due else "nobody in time" if due[0][0] is None else f"rank {due[0][0]} next"
                 told.append(f"{line}; its record hears {heard}")
-            elif isinstance(task.op, Cancel) or (isinstance(task.op, WaitFor) and _is_partial(task.op)):
+            elif isinstance(task.op, Cancel) or (isinstance(task.op, WaitFor) and is_partial(task.op)):
                 told.append(f"{line}; its record says {self._outcomes[rank, task.line][0]}")
         if not told:
             super()._stuck()
         raise ReplayError("the program has left its record:\n" + "\n".join(told))
-
-
-def _is_partial(op: WaitFor[Any]) -> bool:
-    """Whether its answer depends on who was first."""
-    return op.least < len(op.handles)
 
 
 def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace:

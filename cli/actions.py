@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -301,8 +302,12 @@ def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
     return keep
 
 
-def schema() -> None:
-    """The JSON Schema of a scenario."""
+def schema(*, markdown: bool) -> None:
+    """Prints what a scenario may hold, as a JSON Schema or as the reference page of the documentation."""
     from paceline.scenarios import json_schema
+    from paceline.scenarios.resolution.reference import reference_page
 
-    write_json(json_schema())
+    if markdown:
+        sys.stdout.write(reference_page(json_schema()))
+    else:
+        write_json(json_schema())

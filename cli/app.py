@@ -288,16 +288,22 @@ app.command()(topology)
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    *,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the reference page of the documentation.")
+    ] = False,
+) -> None:
     """Print the JSON Schema of a scenario, for editors.
 
     \b
     Examples:
       paceline schema > scenario.schema.json
+      paceline schema --markdown > docs/scenario-reference.md
     """
     from paceline.cli import actions
 
-    actions.schema()
+    actions.schema(markdown=markdown)
 
 
 def main() -> None:

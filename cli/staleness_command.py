@@ -61,7 +61,7 @@ def staleness(
       clock gap         steps that a worker was ahead of the slowest: every method's
 
     Means of all updates say little of an asynchronous server: they are about
-    P - 1 whoever is slow. Look at the ranks. Beside each notion stands the age in
+    P - 1 at any speed of the workers. Look at the ranks. Beside each notion stands the age in
     seconds, from a gradient's start to its application.
 
     With --why, staleness stands against what became of the loss. For more than

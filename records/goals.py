@@ -14,9 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.algorithms.core.job import Budget, Evaluation
+from paceline.algorithms.core.job import Budget, Evaluation, Reason
 from paceline.records.metrics import smoothed
-from paceline.records.trace import Reason
 
 SMOOTHING = 3
 """evaluations in the trailing mean that targets are held against; provenance: ours"""

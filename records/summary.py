@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
@@ -29,7 +30,7 @@ from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
-from paceline.records.trace import LostRank, LostUpdates, Reads, Reason
+from paceline.records.trace import LostRank, LostUpdates, Reads
 
 Kind = Literal["simulated", "measured"]
 

@@ -31,7 +31,7 @@ import pandas as pd
 import pyarrow as pa
 
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.trace import Snapshot, Span, Trace
 
 SCHEMAS: dict[str, pa.Schema] = {

@@ -13,21 +13,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from paceline.algorithms.core.job import Counted, Evaluation
+from paceline.algorithms.core.job import Evaluation, Reason
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
+from paceline.algorithms.runtime.handles import Outcome
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 
 Activity = Literal[
     "compute", "load", "read", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
 ]
-
-Reason = Literal[Counted, "seconds", "accuracy", "loss", "divergence", "failure"]
-"""why a run ended: its budget of samples, epochs, updates or seconds was spent, an evaluation reached the accuracy or
-the loss that was to end it, or showed that it had diverged; or, of a real run, it failed"""
-
-Outcome = tuple[int, ...] | bool
-"""what depends on who was first: of a `WaitFor` for some of its handles, which were done; of a `Cancel`, its answer"""
-
 
 READER = "reader"
 """the lane of what is read ahead, beside a rank's program"""

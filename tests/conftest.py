@@ -1,6 +1,5 @@
-"""What holds for every test: one name per module, and how hard Hypothesis looks."""
+"""What holds for every test: one name per module, how hard Hypothesis looks, and what only `make test-all` runs."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import paceline
+from tests.thorough import THOROUGH, leave_out
 
 # Simulations, first imports and busy machines are slow at times, which is no failure: hence neither a deadline nor a
 # limit to the time in which examples are made.
 SLOW: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fast", max_examples=50, derandomize=True, **SLOW)
-settings.register_profile("thorough", max_examples=1000, print_blob=True, **SLOW)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+settings.register_profile("fast", max_examples=25, derandomize=True, **SLOW)
+settings.register_profile("thorough", max_examples=200, print_blob=True, **SLOW)
+settings.load_profile("thorough" if THOROUGH else "fast")
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,11 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real runs go one at a time, where tests are shared out among processes: each has four or five ranks already."""
-    for item in items:
-        if item.get_closest_marker("backend"):
-            item.add_marker(pytest.mark.xdist_group("real"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out(config, items)
 
 
 @pytest.fixture(scope="session")

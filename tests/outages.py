@@ -7,7 +7,7 @@ from math import inf
 
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
-from paceline.simulator.collectives.performance import Performance
+from paceline.simulator.collectives.event_driver import EventDriver
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import Device
@@ -45,7 +45,7 @@ def ends(
     network, clock = ClusterNetwork(cluster, "ring"), Clock()
     network.attach(clock)
     if carried_out:
-        network._concert.perform = lambda play: Performance(clock, network._carry, play).done  # type: ignore[method-assign]
+        network._contention.start = lambda plan: EventDriver(clock, network._carry, plan).done  # type: ignore[method-assign]
     times = [inf] * (len(messages) + len(collectives))
 
     def begin(at: int) -> None:

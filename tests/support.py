@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,14 +123,6 @@ def job_of(
 def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
     """All of the updates but their time."""
     return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
-
-
-def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
-    """Waits until the condition is true; answers False where it is not within so many seconds."""
-    until = time.monotonic() + within_s
-    while not (true := condition()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return true
 
 
 UNLIKE = [[0, 1], [2], [3, 4]]

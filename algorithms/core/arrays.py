@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.values import Null, Special, join
+from paceline.algorithms.core.values import Special, join
 
 
 def library(vector: Any) -> Any:
@@ -22,11 +22,6 @@ def library(vector: Any) -> Any:
     import torch
 
     return torch
-
-
-def length(vector: Any) -> int:
-    """How many numbers it has, a `Null` too."""
-    return vector.count if isinstance(vector, Null) else len(vector)
 
 
 def zeros(count: int, like: Any) -> Any:

@@ -26,7 +26,7 @@ from paceline.algorithms.core import arrays
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Group, Layer, Null, join
+from paceline.algorithms.core.values import Group, Layer, Null, join, length
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Sparse:
     @staticmethod
     def unpacked(vector: Any, count: int) -> Sparse:
         """What `packed` made a vector of."""
-        middle = arrays.length(vector) // 2
+        middle = length(vector) // 2
         positions, values = vector[:middle], vector[middle:]
         return Sparse(positions if isinstance(vector, Null) else arrays.unmasked(positions), values, count)
 
@@ -81,7 +81,7 @@ class TopK(Options):
 
     def charge(self, vector: Any) -> Charge:
         """What compressing costs: one look at every number."""
-        return Charge("compress", vector.nbytes, arrays.length(vector))
+        return Charge("compress", vector.nbytes, length(vector))
 
     def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
         """The message, and what is kept back now.
@@ -92,7 +92,7 @@ class TopK(Options):
         (array([0., 4.]), array([1.5, 0. ]))
         """
         total = vector + kept
-        count = arrays.length(total)
+        count = length(total)
         k = max(1, round(self.ratio * count))
         if isinstance(total, Null):
             return Sparse(replace(total, count=k), replace(total, count=k), count), total
@@ -226,7 +226,7 @@ class PowerSgd(Options):
 
     def charge(self, vector: Any) -> Charge:
         """What compressing costs: three products of a matrix of n numbers with a thin one."""
-        return Charge("compress", vector.nbytes, 6 * self.rank * arrays.length(vector))
+        return Charge("compress", vector.nbytes, 6 * self.rank * length(vector))
 
     def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
         """The message, and what is remembered now."""

@@ -19,7 +19,7 @@ from numbers import Real
 class Guarantee(Enum):
     """What a method promises, in words that a checker can read."""
 
-    DETERMINISTIC = "the same seed gives the same weights, whoever is slow"
+    DETERMINISTIC = "the same seed gives the same weights, regardless of the workers' speeds"
     SYNCHRONOUS = "every gradient is applied at the version it was computed at"
     EXACT_DELAY = "every gradient is applied exactly `delay` steps after it was computed"
     BOUNDED_STALENESS = "no update is staler than a bound that follows from the hyper-parameters"

@@ -74,6 +74,9 @@ class OneByOne:
 
 Counted = Literal["samples", "epochs", "updates"]
 """what the number of samples after which a run ends was given as"""
+Reason = Literal[Counted, "seconds", "accuracy", "loss", "divergence", "failure"]
+"""why a run ended: its budget of samples, epochs, updates or seconds was spent, an evaluation reached the accuracy or
+the loss that was to end it, or showed that it had diverged; or, of a real run, it failed"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,39 @@ from typing import Any
 from paceline.algorithms.core.errors import InputError
 
 
-def near_miss(name: object, known: Iterable[str]) -> str:
-    """A suggestion in parentheses, or nothing.
+def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name that is most similar to a misspelled one.
 
-    >>> near_miss("sync-sdg", ["sync-sgd", "agd"])
-    ' (did you mean sync-sgd?)'
+    Args:
+        name: as it was given.
+        known: the right names.
+        cutoff: least similarity, from 0 to 1, as difflib measures it.
+
+    Returns:
+        The name; None if none is similar enough.
+
+    >>> closest("sync-sdg", ["sync-sgd", "agd"])
+    'sync-sgd'
     """
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
+    return near[0] if near else None
+
+
+def near_miss(name: object, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """A suggestion in parentheses, for the end of a message.
+
+    Args:
+        name: as it was given.
+        known: the right names.
+        otherwise: stands in the parentheses if no name is similar; empty: the answer is empty then.
+        cutoff: as for `closest`.
+
+    >>> near_miss("sync-sdg", ["sync-sgd", "agd"]), near_miss("x", ["sync-sgd", "agd"], "there are 2")
+    (' (did you mean sync-sgd?)', ' (there are 2)')
+    """
+    if (near := closest(name, known, cutoff=cutoff)) is not None:
+        return f" (did you mean {near}?)"
+    return f" ({otherwise})" if otherwise else ""
 
 
 def whole(reference: str, folder: Path) -> str:

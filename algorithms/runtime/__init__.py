@@ -1,4 +1,5 @@
-"""The semantics that all interpreters share: staleness, matching of collectives, message snapshots.
+"""The semantics that all interpreters share: an interpreter adds time and transport.
 
-Read `staleness_ledger` first, then `collective_matching`.
+Handles, the stop rule, the log of updates, matching of collectives, message snapshots, and the errors of programs.
+Read `handles` first, then `stop_rule`, `update_log`, `collective_matching` and `program_errors`.
 """

@@ -12,7 +12,6 @@ from functools import reduce
 from operator import add
 from typing import Any, assert_never
 
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.operations import (
     AllGather,
     AllReduce,
@@ -22,6 +21,7 @@ from paceline.algorithms.core.operations import (
     Reduce,
 )
 from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.program_errors import InvalidOperation, mismatch
 
 Collective = AllReduce | Reduce | Broadcast | AllGather | Barrier
 COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
@@ -62,30 +62,44 @@ class Meetings:
         self._visits: dict[tuple[Group, str], Visits] = {}
 
     def enter(self, rank: Rank, op: Collective, place: Callable[[], str], stream: str = "") -> Room:
-        """Brings `rank` into its next room of this group; raises `ProgramError` if the others did something else there.
+        """Brings `rank` into its next room of this group.
 
-        `place` says where in its program the rank is, and is asked only for messages. `stream` names the lane: lanes
-        are ordered each for itself, since their interleaving is nobody's promise.
+        Args:
+            rank: who enters.
+            op: the collective.
+            place: answers the line at which the rank's program stands; asked only for messages.
+            stream: names the lane. Each lane has an order of its own: the order in which lanes interleave may differ
+                from rank to rank.
+
+        Raises:
+            InvalidOperation: the rank or the root is no member of the group.
+            ProgramError: the others entered another collective there.
         """
-        if rank not in op.group:
-            raise ProgramError(f"rank {rank} at {place()}: enters {describe(op)}, but is no member of {op.group}")
         if (visits := self._visits.get((op.group, stream))) is None:
             visits = self._visits[op.group, stream] = Visits()
         rooms, position, words = visits.rooms, visits.positions.get(rank, 0), signature(op)
-        if position == len(rooms):
+        if position == len(rooms) or rank not in op.group:
+            check_collective(op, rank)
             rooms.append(Room(words, op.group, op.key, rank, place()))
         room = rooms[position]
         if room.kind != words:
-            raise ProgramError(
-                f"mismatched collectives: rank {rank} at {place()} enters {describe(op)}, "
-                f"where rank {room.first} at {room.place} entered {room.kind}; "
-                f"every member of {op.group} must issue the same collectives in the same order"
-            )
+            raise mismatch(rank, place(), words, room.first, room.place, room.kind)
         visits.positions[rank] = position + 1
         room.came[rank] = op
         if room.full:
             rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # forget the payloads
         return room
+
+
+def check_collective(op: Collective, rank: Rank) -> None:
+    """Refuses a rank or a root that is no member of the group, and an unknown reduction."""
+    words = f"enters {type(op).__name__} {op.key!r} over {op.group}"
+    if rank not in op.group:
+        raise InvalidOperation(f"{words}, but is no member of {op.group}")
+    if isinstance(op, Reduce | Broadcast) and op.root not in op.group:
+        raise InvalidOperation(f"{words}, whose root, rank {op.root}, is no member of {op.group}")
+    if isinstance(op, AllReduce | Reduce) and op.op not in ("sum", "mean"):
+        raise InvalidOperation(f"{words} with {op.op!r}; reductions are sum and mean")
 
 
 def signature(op: Collective) -> str:

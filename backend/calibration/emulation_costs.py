@@ -105,7 +105,7 @@ def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, in
 
 
 def _leads_s(trace: Trace) -> list[float]:
-    """Of each rank, how long before the last one it enters a allreduce_algorithm: the median."""
+    """Of each rank, how long before the last one it enters a collective: the median."""
     entries: dict[str, dict[int, float]] = defaultdict(dict)
     for span in trace.spans:
         if span.key is not None:

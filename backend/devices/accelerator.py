@@ -27,6 +27,7 @@ from torch.cuda import nccl
 from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.core.values import parts_of
+from paceline.backend.posix.polling import wait_until
 from paceline.records.machine import gpu_driver
 
 PATIENCE = timedelta(hours=1)
@@ -179,19 +180,20 @@ def accelerator(name: str) -> Accelerator:
     return Processor() if name == "cpu" else Gpu(torch.device(name))
 
 
-def until(done: Callable[[], bool], look: Callable[[], None]) -> None:
-    """Waits until something is done, calling `look` now and then, which may raise.
+def wait_for_device(done: Callable[[], bool], check: Callable[[], None]) -> None:
+    """Waits until the device's work is done: first in a busy loop, then with pauses.
 
-    NCCL's own wait only queues up behind the collective, and the host's wait for that would never end where a member
-    has died: so the host looks.
+    NCCL's own wait only queues up behind the collective, and the host's wait for that would never end if a member has
+    died. So the host polls.
+
+    Args:
+        done: whether the work is done.
+        check: is called before each pause, and may raise.
     """
     spinning = time.monotonic() + SPIN_S
-    while not done():
-        if time.monotonic() < spinning:
-            os.sched_yield()
-            continue
-        look()
-        time.sleep(PAUSE_S)
+    while not done() and time.monotonic() < spinning:
+        os.sched_yield()
+    wait_until(done, every_s=PAUSE_S, check=check)
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

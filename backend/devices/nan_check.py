@@ -26,13 +26,13 @@ class NotFinite(RunFailed):
     """A loss or a gradient is not finite, and that is to end the run."""
 
 
-class Finite:
+class NanCheck:
     """Looks at one rank's losses and gradients.
 
     >>> import numpy as np
     >>> from paceline.algorithms.core.values import Layer
     >>> layout = Layout((Layer("first", 0, 1), Layer("second", 1, 2)))
-    >>> Finite("rank 1 (worker)", layout, "raise").check(7, np.array([0.5, np.nan]), math.nan)  # doctest: +ELLIPSIS
+    >>> NanCheck("rank 1 (worker)", layout, "raise").check(7, np.array([0.5, np.nan]), math.nan)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     paceline...NotFinite: rank 1 (worker), step 7: the loss is nan; the gradient is not finite in 'second'
     """

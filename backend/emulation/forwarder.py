@@ -49,7 +49,7 @@ DEVICE_PACKETS = 10_000
 """that a host's device keeps until they are read"""
 PRIORITY = 10
 """among real-time processes: above ranks that somebody has given the least one, so that they are not emulated late"""
-LOOK_S = 0.1
+POLL_S = 0.1
 """how often it looks for its launcher"""
 READY_S = 120.0
 """for how long it is waited for; the first time on a machine it compiles its loop, some seconds"""
@@ -188,7 +188,7 @@ def _run(launcher: int, say: int, names: list[str], lines: Lines, packet: int, c
         os.write(say, b"ready")
         os.close(say)
         while os.getppid() == launcher:
-            forwarding.forward(tables, files, counters, polled, seen_s, time.monotonic() + LOOK_S)
+            forwarding.forward(tables, files, counters, polled, seen_s, time.monotonic() + POLL_S)
         os._exit(0)
     except BaseException as error:
         with suppress(OSError):

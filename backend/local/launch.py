@@ -45,20 +45,20 @@ from paceline.backend.rank.checkpoint import Checkpoint, Saving
 from paceline.backend.rank.device import Pace
 from paceline.backend.status.progress_counters import Totals
 from paceline.backend.status.rank_logs import Echo, Following, logs
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import gather, stream_of
-from paceline.backend.supervision.supervisor import Watch
+from paceline.backend.supervision.supervisor import Supervisor
 from paceline.backend.transports.interfaces import check
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
-"""how often the launcher looks at its ranks"""
-LOOK_S = 0.1
-"""how often somebody who observes is shown what they have done"""
-PATIENCE_S = 10.0
-"""all ranks blocked and nothing moved for so long: a deadlock"""
+"""seconds between two checks of the ranks"""
+REPORT_S = 0.1
+"""seconds between two progress reports"""
+DEADLOCK_TIMEOUT_S = 10.0
+"""seconds without progress, while all ranks wait for each other, until that is a deadlock"""
 TIMEOUT_S = 60.0
-"""provenance: ours; how long a rank may be stopped, or silent while others wait for it"""
+"""seconds for which a rank may be stopped, or make no progress while others wait for it; chosen by us"""
 
 
 class RankFailed(RunFailed):
@@ -96,9 +96,9 @@ class Launch:
     """whether collectives of one node's ranks and messages on one host go through memory that they share"""
     interfaces: Sequence[str] = ()
     """network interfaces: a host's k-th rank has the k-th, and from the first again; none: loopback"""
-    patience_s: float = PATIENCE_S
+    deadlock_timeout_s: float = DEADLOCK_TIMEOUT_S
     timeout_s: float = TIMEOUT_S
-    """how long a rank may be stopped, or keep others waiting without a sign of life, before it counts as dead"""
+    """seconds without progress, or stopped, after which a rank that others wait for is declared failed"""
     on_nonfinite: OnNonfinite = "warn"
     """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
@@ -114,7 +114,7 @@ class Launch:
     progress: Callable[[int, float], None] | None = None
     """called now and then with the keeper's completed steps and the seconds since the start"""
     observe: Callable[[Totals], None] | None = None
-    """shown, every `LOOK_S` and at the end, what all ranks have done so far"""
+    """shown, every `REPORT_S` and at the end, what all ranks have done so far"""
     echo: Echo | None = None
     """told what ranks write, line by line; it stands in their logs in any case"""
 
@@ -164,16 +164,23 @@ def run_job(launch: Launch) -> Trace:
                 if (pid := spawn(folder, me.rank) if spawned else fork()) == 0:
                     work(place, me)
                 children[pid] = me.rank
-        watch = Watch(launch.job, board, children, folder, patience_s=launch.patience_s, timeout_s=launch.timeout_s)
-        show = Show(launch, board, folder)
-        while watch.look():
-            show.look(every_s=LOOK_S)
+        supervisor = Supervisor(
+            launch.job,
+            board,
+            children,
+            folder,
+            deadlock_timeout_s=launch.deadlock_timeout_s,
+            timeout_s=launch.timeout_s,
+        )
+        progress = ProgressReporter(launch, board, folder)
+        while supervisor.check():
+            progress.report(every_s=REPORT_S)
             time.sleep(WATCH_S)
-        show.look()
-        failure = watch.failure
+        progress.report()
+        failure = supervisor.failure
         trace = gather(launch.job, folder, start_s=board.start_s)
-        trace.failed_ranks = watch.failed_ranks
-        trace.stop_reason = "failure" if failure is not None else board.why or launch.job.budget.usual_end
+        trace.failed_ranks = supervisor.failed_ranks
+        trace.stop_reason = "failure" if failure is not None else board.stop_reason or launch.job.budget.usual_end
         trace.notes["placement"] = places.record()
         trace.files = logs(folder, team)
         trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))
@@ -197,27 +204,27 @@ def run_job(launch: Launch) -> Trace:
     raise failure
 
 
-def continue_from(start: Checkpoint, board: Board, folder: Path) -> None:
+def continue_from(start: Checkpoint, board: StatusBoard, folder: Path) -> None:
     """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
     board.resume(start.granted, [Rank(rank) for rank in range(start.ranks)])
     for rank in range(start.ranks):
         start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
 
 
-class Show:
-    """Shows a run to whoever observes it, and tells what ranks have written."""
+class ProgressReporter:
+    """Reports progress to the launch's callbacks, and passes on what ranks write to their logs."""
 
-    def __init__(self, launch: Launch, board: Board, folder: Path) -> None:
+    def __init__(self, launch: Launch, board: StatusBoard, folder: Path) -> None:
         self.launch, self.board = launch, board
         self.following = Following(folder, launch.job.team)
         self.shown_s = 0.0
 
-    def look(self, every_s: float = 0.0) -> None:
-        """Shows what there is, if the last time is a while ago."""
+    def report(self, every_s: float = 0.0) -> None:
+        """Reports at most once in `every_s` seconds."""
         launch, board, now_s = self.launch, self.board, time.monotonic()
         elapsed_s, started = now_s - board.start_s, bool(board.start_s)
         if launch.progress is not None and started:
-            launch.progress(int(board.rows["step"][board.weights_owner]), elapsed_s)
+            launch.progress(board.ranks[board.weights_owner].step, elapsed_s)
         if now_s - self.shown_s < every_s:
             return
         self.shown_s = now_s

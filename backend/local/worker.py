@@ -19,9 +19,10 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.core.errors import PeerFailed, RunFailed
+from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank, nbytes
-from paceline.backend.devices.accelerator import accelerator
+from paceline.backend.devices.accelerator import Accelerator, accelerator
 from paceline.backend.devices.cpu_affinity import Placement
 from paceline.backend.devices.gpus import Devices, Movable
 from paceline.backend.posix.malloc import keep_freed
@@ -30,8 +31,9 @@ from paceline.backend.posix.reserve import explained
 from paceline.backend.rank.interpreter import Interpreter
 from paceline.backend.rank.rank_context import Station
 from paceline.backend.status.rank_logs import life, log_of, take_over, warned
+from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import EXIT_FAILED, Recorder
-from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.transports import mailbox
 from paceline.backend.transports.cells import Cells
@@ -73,7 +75,7 @@ class Place:
 
     launcher: int
     launch: Launch
-    board: Board
+    board: StatusBoard
     folder: Path
     segments: Mapping[Group, Segment]
     mailboxes: Mapping[Group, mmap.mmap]
@@ -84,15 +86,17 @@ class Place:
     devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
 
 
-def maps(launch: Launch, folder: Path, *, spawned: bool) -> tuple[Board, dict[Group, Segment], dict[Group, mmap.mmap]]:
+def maps(
+    launch: Launch, folder: Path, *, spawned: bool
+) -> tuple[StatusBoard, dict[Group, Segment], dict[Group, mmap.mmap]]:
     """The board of a run, the memory of its nodes, and that of its hosts' messages.
 
     Where ranks are spawned all are in files of the run's folder.
     """
     job = launch.job
-    keepers = [me.rank for me in job.team if me.role == job.method.weights_owner]
-    board = Board(
-        len(job.team), keepers, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
+    owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+    board = StatusBoard(
+        len(job.team), owners, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
     )
     if not launch.shared_memory:
         return board, {}, {}
@@ -150,7 +154,7 @@ def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None
     return failure
 
 
-def failed(board: Board, me: RankContext, recorder: Recorder, error: BaseException) -> Failure:
+def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseException) -> Failure:
     """Writes down how the rank has failed, and says so on the board."""
     words = "".join(traceback.format_exception(error))
     error = explained(error, recorder.path.parent)
@@ -163,7 +167,7 @@ def failed(board: Board, me: RankContext, recorder: Recorder, error: BaseExcepti
     except RunFailed as full:  # the record takes no more: the board has room for a sentence
         unwritten = str(full)
     finally:
-        board.fail(me.rank, unwritten)
+        board.ranks[me.rank].fail(unwritten)
     return failure
 
 
@@ -189,22 +193,52 @@ def tell_warnings(recorder: Recorder, *, log: bool) -> None:
     warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
 
 
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """What a rank talks to the others through."""
+
+    mail: Mail
+    collectives: Collectives
+    memory: SharedMemory | None
+    """of its node; None where the ranks of the node share none"""
+
+    def close(self) -> None:
+        """Gives back what they hold, where this process goes on."""
+        self.mail.close()
+        self.collectives.close()
+        if self.memory is not None:
+            self.memory.close()
+
+
 def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
     """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
-    board, launch, job = place.board, place.launch, place.launch.job
-    store = place.store
-    if store is None:
-        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
-            str(place.folder / "store"), len(job.team)
-        )
-    own = accelerator(place.devices.name(me.rank))
+    own, job = accelerator(place.devices.name(me.rank)), place.launch.job
     own.enter()
     if me.rank in place.devices.gpus and isinstance(job.learner, Movable):
         job = replace(job, learner=job.learner.on(own.device))
-    initial = job.learner.initial()
+    connections = connect(place, me, own, nbytes(job.learner.initial()))
+    interpreter = build_interpreter(place, me, recorder, own, job, connections)
+    state = interpreter.run()
+    finish(place, interpreter, connections, state)
+
+
+def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int) -> Connections:
+    """Connects a rank to the others.
+
+    Args:
+        place: what the rank is given.
+        me: the rank.
+        own: what it computes on.
+        weights_bytes: size of the weights; no message carries more vectors than one such.
+    """
+    board, store = place.board, place.store
+    if store is None:
+        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+            str(place.folder / "store"), len(place.launch.job.team)
+        )
     groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
-    board.say(me.rank, Doing.CONNECTING)
-    mail = mail_of(place, me, groups, capacity=nbytes(initial) + ENVELOPE_BYTES)
+    board.ranks[me.rank].report(RankState.CONNECTING)
+    mail = mail_of(place, me, groups, capacity=weights_bytes + ENVELOPE_BYTES)
     collectives = Collectives(groups)
     memory = None
     if me.node in place.segments:
@@ -214,15 +248,23 @@ def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
             continue
         if groups.direct(group) or memory is None or memory.line(group) is None:
             collectives.connect(group)
+    return Connections(mail, collectives, memory)
+
+
+def build_interpreter(
+    place: Place, me: RankContext, recorder: Recorder, own: Accelerator, job: Job, connections: Connections
+) -> Interpreter:
+    """The interpreter of a rank, once all ranks are ready; where the run goes on from a checkpoint, with its state."""
+    launch = place.launch
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
-    station = Station(me, board, recorder, meet(board, me, since_s, starts=place.store is None), own)
+    station = Station(me, place.board, recorder, meet(place.board, me, since_s, starts=place.store is None), own)
     interpreter = Interpreter(
         station,
         job,
-        mail=mail,
-        collectives=collectives,
-        memory=memory,
+        mail=connections.mail,
+        collectives=connections.collectives,
+        memory=connections.memory,
         cells=Cells(node_folder(place.folder, me.node)),
         pace=launch.pace,
         on_nonfinite=launch.on_nonfinite,
@@ -232,31 +274,37 @@ def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
     if start is not None:
         interpreter.resume(*start)
     if launch.saving is not None:
-        from paceline.backend.rank.checkpointing import Pauses  # imported by the launcher already, where it is needed
+        from paceline.backend.rank.checkpointing import (
+            Checkpointer,  # imported by the launcher already, where it is needed
+        )
 
-        interpreter.pauses = Pauses(station, mail, launch.saving, 0 if launch.start is None else launch.start.step)
-    state = interpreter.run()
+        first = 0 if launch.start is None else launch.start.step
+        interpreter.checkpointer = Checkpointer(station, connections.mail, launch.saving, first)
+    return interpreter
+
+
+def finish(place: Place, interpreter: Interpreter, connections: Connections, state: Any) -> None:
+    """Completes the record of a rank whose program has ended; it stays until everything sent has been taken."""
+    station, board = interpreter.station, place.board
+    me, recorder = station.me, station.recorder
     recorder.add("end", station.clock.now())
     life.info("ended after %d steps, %.3f s from the start", state.step, station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
-    recorder.add("device", (me.rank, own.facts()))
+    recorder.add("device", (me.rank, station.accelerator.facts()))
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)
     recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
-    if interpreter.keeper.follows:
-        recorder.add("weights", interpreter.keeper.learned.latest.vector)
+    if interpreter.weights_owner.follows:
+        recorder.add("weights", interpreter.weights_owner.learned.latest.vector)
     recorder.flush()  # whatever happens to this rank from here on, its record is whole
-    board.say(me.rank, Doing.ENDED)
-    mail.flush()
-    board.say(me.rank, Doing.DRAINED)
+    board.ranks[me.rank].report(RankState.ENDED)
+    connections.mail.flush()
+    board.ranks[me.rank].report(RankState.DRAINED)
     while not board.all_drained and board.lost() is None:  # others may still send here
         time.sleep(0.002)
     if place.stays and board.lost() is None:
-        mail.close()
-        collectives.close()
-        if memory is not None:
-            memory.close()
+        connections.close()
 
 
 def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> Mail:
@@ -280,7 +328,7 @@ def interface_at(place: Place, me: RankContext) -> str:
     return place.interface or LOOPBACK
 
 
-def meet(board: Board, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> Clock:
+def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> Clock:
     """Waits until every rank is ready; all clocks start at one moment.
 
     Args:
@@ -289,18 +337,18 @@ def meet(board: Board, me: RankContext, since_s: float = 0.0, *, starts: bool = 
         since_s: what that moment is on them.
         starts: whether rank 0 says when; between hosts somebody else does.
     """
-    board.say(me.rank, Doing.READY)
+    board.ranks[me.rank].report(RankState.READY)
     if starts and me.rank == 0:
         until(board, lambda: board.all_ready)
         board.start(time.monotonic() + START_IN_S - since_s)
     until(board, lambda: bool(board.start_s))
     clock = Clock(board.start_s)
-    board.say(me.rank, Doing.RUNNING)
+    board.ranks[me.rank].report(RankState.RUNNING)
     clock.wait_until(since_s)
     return clock
 
 
-def until(board: Board, done: Callable[[], bool]) -> None:
+def until(board: StatusBoard, done: Callable[[], bool]) -> None:
     """Waits for the others before the start, when nobody can be done without."""
     while not done():
         if (dead := board.lost()) is not None:

@@ -1,10 +1,11 @@
-"""Which processes share a host: what each says of itself when they meet, and what follows from it.
+"""Finds out which processes share a host, from what each of them writes into the store.
 
 Rules of this file:
 
-* Processes share a host if they share its memory, see each other's ids, and have one network. Of containers, or
-  namespaces, on one machine that may be false: then each is a host of its own, and messages between them go by TCP.
-* A launcher that numbers its nodes is believed instead.
+* Processes share a host if they share its memory, see each other's process ids, and have the same network. For
+  containers or namespaces on one machine that may be false: each is then a host of its own, and messages between them
+  go by TCP.
+* If the launcher numbers its nodes, these numbers decide.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from paceline.backend.posix.run_folders import SHARED
 from paceline.backend.transports.launch_environment import Joined
 
 NAMESPACES = ("net", "pid")
-"""of Linux: which network a process has, and whose ids it sees"""
+"""of Linux: they decide which network a process has, and which process ids it sees"""
 
 
 def entry(joined: Joined, folder: Path | None) -> dict[str, Any]:
-    """What a process says of itself: JSON, for the store.
+    """What a process writes about itself into the store, for JSON.
 
     Args:
         joined: how it was started.
-        folder: the one that it has made in its host's memory; None where it is not the host's first.
+        folder: that it has made in its host's memory; None if it is not the host's first process.
     """
     return {
         "node": host() if joined.node is None else str(joined.node),
@@ -43,7 +44,7 @@ def entry(joined: Joined, folder: Path | None) -> dict[str, Any]:
 
 
 def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
-    """Processes by host, hosts in the order of their first processes.
+    """Groups processes by host, in the order of the hosts' first processes.
 
     >>> hosts_of([{"node": "a", "name": "n1", "local": 1}, {"node": "a", "name": "n1", "local": 0}])
     (Host(name='n1', processes=(1, 0)),)
@@ -58,13 +59,13 @@ def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
 
 
 def host() -> str:
-    """What tells this process's host from others: the machine, where files in memory lie, and the namespaces."""
+    """Identifies this process's host: the machine, the file system in memory, and the namespaces."""
     own = Path("/proc/self/ns")
     namespaces = [str((own / name).stat().st_ino) for name in NAMESPACES] if own.exists() else []
     return " ".join([machine(), str(SHARED.stat().st_dev), *namespaces])
 
 
 def machine() -> str:
-    """What tells machines apart."""
+    """Identifies this machine, by the id of its last boot if there is one."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else socket.gethostname()

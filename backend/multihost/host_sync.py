@@ -1,14 +1,14 @@
-"""What the hosts of a run tell each other, by the store.
+"""Keeps the status boards of several hosts in step, by the store.
 
 Rules of this file:
 
-* One process of each host, its herald, writes down what its ranks say on the host's board; the first host's herald, the
-  leader, reads what all have written and decides: the start, that all have drained, who is lost, and the end. The other
-  heralds read that. Each key has one writer, so nothing can be decided twice.
-* Each host's board has a row for every rank, but only the leader's is kept up to date with the other hosts'.
-* What is written has a number that counts up. A host whose number has stood still for `VANISHED_S` is given up; one
-  whose first process has closed its connection, which means that it is gone, when its next process does not write for
-  `SUCCESSION_S` after that.
+* The first living process of each host is its coordinator: it writes what the host's ranks report on their board. The
+  coordinator of host 0 reads what all have written and decides: the start, that all have drained, that a rank is lost,
+  and the end. The other coordinators read its decisions. Each key has one writer, so no decision is made twice.
+* Each host's board has a row for every rank, but only host 0's holds up-to-date rows of the other hosts.
+* Every message carries a heartbeat, a number that counts up. A host is given up when its heartbeat has stood still for
+  `VANISHED_S`. If the host's first process has closed its connection, which means that it has ended, the next process
+  has `SUCCESSION_S` to send a heartbeat.
 """
 
 from __future__ import annotations
@@ -19,183 +19,161 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.multihost.rank_mapping import Seats
-from paceline.backend.status.board_layout import TEXT, WHY
-from paceline.backend.status.status_board import Board, Doing, Over
+from paceline.backend.multihost.rank_mapping import RankMapping
+from paceline.backend.status.rank_status import RankState, StatusValues
+from paceline.backend.status.status_board import RunState, StatusBoard
 
-MIRROR_S = 0.05
-"""how often a herald writes and reads"""
+SYNC_S = 0.05
+"""seconds between two exchanges"""
 VANISHED_S = 15.0
-"""a host that has said nothing for so long is given up; so is a leader. Provenance: ours"""
+"""seconds without a heartbeat after which a host is given up, host 0 too; chosen by us"""
 LATE_S = 1.0
-"""who has said nothing for so long may be stopped"""
+"""seconds without a heartbeat after which a host may be stopped"""
 SUCCESSION_S = 2.0
-"""how long the next process of a host has to write, once the first one is gone. It looks ten times a second for that"""
-NUMBERS = ("moves", "step", "busy", "quiet_s", "stopped")
-"""of a rank's row, beside what it does and says"""
+"""seconds that the next process of a host has for a heartbeat; it checks ten times a second whether it is the first"""
 
 
-class Mirror:
-    """One herald's part.
+class HostSync:
+    """One coordinator's part.
 
     Args:
         store: of this run.
         board: of this host.
-        seats: who is where.
-        here: the number of this host; 0 is the leader's.
-        ahead_s: how far the leader's clock is ahead of this host's.
-        closed: whether a host's first process has closed its connection.
+        mapping: which rank runs where.
+        here: the number of this host; 0 is the host that decides.
+        ahead_s: how far host 0's clock is ahead of this host's, in seconds.
+        closed: answers whether a host's first process has closed its connection.
         gone: hosts that have been given up; more are added.
     """
 
     def __init__(
         self,
         store: Any,
-        board: Board,
-        seats: Seats,
+        board: StatusBoard,
+        mapping: RankMapping,
         here: int,
         ahead_s: float,
         *,
         closed: Callable[[int], bool],
         gone: set[int],
     ) -> None:
-        self._store, self._board, self._seats, self._here, self._ahead_s = store, board, seats, here, ahead_s
+        self._store, self._board, self._mapping, self._here, self._ahead_s = store, board, mapping, here, ahead_s
         self._closed, self._gone = closed, gone
-        self._others = [index for index in range(len(seats.hosts)) if index != here] if here == 0 else [0]
-        self._beat = 0
+        self._others = [index for index in range(len(mapping.hosts)) if index != here] if here == 0 else [0]
+        self._heartbeat = 0
         self._heard: dict[int, tuple[int, float]] = {}
-        """of each host that has been heard of: its last number, and when that was new"""
+        """of each host that has sent one: its last heartbeat, and when that was new"""
         self._closed_s: dict[int, float] = {}
         """since when a host's first process is known to have closed its connection"""
         self._due_s = 0.0
 
-    def turn(self, *, at_once: bool = False) -> None:
-        """Tells and hears what is new, if it is time."""
+    def exchange(self, *, at_once: bool = False) -> None:
+        """Writes this host's news and reads the others', if it is time."""
         if time.monotonic() < self._due_s and not at_once:
             return
-        self._due_s = time.monotonic() + MIRROR_S
-        self._beat += 1
+        self._due_s = time.monotonic() + SYNC_S
+        self._heartbeat += 1
         if self._here == 0:
-            self._hear_hosts()
-            self._store.set("state", json.dumps(self._state()))
+            self._read_hosts()
+            self._store.set("state", json.dumps(self._decisions()))
         else:
-            self._store.set(f"host{self._here}", json.dumps(self._said()))
-            self._hear_leader()
+            self._store.set(f"host{self._here}", json.dumps(self._report()))
+            self._read_decisions()
 
     @property
     def late(self) -> bool:
-        """Whether a host has said nothing for a while: what its rows say may be old."""
+        """Whether a host has sent no heartbeat for a while, so that its rows may be old."""
         return any(time.monotonic() - since_s > LATE_S for _, since_s in self._heard.values())
 
-    # --- the leader -----------------------------------------------------------------------------------------------
+    # --- host 0 ---------------------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Any]:
+    def _decisions(self) -> dict[str, Any]:
         board = self._board
         return {
-            "beat": self._beat,
+            "heartbeat": self._heartbeat,
             "start_s": board.start_s,
             "drained": board.all_drained,
-            "over": int(board.common["over"][0]),
+            "run_state": int(board.run_state),
             **self._loss(),
         }
 
-    def _hear_hosts(self) -> None:
-        for host in self._there(self._others):
-            said = json.loads(self._store.get(f"host{host}"))
-            self._note(host, said["beat"])
-            for rank, doing, text, rest in said["rows"]:
-                row = self._board.rows[rank]
-                row["text"] = text.encode()[:TEXT]
-                for name, value in zip(NUMBERS, rest, strict=True):
-                    row[name] = value
-                row["doing"] = doing
-            self._hear_loss(said)
+    def _read_hosts(self) -> None:
+        for host in self._reporting(self._others):
+            report = json.loads(self._store.get(f"host{host}"))
+            self._note_heartbeat(host, report["heartbeat"])
+            for rank, *values in report["ranks"]:
+                self._board.ranks[rank].update(StatusValues(*values))
+            self._note_loss(report)
 
-    def _there(self, hosts: Sequence[int]) -> list[int]:
-        """The hosts that have said something; who has not yet may still be busy with an earlier run.
+    def _reporting(self, hosts: Sequence[int]) -> list[int]:
+        """The hosts that have written something in this run; others may still be busy with an earlier one.
 
-        What those that are gone have said last is not heard again.
+        What a host wrote before it was given up is not read again.
         """
         there = (host for host in hosts if host not in self._gone)
         return [host for host in there if host in self._heard or self._store.check([f"host{host}"])]
 
-    # --- the others -----------------------------------------------------------------------------------------------
+    # --- the other hosts ------------------------------------------------------------------------------------------
 
-    def _said(self) -> dict[str, Any]:
-        board = self._board
-        rows = []
-        for rank in self._seats.on(self._here):
-            row = board.rows[rank]
-            rows.append([int(rank), int(row["doing"]), board.waits(rank), [row[name].item() for name in NUMBERS]])
-        return {"beat": self._beat, "rows": rows, **self._loss()}
+    def _report(self) -> dict[str, Any]:
+        ranks = [(int(rank), *self._board.ranks[rank].values) for rank in self._mapping.on(self._here)]
+        return {"heartbeat": self._heartbeat, "ranks": ranks, **self._loss()}
 
-    def _hear_leader(self) -> None:
+    def _read_decisions(self) -> None:
         if 0 not in self._heard and not self._store.check(["state"]):
             return
-        state, board = json.loads(self._store.get("state")), self._board
-        self._note(0, state["beat"])
-        if state["start_s"] and not board.start_s:
-            board.start(state["start_s"] - self._ahead_s)
-        if state["drained"]:
-            mine = self._seats.on(self._here)
-            for me in self._seats.team:
+        decided, board = json.loads(self._store.get("state")), self._board
+        self._note_heartbeat(0, decided["heartbeat"])
+        if decided["start_s"] and not board.start_s:
+            board.start(decided["start_s"] - self._ahead_s)
+        if decided["drained"]:
+            mine = self._mapping.on(self._here)
+            for me in self._mapping.team:
                 if me.rank not in mine:
-                    board.rows["doing"][me.rank] = Doing.DRAINED
-        self._hear_loss(state)
-        if state["over"]:
-            board.common["over"] = state["over"]
+                    board.ranks[me.rank].state = RankState.DRAINED
+        self._note_loss(decided)
+        if decided["run_state"]:
+            board.run_state = RunState(decided["run_state"])
 
     # --- both -----------------------------------------------------------------------------------------------------
 
     def _loss(self) -> dict[str, Any]:
         rank = self._board.lost()
-        return {"lost": None if rank is None else int(rank), "text": loss(self._board)}
+        return {"lost": None if rank is None else int(rank), "text": self._board.loss_text}
 
-    def _hear_loss(self, said: dict[str, Any]) -> None:
-        if said["lost"] is not None:
-            lose(self._board, Rank(said["lost"]), said["text"])
+    def _note_loss(self, message: dict[str, Any]) -> None:
+        if message["lost"] is not None:
+            self._board.lose_because(Rank(message["lost"]), message["text"])
 
-    def _note(self, host: int, beat: int) -> None:
-        """Takes note of a host's number; gives it up where that has not moved for too long."""
+    def _note_heartbeat(self, host: int, heartbeat: int) -> None:
+        """Notes a host's heartbeat; gives the host up if its heartbeat has stood still for too long."""
         before, since_s = self._heard.get(host, (-1, 0.0))
-        if beat != before:
-            self._heard[host] = beat, time.monotonic()
-        elif self._board.common["over"][0] == Over.NO and host not in self._gone:
-            quiet_s, name = time.monotonic() - since_s, f"host {host} ({self._seats.hosts[host].name})"
+        if heartbeat != before:
+            self._heard[host] = heartbeat, time.monotonic()
+        elif self._board.run_state is RunState.RUNNING and host not in self._gone:
+            quiet_s, name = time.monotonic() - since_s, f"host {host} ({self._mapping.hosts[host].name})"
             if quiet_s > VANISHED_S:
-                self._give_up(host, f"nothing has been heard of {name} for {VANISHED_S:g} s")
+                self._give_up(host, f"no heartbeat from {name} for {VANISHED_S:g} s")
             elif self._left(host):
                 self._give_up(host, f"{name} is gone: it has closed its connection")
 
     def _left(self, host: int) -> bool:
-        """Whether a host's first process is gone, and no other one writes in its place.
+        """Whether a host's first process has ended and no other one sends heartbeats in its place.
 
-        The first process may have been stopped, and so silent, long before it was killed: only the silence after that
-        says that nobody is left.
+        The first process may have been stopped, and so silent, long before it was killed. So only the silence after it
+        has closed its connection counts.
         """
         if not self._closed(host):
             return False
         closed_s = self._closed_s.setdefault(host, time.monotonic())
         quiet_s = time.monotonic() - max(closed_s, self._heard[host][1])
-        return len(self._seats.hosts[host].processes) == 1 or quiet_s > SUCCESSION_S
+        return len(self._mapping.hosts[host].processes) == 1 or quiet_s > SUCCESSION_S
 
-    def _give_up(self, host: int, words: str) -> None:
+    def _give_up(self, host: int, reason: str) -> None:
         self._gone.add(host)
-        ranks = self._seats.on(host)
+        ranks = self._mapping.on(host)
         for rank in ranks:
-            self._board.rows["doing"][rank] = Doing.FAILED
-        lose(self._board, ranks[0] if ranks else Rank(0), words)
-        if host == 0:  # nobody is left to say so
-            self._board.common["over"] = Over.FAILED
-
-
-def lose(board: Board, rank: Rank, text: str) -> None:
-    """Notes on a host's board that a rank is gone, and why, if none was before."""
-    if board.lost() is None:
-        board.common["text"] = text.encode()[:WHY]
-        board.lose(rank)
-
-
-def loss(board: Board) -> str:
-    """Why the lost rank is."""
-    return bytes(board.common["text"][0]).decode(errors="replace")
+            self._board.ranks[rank].state = RankState.FAILED
+        self._board.lose_because(ranks[0] if ranks else Rank(0), reason)
+        if host == 0:  # no other host can end the run
+            self._board.run_state = RunState.FAILED

@@ -1,12 +1,12 @@
-"""Who sits where: which process of a joined run is which rank of a method.
+"""Maps the ranks of a method to the processes of an externally launched run.
 
 Rules of this file:
 
-* The nodes of the scenario keep together: a node's workers go to one host wherever one has room for all of them, since
-  they share memory. Nodes are dealt to hosts evenly and in their order.
-* The server, where a method has one, is on the first host that still has room, as `hosts` does it.
-* What is left over sits the method out.
-* Every process works this out for itself, from what all know: so nobody has to be told.
+* The workers of a scenario's node stay together: they go to one host if any has enough free processes, because they
+  share memory. Nodes are dealt to hosts evenly and in their order.
+* The server, if the method has one, goes to the first host that still has a free process, as in `emulated_hosts`.
+* Processes that are left over take no part in the method.
+* Every process computes the mapping from the same facts, so it need not be communicated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from paceline.algorithms.core.values import Group, Rank
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where some of the processes run.
+    """A host of the run.
 
     Args:
-        name: for people; several may have the same.
+        name: for messages; several hosts may have the same.
         processes: their numbers among all, by their numbers on this host.
     """
 
@@ -35,28 +35,28 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
-    """The ranks of one team on hosts."""
+class RankMapping:
+    """The ranks of one team, by process and host."""
 
     hosts: tuple[Host, ...]
     team: tuple[RankContext, ...]
     rank_of: Mapping[int, Rank]
-    """by process; those that sit it out are not here"""
+    """by process; without those that take no part"""
 
     def on(self, host: int) -> tuple[Rank, ...]:
         """The ranks on a host."""
         return tuple(self.rank_of[one] for one in self.hosts[host].processes if one in self.rank_of)
 
     def host_of(self, rank: Rank) -> int:
-        """Where a rank is."""
+        """The host of a rank."""
         return next(index for index in range(len(self.hosts)) if rank in self.on(index))
 
     def whole(self, group: Group) -> bool:
-        """Whether all of a group are on one host."""
+        """Whether all members of a group are on one host."""
         return len({self.host_of(rank) for rank in group}) == 1
 
     def roles(self, rank: Rank) -> str:
-        """What a rank does: a worker may also lead its node where there are several."""
+        """The roles of a rank: a worker may also lead its node if there are several."""
         me = self.team[rank]
         return f"{me.role}, leader" if rank in me.leaders and len(me.leaders) > 1 else me.role
 
@@ -68,7 +68,7 @@ class Seats:
         >>> from paceline.algorithms.core.method import build_team
         >>> from paceline.algorithms.core.values import Layout
         >>> team = build_team(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))
-        >>> for line in seat([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
+        >>> for line in map_ranks([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
         ...     print(line)
         host 0 (a): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)
         host 1 (b): process 2 is rank 1 (worker, leader), process 3 sits out
@@ -85,7 +85,7 @@ class Seats:
         ]
 
     def record(self) -> list[dict[str, Any]]:
-        """As it stands in a run's record: one entry for each rank."""
+        """The entries of a run's record, one for each rank."""
         process_of = {rank: process for process, rank in self.rank_of.items()}
         return [
             {
@@ -99,8 +99,13 @@ class Seats:
         ]
 
 
-def seat(hosts: Sequence[Host], team: Sequence[RankContext]) -> Seats:
-    """Gives every rank of a team a process; there are enough of them."""
+def map_ranks(hosts: Sequence[Host], team: Sequence[RankContext]) -> RankMapping:
+    """Maps every rank of a team to a process.
+
+    Args:
+        hosts: with processes enough for the team.
+        team: the ranks.
+    """
     free = [list(host.processes) for host in hosts]
     rank_of: dict[int, Rank] = {}
 
@@ -118,11 +123,11 @@ def seat(hosts: Sequence[Host], team: Sequence[RankContext]) -> Seats:
     for me in team:
         if me.role != "worker":
             take(me.rank)
-    return Seats(tuple(hosts), tuple(team), rank_of)
+    return RankMapping(tuple(hosts), tuple(team), rank_of)
 
 
 def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
-    """Refuses what these processes cannot do, all of it at once, before anything has begun.
+    """Checks that these processes can run all jobs, before any has begun.
 
     Args:
         hosts: where the processes are.
@@ -142,7 +147,7 @@ def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
         f"{name}: its {len(job.team[0].workers)} workers share memory, and are on more than one host; give one host "
         f"{len(job.team[0].workers)} processes or more, or take a method with a server"
         for name, job in jobs.items()
-        if job.method.shared and not seat(hosts, job.team).whole(job.team[0].workers)
+        if job.method.shared and not map_ranks(hosts, job.team).whole(job.team[0].workers)
     ]
     if torn:
         raise InputError("\n".join(torn))

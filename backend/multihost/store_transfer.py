@@ -1,59 +1,72 @@
-"""Files from one host to another, through the store, in pieces of which few are on their way at once."""
+"""Transfers files from one host to another through the store, a few pieces at a time."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.errors import RunFailed
+from paceline.backend.posix.polling import wait_until
 
 PIECE_BYTES = 4 << 20
 ON_THE_WAY = 4
-"""pieces that the store holds at most, since it holds them in memory"""
-LOOK_S = 0.002
+"""pieces that the store has at most, because it keeps them in memory"""
+CHECK_S = 0.002
 
 
 def send(store: Any, folder: Path, names: Sequence[str], more: dict[str, Any], *, within_s: float) -> None:
-    """Hands over files of a folder, and a word beside them.
+    """Sends files of a folder, with a message.
+
+    Args:
+        store: which the receiver reads.
+        folder: of the files.
+        names: of the files, relative to the folder.
+        more: the message, for JSON.
+        within_s: seconds that the receiver may take for a piece.
 
     Raises:
-        RunFailed: a piece has not been taken in time.
+        RunFailed: the receiver has not read a piece in time.
     """
     sizes = [(folder / name).stat().st_size for name in names]  # a file that still grows is sent as it is now
-    store.set("parcels", json.dumps({"files": list(zip(names, sizes, strict=True)), "more": more}))
+    store.set("transfer", json.dumps({"files": list(zip(names, sizes, strict=True)), "more": more}))
     number = 0
     for name, size in zip(names, sizes, strict=True):
         with (folder / name).open("rb") as file:
             for at in range(0, size, PIECE_BYTES):
-                _until_taken(store, number - ON_THE_WAY, within_s)
+                _wait_until_read(store, number - ON_THE_WAY, within_s)
                 store.set(f"piece{number}", file.read(min(PIECE_BYTES, size - at)))
                 number += 1
     for last in range(max(number - ON_THE_WAY, 0), number):
-        _until_taken(store, last, within_s)
+        _wait_until_read(store, last, within_s)
 
 
-def _until_taken(store: Any, number: int, within_s: float) -> None:
-    until = time.monotonic() + within_s
-    while number >= 0 and store.check([f"piece{number}"]):
-        if time.monotonic() > until:
-            raise RunFailed(f"a piece of the record has not been taken within {within_s:g} s")
-        time.sleep(LOOK_S)
+def _wait_until_read(store: Any, number: int, within_s: float) -> None:
+    """Waits until the receiver has deleted a piece."""
+    if number >= 0 and not wait_until(lambda: not store.check([f"piece{number}"]), within_s=within_s, every_s=CHECK_S):
+        raise RunFailed(f"another host has not read this host's record within {within_s:g} s")
 
 
 def receive(store: Any, folder: Path, *, within_s: float) -> dict[str, Any]:
-    """Takes what another host has sent, into a folder; answers the word beside it.
+    """Receives files of another host into a folder.
+
+    Args:
+        store: into which the sender writes.
+        folder: for the files.
+        within_s: seconds that the sender may take for a piece.
+
+    Returns:
+        The sender's message.
 
     Raises:
-        RunFailed: it has not come in time.
+        RunFailed: a piece has not come in time.
     """
     wait = timedelta(seconds=within_s)
     try:
-        store.wait(["parcels"], wait)
-        said = json.loads(store.get("parcels"))
+        store.wait(["transfer"], wait)
+        said = json.loads(store.get("transfer"))
         number = 0
         for name, size in said["files"]:
             (folder / name).parent.mkdir(exist_ok=True)

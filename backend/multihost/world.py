@@ -1,13 +1,12 @@
-"""The processes that a launcher has started, met: who is where, their host's folder, and the store between them.
+"""The processes of an externally launched job: how they meet, which hosts they are on, and the store between them.
 
 Rules of this file:
 
-* Processes meet in the store that the launcher tells of. What they write there has a prefix of its own for each start
-  of the job: a store of torchrun's outlives a restart.
-* The first process of each host makes a folder in the host's memory, and a guard that removes it when all of the host's
-  processes are gone, however they went. Every process holds a file there locked while it lives: so the others see when
-  it does not.
-* Whoever hosts the store leaves last.
+* Processes meet in the store whose address the launcher gives. Their keys have a prefix of their own for each start of
+  the job, because torchrun's store outlives a restart.
+* The first process of each host makes a folder in the host's memory, and a guard that removes it after all processes of
+  the host have ended in any way. Every process holds a lock on a file there while it lives, so the others see its end.
+* The process that hosts the store leaves last.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ import select
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -37,9 +35,10 @@ from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
 from paceline.backend.devices.gpus import Devices, devices
 from paceline.backend.local.launch import Launch
 from paceline.backend.multihost.host_discovery import entry, hosts_of
-from paceline.backend.multihost.rank_mapping import Host, seat
+from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.backend.posix.host_lock import takes
 from paceline.backend.posix.interrupts import uninterrupted
+from paceline.backend.posix.polling import wait_until
 from paceline.backend.posix.reaper import ALIVE, free, guard
 from paceline.backend.posix.run_folders import SHARED, new_folder
 from paceline.backend.transports.interfaces import address_towards, interface_with, mortal
@@ -47,25 +46,24 @@ from paceline.backend.transports.launch_environment import Joined
 from paceline.backend.transports.process_groups import LOOPBACK
 
 MEET_S = 300.0
-"""how long processes wait for each other to come: some have to import torch from a slow disk"""
+"""how long processes wait for each other to start: some have to import torch from a slow disk"""
 STORE_S = 3600.0
-"""how long an answer of the store may be waited for: others may be evaluating an earlier run"""
+"""how long an answer of the store may take: other processes may be evaluating an earlier run"""
 UNHEARD_S = 15
-"""after which a connection with the store has broken down; provenance: ours"""
+"""seconds without an answer after which a connection with the store is broken; chosen by us"""
 LEAVE_S = 5.0
-LOOK_S = 0.01
 
 
 @dataclass
 class World:
-    """What a joined process knows of all of them.
+    """What one process knows of all processes.
 
     Args:
-        joined: how it was started.
-        hosts: where all processes are.
-        here: the number of this one's host.
+        joined: how this process was started.
+        hosts: of all processes.
+        here: the number of this process's host.
         folder: of this host.
-        interface: by which messages leave this host.
+        interface: the network interface for messages to other hosts.
         connections: on which clocks are compared: at the first process of all, one to each other host; at the first
             process of another host, the one to it.
     """
@@ -79,7 +77,7 @@ class World:
     crowded: bool = False
     """whether another host of these is the same machine"""
     ids: Mapping[int, int] = field(default_factory=dict)
-    """of this host's processes, as its system counts them"""
+    """process ids of this host's processes"""
     connections: list[socket.socket] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     """hosts that have been given up"""
@@ -104,11 +102,11 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process speaks for all: the first one of the first host, or whoever is left of it."""
+        """Whether this process decides for all: the first living one of host 0."""
         return self.here == 0 and self.first
 
     def lives(self, process: int) -> bool:
-        """Whether a process of this host is still there."""
+        """Whether a process of this host is alive."""
         return process == self.joined.process or not free(_alive(self.folder, process))
 
     def closed(self, host: int) -> bool:
@@ -124,19 +122,19 @@ class World:
             return True
 
     def placement(self, pin: Pin, team: Sequence[RankContext], threads: int) -> Placement:
-        """Where the ranks of this host run; cores that another host would give away too are not given away."""
+        """The cores of this host's ranks; none are assigned if another host of the run is the same machine."""
         if self.crowded and pin == "auto":
             return Placement("none", "several hosts of the run are one machine")
         return placement(pin, team, threads)
 
     def devices(self, launch: Launch) -> Devices:
-        """What the ranks of a run compute on, on all hosts: every process comes to the same."""
-        seats = seat(self.hosts, launch.job.team)
-        ranks = [seats.on(host) for host in range(len(self.hosts))]
+        """The devices of all ranks of a run; every process finds the same."""
+        mapping = map_ranks(self.hosts, launch.job.team)
+        ranks = [mapping.on(host) for host in range(len(self.hosts))]
         return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
 
     def agreed(self, key: str, value: Callable[[], str]) -> str:
-        """What the first process of the first start has said once and for all, also for those started anew."""
+        """A value that process 0 of the first start decides for all processes, those of later starts too."""
         store = self._lasting
         if self.joined.process == 0 and self.joined.restarts == 0:
             store.set(key, value())
@@ -144,11 +142,11 @@ class World:
         return str(store.get(key).decode())
 
     def note(self, key: str, value: str) -> None:
-        """Says something for those started anew."""
+        """Stores a value for the processes of later starts."""
         self._lasting.set(key, value)
 
     def noted(self, key: str) -> str | None:
-        """What an earlier start has said."""
+        """A value that an earlier start has stored; None if there is none."""
         return str(self._lasting.get(key).decode()) if self._lasting.check([key]) else None
 
     @cached_property
@@ -156,16 +154,16 @@ class World:
         return PrefixStore("paceline/all starts", _connected(self.joined))
 
     def connect(self, name: str) -> Store:
-        """A connection to the store of one's own: who waits on one makes others wait that use it."""
+        """A new connection to the store: a wait on a connection blocks all other users of it."""
         return PrefixStore(name, _prefixed(self.joined, _connected(self.joined)))
 
 
 @contextlib.contextmanager
 def join(joined: Joined) -> Iterator[World]:
-    """Meets the other processes, for the block.
+    """Connects to the other processes, for the block.
 
     Raises:
-        RunFailed: some did not come, or the store cannot be reached.
+        RunFailed: some processes did not start, or the store cannot be reached.
     """
     folder, held, guards = None, -1, []
     if joined.local == 0:
@@ -186,7 +184,7 @@ def join(joined: Joined) -> Iterator[World]:
             for file in alive:
                 file.close()
             if folder is not None:
-                _until(lambda: all(map(free, folder.glob(ALIVE))), LEAVE_S)
+                wait_until(lambda: all(map(free, folder.glob(ALIVE))), within_s=LEAVE_S)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(held)
             for pid in guards:
@@ -239,36 +237,28 @@ def _prefixed(joined: Joined, store: Store) -> Store:
 
 def _barrier(store: Store, name: str, joined: Joined) -> None:
     store.add(name, 1)
-    if not _until(lambda: store.add(name, 0) >= joined.processes, MEET_S):
+    if not wait_until(lambda: store.add(name, 0) >= joined.processes, within_s=MEET_S):
         found = store.add(name, 0)
         missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
         who = f"; missing: process {', '.join(missing)}" if missing else ""
-        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have come{who}")
-
-
-def _until(there: Any, within_s: float) -> bool:
-    until = time.monotonic() + within_s
-    while not there():
-        if time.monotonic() > until:
-            return False
-        time.sleep(LOOK_S)
-    return True
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{who}")
 
 
 def _leave(world: World) -> None:
-    """Says so; who hosts the store waits for the others to have done the same."""
+    """Tells the others that this process leaves; the one that hosts the store waits for all."""
     if world.here == 0 and not world.joined.hosted and not world.lives(0):
-        return  # who hosted the store was killed
+        return  # the process that hosted the store was killed
     with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
-        for process in world.neighbours:  # also for those that can no longer say so
+        for process in world.neighbours:  # also for dead ones
             if process == world.joined.process or not world.lives(process):
                 world.store.set(f"left{process}", "")
         if world.joined.process == 0 and not world.joined.hosted:
-            _until(lambda: all(_left(world, process) for process in range(world.joined.processes)), LEAVE_S)
+            processes = range(world.joined.processes)
+            wait_until(lambda: all(_left(world, process) for process in processes), within_s=LEAVE_S)
 
 
 def _left(world: World, process: int) -> bool:
-    """Whether a process has left, or is seen to be gone."""
+    """Whether a process has left or died."""
     host = next(host for host, one in enumerate(world.hosts) if process in one.processes)
     alone = len(world.hosts[host].processes) == 1
     gone = not world.lives(process) if host == world.here else host in world.gone or (alone and world.closed(host))
@@ -280,7 +270,7 @@ def _alive(folder: Path, process: int) -> Path:
 
 
 def _connections(world: World, own: str) -> list[socket.socket]:
-    """Between the first process of all and the first one of every other host; in the order of hosts."""
+    """Connects process 0 with the first process of every other host; in the order of hosts."""
     others = len(world.hosts) - 1
     if not others or world.joined.process != world.neighbours[0]:
         return []

@@ -1,4 +1,4 @@
-"""Waiting for another process without keeping it, or anybody else, from work."""
+"""Waits for another process with exponential backoff: yields the core first, then sleeps longer and longer."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import ctypes
 import time
 
 YIELD_S = 2e-4
-"""for so long a wait gives its core to whoever wants it, and looks again"""
+"""for so long a wait yields its core and checks again"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""after that it pauses: the first pause, by how much each is longer than the last, and the longest"""
-give_way = getattr(ctypes.CDLL(None), "sched_yield", lambda: time.sleep(0))
-"""gives the core to whoever wants it, and, unlike `os.sched_yield`, the interpreter to other threads of this process"""
+"""after that it sleeps: the first sleep, the factor of each next one, and the longest"""
+yield_core = getattr(ctypes.CDLL(None), "sched_yield", lambda: time.sleep(0))
+"""lets other threads have the core; unlike `os.sched_yield`, it also releases the interpreter's lock"""
 
 
-class Patience:
+class Backoff:
     """One wait.
 
     Args:
-        longest_s: of a pause.
+        longest_s: of a sleep.
 
-    >>> patience = Patience()
-    >>> while patience.gives_way():
+    >>> backoff = Backoff()
+    >>> while backoff.try_yield():
     ...     pass
-    >>> patience.pause()
+    >>> backoff.pause()
     """
 
     __slots__ = ("_longest_s", "_pause_s", "_until")
@@ -30,14 +30,14 @@ class Patience:
     def __init__(self, longest_s: float = LONGEST_S) -> None:
         self._until, self._pause_s, self._longest_s = time.monotonic() + YIELD_S, PAUSE_S, longest_s
 
-    def gives_way(self) -> bool:
-        """Gives the core away and says so, while the wait is young."""
+    def try_yield(self) -> bool:
+        """Yields the core and answers True, during the first `YIELD_S` of the wait."""
         if time.monotonic() >= self._until:
             return False
-        give_way()
+        yield_core()
         return True
 
     def pause(self) -> None:
-        """Sleeps, the longer the longer the wait is."""
+        """Sleeps, each time longer than before."""
         time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * LONGER, self._longest_s)

@@ -1,7 +1,10 @@
-"""A bell: what a thread sleeps at until another process rings.
+"""An event between processes: a thread sleeps until another process sets it.
 
-Rules of this file: a bell is a FIFO, so that processes find it by its name, forked or not, and whoever rings needs no
-answer. It holds what has been rung until somebody waits. It goes with the folder in which it is.
+Rules of this file:
+
+* The event is a FIFO, so processes find it by its path, whether they were forked or not, and a sender waits for no
+  answer. An event that was set before anybody waits is not lost.
+* The FIFO goes with the folder in which it lies.
 """
 
 from __future__ import annotations
@@ -12,43 +15,44 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_BYTES = 4096
-"""taken at once: however often it has been rung, it wakes once"""
+"""read at once: however often the event was set, the waiting thread wakes once"""
 
 
-class Rope:
-    """The end at which a bell is rung."""
+class FifoSetter:
+    """The end of an event that sets it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
-    def pull(self) -> None:
-        """Rings; nothing happens where it has been rung very often already, or where nobody is there any more."""
+    def set(self) -> None:
+        """Sets the event; does nothing if it has been set very often already, or its waiting end is gone."""
         with suppress(OSError):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
             os.write(self._file, b"\0")
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes this end."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
-class Bell(Rope):
-    """The end at which it is heard; makes the FIFO."""
+class FifoEvent(FifoSetter):
+    """The end of an event that waits for it; makes the FIFO."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         os.mkfifo(path)
-        self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # never at its end, though nobody else has it open
+        # open for writing too: otherwise a poll would report the end of the file while no setter has it open
+        self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until somebody rings, or so long."""
+        """Waits until the event is set, at most so long, and clears it."""
         assert self._file is not None, "open since it was made"
         if self._poll.poll(None if seconds is None else seconds * 1e3):
-            with suppress(BlockingIOError):  # another thread was quicker
+            with suppress(BlockingIOError):  # another thread has cleared it
                 os.read(self._file, MOST_BYTES)

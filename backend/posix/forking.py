@@ -1,4 +1,4 @@
-"""Forking a process in which nothing of its parent's ends."""
+"""Forks a process whose garbage collector leaves the parent's objects alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 
 
 def fork() -> int:
-    """Forks, as `os.fork` does; the collector of the child lets be what it has inherited.
+    """Forks, as `os.fork` does; the child's collector ignores what the child has inherited.
 
-    The parent's garbage is the parent's to collect. A process group of torch's that a child collected would wait in its
-    destructor for a thread that has not been forked, for ever (met: a rank that never came to the start).
+    If a child collected a process group of torch's, its destructor would wait for ever for a thread that was not
+    forked. We have seen this as a rank that never came to the start.
 
     Returns:
         0 in the child, and the child's process id in the parent.

@@ -1,4 +1,4 @@
-"""A lock among the processes of one host, and among the threads of each."""
+"""A lock between the processes of one host, and between the threads of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import weakref
 from pathlib import Path
 from typing import IO, Self
 
-LOOK_S = 0.0002
-"""how often somebody who will not wait for ever looks whether the lock is free"""
+POLL_S = 0.0002
+"""seconds between two attempts of a caller with a time-out"""
 
 
 class HostLock:
-    """A lock that a killed process does not keep: the kernel holds it, on a file, and takes it back.
+    """A lock on a file, which the kernel releases if its process is killed.
 
-    Such a lock belongs to a process, whose threads would all pass; so they have another one among themselves.
+    Such a lock (fcntl) belongs to a process, and all of its threads would pass. So they take a second lock first.
 
     Args:
         path: the file; None for one without a name, for this process and those that it forks.
@@ -33,7 +33,7 @@ class HostLock:
         self._threads = threading.Lock()
 
     def acquire(self, timeout: float) -> bool:
-        """Takes it, unless others have held it for so many seconds."""
+        """Takes the lock; answers False if others have held it for so many seconds."""
         until = time.monotonic() + timeout
         if not self._threads.acquire(timeout=timeout):
             return False
@@ -41,11 +41,11 @@ class HostLock:
             if time.monotonic() > until:
                 self._threads.release()
                 return False
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return True
 
     def release(self) -> None:
-        """Gives it back."""
+        """Releases the lock."""
         fcntl.lockf(self._file, fcntl.LOCK_UN)
         self._threads.release()
 

@@ -1,4 +1,4 @@
-"""Interrupts that have to wait: what must be done whole is not left half done by a Ctrl-C."""
+"""Defers interrupts, so that a Ctrl-C does not leave a block half done."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C or a request to terminate during the block comes into force at its end."""
-    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
+    """Defers SIGINT and SIGTERM to the end of the block."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield
         return
     heard: list[int] = []
@@ -28,10 +28,13 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def noted(heard: list[int]) -> Iterator[None]:
-    """Requests to end are noted, for the block, and nothing is interrupted.
+    """Notes SIGINT and SIGTERM during the block, and interrupts nothing.
 
-    After a failure they are not even that, as the process ends anyway: a launcher that sees one of its processes end
-    tells the others to, while the first one still writes the record.
+    Args:
+        heard: takes the numbers of the signals.
+
+    After an error in the block the signals are ignored, because the process ends anyway: a launcher that sees one of
+    its processes end sends SIGTERM to the others, while the first one may still be writing the record.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

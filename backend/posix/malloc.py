@@ -1,9 +1,9 @@
-"""What a rank's process does with memory that it frees: it keeps it.
+"""Has the C library keep the memory that a rank frees.
 
-Programs change no vector in place, so every step makes new ones and drops old ones. By itself the C library gives large
-ones back to the kernel, and each new one then costs a page fault for every 4 KiB: 39 MB take 18 ms to write into fresh
-pages, and 2 ms into pages that the process has had before. So ranks keep what they free, and the next vector of that
-size lies where the last one lay. A process holds as much as it ever needed at once, until it ends.
+Programs change no vector in place, so every step allocates new vectors and frees old ones. By default glibc returns
+large blocks to the kernel, and each new one then costs a page fault for every 4 KiB: writing 39 MB takes 18 ms into
+fresh pages and 2 ms into pages that the process has used before. So ranks keep freed memory, and the next vector of a
+size reuses the last one's place. A process holds its peak of memory until it ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ NEVER = 2**31 - 1
 
 
 def keep_freed() -> bool:
-    """Has the C library keep what this process frees; answers whether it can, which glibc's can.
+    """Has the C library keep what this process frees; answers False if it is not glibc, which alone can.
 
-    All threads share one heap afterwards: what one of them frees another one may use.
+    All threads share one heap afterwards, so that one reuses what another has freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""The order of a thread's stores and reads as other processes see them."""
+"""A memory fence: orders a thread's stores and reads as other processes see them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import threading
 
 
 class Fence:
-    """What a thread has stored or seen before comes before what it stores or reads after.
+    """Orders stores and reads before the call before those after it.
 
-    A lock taken and released twice: what is before a release comes before the next taking. On x86-64 taking one is a
+    The call takes and releases a lock twice: a release comes before the next acquisition. On x86-64 an acquisition is a
     full barrier.
 
     >>> Fence()()

@@ -1,10 +1,10 @@
-"""Network namespaces of this machine, made for a block and always taken down.
+"""Makes network namespaces for a block and always deletes them.
 
 Rules of this file:
 
-* Their names say which process made them. Where that is killed, a process that outlives it deletes them; what even that
-  could not delete goes when namespaces are made next.
-* iproute2 does the work; the calling process stays where it is.
+* A namespace's name says which process made it. If that process is killed, another one that outlives it deletes them;
+  namespaces that are left even then are deleted when the next ones are made.
+* iproute2 does the work; the calling process stays in its own namespace.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.reaper import LOOK_S, survivor
+from paceline.backend.posix.reaper import POLL_S, survivor
 
 NAMESPACES = Path("/run/netns")
 """where iproute2 keeps the names of namespaces"""
 NAME = re.compile(r"paceline-(?P<maker>(?P<process>\d+)-\d+)-")
 """of a namespace: the id of the process that made it, and when that began, since ids are used again"""
 LAST_S = 1.0
-"""for how long the namespaces of a killed process are looked for"""
+"""for how long a killed process's namespaces are searched for"""
 CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
 
@@ -73,11 +73,11 @@ def namespaces(parts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _delete_all(names: Sequence[str]) -> None:
-    """As long as there are some: a command that the killed process had begun may still make one."""
-    for _ in range(round(LAST_S / LOOK_S)):
+    """Deletes them repeatedly: a command that the killed process had started may still make one."""
+    for _ in range(round(LAST_S / POLL_S)):
         for name in names:
             _delete(name)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def sweep() -> None:
@@ -102,7 +102,7 @@ def _delete(name: str) -> None:
         try:
             run_ip("ip", "netns", "delete", name)
         except NoHosts:
-            if (NAMESPACES / name).exists():  # else somebody else was quicker
+            if (NAMESPACES / name).exists():  # otherwise another process has deleted it
                 raise
 
 

@@ -1,4 +1,4 @@
-"""Time on a real run: its clock, and waiting until a moment precisely."""
+"""The clock of a real run, and waits that end precisely."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import threading
 import time
 
 SPIN_S = 0.00005
-"""the last part of a wait is spun. It is short: many ranks on few cores would take the time from each other"""
+"""the last part of a wait is a busy loop. It is short, because ranks that share cores would slow each other"""
 PR_SET_TIMERSLACK = 29
 
 
 def wake_on_time() -> None:
-    """Has the kernel wake this thread, and those that it begins later, at the nanosecond they asked for.
+    """Has the kernel wake this thread, and those that it starts later, without timer slack.
 
-    It is free to be 50 us late, to wake several at once. Half as late at the median, so that less need be spun: a paced
-    step takes 0.05 ms of a processor's time to wait, where it took 0.08.
+    By default the kernel may wake a thread 50 us late, to wake several at once. Without slack the median wait is half
+    as late, so the busy loop can be shorter: a paced step takes 0.05 ms of processor time to wait, instead of 0.08.
     """
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
@@ -30,9 +30,14 @@ class Clock:
         return time.monotonic() - self.start_s
 
     def wait_until(self, due_s: float, unless: threading.Event | None = None) -> float:
-        """Returns at `due_s`, or at once if that has passed; answers by how many seconds it is late.
+        """Waits until `due_s`, or until `unless` is set.
 
-        With `unless` it also returns, early, when that is set.
+        Args:
+            due_s: the moment on this clock; one that has passed ends the wait at once.
+            unless: ends the wait early.
+
+        Returns:
+            By how many seconds the wait has ended late; negative if `unless` has ended it.
 
         >>> clock = Clock(time.monotonic())
         >>> clock.wait_until(0.01) >= 0.0
@@ -44,5 +49,5 @@ class Clock:
             elif unless.wait(left - SPIN_S):
                 return -left
         while (late := self.now() - due_s) < 0:
-            time.sleep(0)  # lets other threads of this process have the interpreter
+            time.sleep(0)  # releases the interpreter's lock
         return late

@@ -1,4 +1,4 @@
-"""Cleans up where the launcher, whose business that is, has been killed: a run's folder, its hosts."""
+"""Cleans up after a launcher that was killed: forks a process that outlives it and removes the run's folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from paceline.backend.posix.forking import fork
 from paceline.backend.posix.host_lock import takes
 
-LOOK_S = 0.1
-"""how often the guard looks for its launcher"""
+POLL_S = 0.1
+"""seconds between two checks whether the launcher is alive"""
 ALIVE = "*.alive"
 """files in the folder that other processes hold locked while they need it"""
 
@@ -21,8 +21,8 @@ ALIVE = "*.alive"
 def guard(folder: Path) -> int:
     """Forks a process that removes the folder if this one is killed.
 
-    The folder lies in the host's memory, which nobody else would give back. Where others than the caller use it, it
-    stays as long as one of them lives. The caller ends the guard when it has removed the folder itself.
+    The folder lies in the host's memory, which would otherwise not be freed. If other processes use it, it stays as
+    long as one of them lives. The caller ends the guard when it has removed the folder itself.
 
     Returns:
         the guard's process id.
@@ -31,16 +31,16 @@ def guard(folder: Path) -> int:
 
 
 def survivor(clean_up: Callable[[], None]) -> int:
-    """Forks a process that outlives this one, if it has to, by as long as it takes to clean up; answers its id."""
+    """Forks a process that waits for the end of this one and then cleans up; answers its id."""
     launcher = os.getpid()
     if (pid := fork()) != 0:
         return pid
     try:
-        os.setsid()  # who kills the caller's whole group does not mean the guard
+        os.setsid()  # a signal to the caller's process group must not reach the guard
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         while os.getppid() == launcher:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         clean_up()
     finally:
         os._exit(0)
@@ -48,10 +48,10 @@ def survivor(clean_up: Callable[[], None]) -> int:
 
 def _remove(folder: Path) -> None:
     while any(not free(path) for path in folder.glob(ALIVE)):
-        time.sleep(LOOK_S)
-    while folder.exists():  # a rank that has not noticed yet may still make a file
+        time.sleep(POLL_S)
+    while folder.exists():  # a rank that has not ended yet may still make a file
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def free(path: Path) -> bool:

@@ -1,11 +1,11 @@
-"""Room for the files that processes of a run share in memory, taken before anybody writes to it.
+"""Reserves space for the files in memory that processes of a run share.
 
 Rules of this file:
 
-* A file in /dev/shm that was only truncated to its length takes room page by page, when a page is first written. Where
-  there is none left, the write through a mapping ends the process with SIGBUS. So whatever is mapped is reserved first:
-  `posix_fallocate` fails with an error that can be told.
-* The length is set before room is reserved: other processes look at it to see whether a file is there.
+* A file in /dev/shm that was only truncated to its length takes a page when the page is first written. If no page is
+  left, the write through a mapping ends the process with SIGBUS. So every mapped file is reserved first, because
+  `posix_fallocate` fails with an error that can be reported.
+* The length is set before the space is reserved: other processes take a length above 0 to mean that the file is there.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import IO
 from paceline.algorithms.core.errors import RunFailed
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
-"""the errors of a file system without room"""
+"""the errors of a full file system"""
 ADVICE = "make room there, or enlarge it (`mount -o remount,size=2G /dev/shm`; `docker run --shm-size=2g`)"
 OTHERWISE = "; or give `train.shared_memory: false`"
 """advice for memory that a run can do without"""
 
 
 def shared_file(path: Path) -> IO[bytes]:
-    """Opens a file that several processes map; whichever comes first makes it."""
+    """Opens a file that several processes map; the first one makes it."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)
 
 
 def reserve(descriptor: int, path: Path, at: int, nbytes: int, what: str, otherwise: str = "") -> None:
-    """Takes room for a part of a file, and makes the file as long.
+    """Reserves space for a part of a file, and extends the file if it is shorter.
 
     Args:
         descriptor: of the file, open for writing.
         path: of the file, for messages.
         at: where the part begins, in bytes.
         nbytes: its length.
-        what: is to lie there, for messages.
+        what: is stored there, for messages.
         otherwise: more advice.
 
     Raises:
-        RunFailed: there is not enough room.
+        RunFailed: there is not enough space.
     """
     if os.fstat(descriptor).st_size < at + nbytes:
         os.ftruncate(descriptor, at + nbytes)
@@ -64,9 +64,9 @@ def no_room(folder: Path, what: str, otherwise: str = "") -> RunFailed:
 
 
 def explained(error: BaseException, folder: Path) -> BaseException:
-    """The error of a rank, or one in plain words where it came because the run's folder in memory is full."""
+    """Answers the error of a rank, or one that explains it if the run's folder in memory is full."""
     told = f"{error}"
-    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in told  # gloo's store tells it in words
+    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in told  # gloo's store has no errno
     if isinstance(error, RunFailed) or not full or not _is_full(folder):
         return error
     return no_room(folder, f"the run's files need more room ({told})")
@@ -74,7 +74,7 @@ def explained(error: BaseException, folder: Path) -> BaseException:
 
 @contextmanager
 def explaining(folder: Path) -> Iterator[None]:
-    """Tells the errors of the block as `explained` does."""
+    """Raises the errors of the block as `explained` answers them."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -1,8 +1,8 @@
-"""Reading pickles that hold values and nothing else.
+"""Reads pickles that hold plain values only.
 
-Rules of this file: a pickle can run anything when it is read, and a checkpoint may come from anywhere. So it is read
-with a list: dataclasses, named tuples and enums of modules that are there already, and what NumPy and torch build
-numbers with. Anything else is refused before it is made.
+A pickle can run any code when it is read, and a checkpoint may come from an untrusted place. So pickles are read with
+an allow-list: dataclasses, named tuples and enums of modules that are already imported, and the functions with which
+NumPy and torch rebuild arrays. Anything else is refused before it is called.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BUILDERS = {
 
 
 class Restricted(pickle.Unpickler):
-    """Reads a pickle that holds values and nothing else; raises `UnpicklingError` at anything else."""
+    """Reads a pickle of plain values; raises `UnpicklingError` at anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in ALLOWED:
@@ -67,7 +67,7 @@ def _is_value(found: Any) -> bool:
 
 
 def pieces(file: io.BufferedReader, size: int) -> Iterator[Any]:
-    """The pieces in the first `size` bytes of a rank's record; raises whatever the bytes of a damaged one lead to."""
+    """The pieces in the first `size` bytes of a rank's record; a damaged record raises errors of many types."""
     while file.tell() < size:
         yield Restricted(file).load()
     if file.tell() > size:

@@ -1,11 +1,11 @@
-"""Folders of runs in the host's memory: made, seen to be in use, and given back even if everybody was killed.
+"""Makes folders of runs in the host's memory, and removes them even if all their processes were killed.
 
 Rules of this file:
 
-* Who makes a folder holds it locked, and so do all that it forks, the guard (`guard`) among them: it is in use while
-  one of them lives. That takes flock: the locks of `hostlock` are a process's own, and its children have none of them.
-  Processes that others have started hold files in it locked instead.
-* Where even the guard was killed, as Slurm does when a job's time is over, the next run on the host removes the folder.
+* The process that makes a folder holds a lock on it, and so do all that it forks, with the guard (`reaper`): the folder
+  is in use while one of them lives. The lock is flock, which children inherit; they do not inherit the fcntl lock of
+  `host_lock`. Processes that a launcher has started hold locks on files in the folder instead.
+* If even the guard was killed, as Slurm does when a job's time is over, the next run on the host removes the folder.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from pathlib import Path
 from paceline.backend.posix.reaper import ALIVE, free
 
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
-"""where folders are made: in memory, where there is such a place"""
+"""where folders are made: in memory if possible"""
 PREFIX = "paceline-run-"
-"""not of anything else that may lie there"""
+"""distinguishes our folders from other files there"""
 YOUNG_S = 60.0
-"""a folder may have been made and not been locked yet"""
+"""a younger folder may not be locked yet"""
 
 
 def new_folder() -> tuple[Path, int]:
-    """A folder, and the descriptor that holds it locked until it is closed; what nobody uses any more is removed."""
+    """Makes a folder, and removes unused ones.
+
+    Returns:
+        The folder, and the descriptor that holds its lock until it is closed.
+    """
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED))
     held = os.open(folder, os.O_RDONLY)
@@ -42,12 +46,12 @@ def sweep() -> None:
         try:
             if _left_behind(folder):
                 shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # somebody else's, or gone already
+        except OSError:  # another user's, or gone already
             continue
 
 
 def _left_behind(folder: Path) -> bool:
-    """Whether nobody uses it."""
+    """Whether no process uses it."""
     if not folder.is_dir() or time.time() - folder.stat().st_mtime < YOUNG_S:
         return False
     held = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A thread that stands ready: what is handed to it is done in order, and a step pays for no thread of its own."""
+"""A worker thread with a queue: jobs are done in order, and no step pays for the start of a thread."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 
-class Standing:
-    """One thread, begun with the first job.
+class WorkerThread:
+    """One thread, started with the first job.
 
     Args:
         name: of the thread.
@@ -20,14 +20,14 @@ class Standing:
         self._begun = False
 
     def put(self, job: Callable[[], object]) -> None:
-        """Has this done after all that was handed over before; a job tells of its failures itself."""
+        """Queues a job; the job has to report its own failures."""
         if not self._begun:
-            self._begun = True  # not before: a thread does not survive a fork
+            self._begun = True  # not earlier: a thread does not survive a fork
             threading.Thread(target=self._work, daemon=True, name=self._name).start()
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Ends the thread, once everything is done."""
+        """Ends the thread after the jobs in the queue."""
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -24,10 +24,10 @@ import xxhash
 from paceline.algorithms.core.errors import PeerFailed, RunFailed
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.stop_rule import NEVER
 from paceline.backend.rank.checkpoint import Mark, Part, Saving, record_of
 from paceline.backend.rank.checkpoint_parts import write_part
 from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.status.status_board import NEVER
 from paceline.backend.transports.inbox import Claim, Envelope
 from paceline.backend.transports.mail import Mail
 
@@ -35,7 +35,7 @@ TAG = "\0checkpoint"
 """of marks; no program sends under it"""
 
 
-class Pauses:
+class Checkpointer:
     """Makes a rank's parts.
 
     Args:

@@ -6,10 +6,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.core.errors import ProgramError, TimedOut
+from paceline.algorithms.core.errors import TimedOut
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Group, Message, nbytes
-from paceline.algorithms.runtime.collective_matching import Collective, describe, sent_bytes, signature
+from paceline.algorithms.runtime.collective_matching import Collective, check_collective, sent_bytes, signature
+from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.backend.devices.accelerator import Accelerator
 from paceline.backend.rank.handles import Pending
 from paceline.backend.rank.rank_context import Station, Thread
@@ -41,16 +42,15 @@ class Communication:
         started by whoever waits for it.
         """
         station, place, step = self.station, thread.place, thread.step
-        if station.me.rank not in op.group:
-            raise ProgramError(f"{station.standing(thread)}: enters {describe(op)}, but is no member of {op.group}")
+        check_collective(op, station.me.rank)
         start, words = station.clock.now(), signature(op)
         position = self._collectives.position(op.group, thread.stream)
         order, members = self._words(op.group, thread.stream)
         direct = self._direct(op, thread.stream)
         words += " on GPUs" * direct
-        what = f"in {words} over {members}"
+        what = f"{words} over {members}"
         station.board.enter(station.me.rank, op.group.ranks, order, position, words, place)
-        station.waiting(thread, what, place)
+        station.waiting(thread, f"in {what}", place)
         with self._agreement.failing(op.group, order, position):
             flying = self._collectives.issue_direct(op) if direct else self._begin(op, thread.stream, started)
         if started:
@@ -66,7 +66,7 @@ class Communication:
             station.span(thread, "collective", start, step=step, bytes=sent, key=key)
             return answer
 
-        return Pending(flying.done, finish, what)
+        return Pending(flying.done, finish, f"{what}, started at {place}")
 
     def _words(self, group: Group, stream: str) -> tuple[str, str]:
         """A name for the group's and stream's order of collectives, and the group in words."""
@@ -99,19 +99,16 @@ class Communication:
 
     def send(self, thread: Thread, op: Send) -> None:
         """Hands a message over."""
-        if op.to not in self.station.me.world:  # gloo would wait for it for ever
-            raise ProgramError(
-                f"{self.station.standing(thread)}: sends to rank {op.to}; there are {self.station.me.world}"
-            )
+        check_peer(op, self.station.me.world)
         start = self.station.clock.now()
         self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))
         self.station.span(thread, "send", start, bytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
         """The oldest message that fits, once it is there."""
+        check_peer(op, self.station.me.world)
         start = self.station.clock.now()
-        source = "anyone" if op.source is None else f"rank {op.source}"
-        self.station.waiting(thread, f"to receive from {source}" + (f" with tag {op.tag!r}" if op.tag else ""))
+        self.station.waiting(thread, f"to receive from {message_wanted(op)}")
         claim = thread.claim or Claim(self.mail.inbox)
         try:
             with self.station.busy() if op.timeout_s is not None else nullcontext():  # a time-out is no deadlock
@@ -119,7 +116,7 @@ class Communication:
         except TimedOut:
             self.station.moving(thread)
             self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))
-            raise
+            raise timed_out(op, self.station.standing(thread)) from None
         value = self.station.accelerator.into(envelope.value)
         self.station.moving(thread)
         self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)

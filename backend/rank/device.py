@@ -11,7 +11,7 @@ from paceline.algorithms.core.buckets import Bucket
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Batch, GradientResult, Rank, Weights
 from paceline.backend.devices.accelerator import Processor
-from paceline.backend.devices.nan_check import Finite, OnNonfinite
+from paceline.backend.devices.nan_check import NanCheck, OnNonfinite
 from paceline.backend.rank.rank_context import Station, Thread, Turn
 from paceline.backend.transports.inbox import Cancelled
 from paceline.backend.transports.layer_buckets import Answers, Gathering
@@ -44,17 +44,17 @@ class Device:
     ) -> None:
         self.station, self.learner, self.pace = station, learner, pace
         me = station.me
-        self.finite = Finite(f"rank {me.rank} ({me.role})", me.layout, on_nonfinite)
+        self.nan_check = NanCheck(f"rank {me.rank} ({me.role})", me.layout, on_nonfinite)
         self.late_s = 0.0
         """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
         self._free = threading.Lock()
-        self._tally = station.board.tally(station.me.rank)
+        self._counters = station.status.counters
 
     def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
         """Waits out the rest of the modelled time, unless that is given up; a long one with signs of life."""
         while due_s - self.station.clock.now() > SIGN_S and not (unless is not None and unless.is_set()):
             self.station.clock.wait_until(self.station.clock.now() + SIGN_S / 2, unless)
-            self.station.board.move(self.station.me.rank)
+            self.station.status.note_progress()
         self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
 
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
@@ -69,11 +69,11 @@ class Device:
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             self.station.accelerator.synchronize()  # before its time is taken
-            self.finite.check(step, vector, loss)
+            self.nan_check.check(step, vector, loss)
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
             self.station.span(thread, "compute", start, step=step)
-            self._tally.gradient(loss)
+            self._counters.gradient(loss)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 
     @property
@@ -132,8 +132,8 @@ class Device:
 
             loss = self.learner.layer_gradients(weights.vector, batch.data, hand_out)
             assert gathering.due is None, f"the learner has handed out no gradient of {gathering.due}"
-            self.finite.check_layers(step, loss)
-            self._tally.gradient(loss)
+            self.nan_check.check_layers(step, loss)
+            self._counters.gradient(loss)
 
     def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
         """After how much work a paced device has each bucket's gradient, last layers first, in seconds."""

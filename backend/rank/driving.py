@@ -1,12 +1,18 @@
-"""Driving a lane: the operations of its program one after the other, by one thread.
+"""Drives a lane: one thread performs the operations of its program one after the other.
 
-Rules of this file:
+Rationale:
 
-* An operation may leave behind what is computed for it by this very thread: a gradient by layers. It begins as soon as
-  the program has gone on and come to its next operation.
-* Meanwhile the program has a turn whenever a layer is done: it goes on as far as it can without waiting for anybody. So
-  what it starts overlaps with the rest of the computation, and a step pays for no second thread and no hand-over.
-* What the program raises in a turn is raised after the computation: it is none of the computation's failures.
+* Invariant: a program sees its answers in its own order, and what it starts during a backward pass overlaps with the
+  rest of that pass.
+* How: an operation may leave a computation behind, which this same thread does (a gradient layer by layer). It begins
+  when the program has come to its next operation. Whenever a layer is done, the program has a turn: it goes on as far
+  as it can without waiting.
+* Rejected: to compute in a second thread. Each layer would then cost a hand-over between threads, and the two would
+  contend for the interpreter's lock, at every step of every rank. GPUs and paced devices work beside the process, so
+  for these the worker thread `backward` computes.
+* An error that the program raises in its turn is raised after the computation: the computation has not failed.
+* Source: backward hooks as in PyTorch's DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3),
+  which start a bucket's all-reduce while autograd continues.
 """
 
 from __future__ import annotations
@@ -16,15 +22,15 @@ from typing import Any
 
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.operations import Op
-from paceline.backend.rank.handles import Started
+from paceline.backend.rank.handles import Handles
 from paceline.backend.rank.rank_context import Behind, Station, Thread
 
 AT_ONCE = (ops.RecordUpdate, ops.Now, ops.Send, ops.Start, ops.Charge)
-"""what waits for nobody, and not for the device"""
+"""operations that wait neither for another rank nor for the device"""
 
 
-def nobodys_turn() -> None:
-    """Where whoever computes is not who drives the program."""
+def no_turn() -> None:
+    """The turn of a computation that another thread than the program's does."""
 
 
 class Drive:
@@ -32,17 +38,17 @@ class Drive:
 
     Args:
         station: the rank's own.
-        thread: whose lane it is.
-        started: knows what is done of what was started.
+        thread: the lane's thread.
+        handles: of the operations that were started.
         perform: answers an operation.
     """
 
     def __init__(
-        self, station: Station, thread: Thread, started: Started, perform: Callable[[Thread, Op[Any]], Any]
+        self, station: Station, thread: Thread, handles: Handles, perform: Callable[[Thread, Op[Any]], Any]
     ) -> None:
         assert thread.lane is not None, "only routines are driven"
         self._station, self._thread, self._lane = station, thread, thread.lane
-        self._started, self._perform = started, perform
+        self._handles, self._perform = handles, perform
         thread.leave = self._leave
         self._op: Op[Any] | None = None
         self._behind: Behind | None = None
@@ -80,14 +86,14 @@ class Drive:
     def _turn(self) -> None:
         """Lets the program go on until it would have to wait."""
         try:
-            while self._raised is None and self._op is not None and self._waits_for_nobody(self._op):
+            while self._raised is None and self._op is not None and self._returns_at_once(self._op):
                 self._one(self._op)
         except BaseException as error:
             self._raised = error
 
-    def _waits_for_nobody(self, op: Op[Any]) -> bool:
+    def _returns_at_once(self, op: Op[Any]) -> bool:
         if isinstance(op, ops.Wait):
-            return self._started.all_done([op.handle])
+            return self._handles.all_done([op.handle])
         if isinstance(op, ops.WaitFor) and op.need == "all":
-            return self._started.all_done(op.handles)
+            return self._handles.all_done(op.handles)
         return isinstance(op, AT_ONCE)

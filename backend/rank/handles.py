@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
 from typing import Any
 
-from paceline.algorithms.core.errors import PeerFailed, ProgramError
+from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import Handle
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.handles import HandleTable
+from paceline.algorithms.runtime.program_errors import cancelled
 from paceline.backend.rank.rank_context import Station, Thread
 
 POLL_S = 0.0002
@@ -30,6 +29,21 @@ class Pending:
     cancelled: bool = False
     _answer: tuple[Any] | None = None
 
+    @property
+    def settled(self) -> bool:
+        return self.cancelled or self._answer is not None or self.done()
+
+    def result(self) -> Any:
+        if self.cancelled:
+            raise cancelled(self.what)
+        return self.answer()
+
+    def cancel(self) -> bool:
+        if self.settled or (self.give_up is not None and self.give_up() is False):
+            return False
+        self.cancelled = True
+        return True
+
     def answer(self) -> Any:
         """Waits, and answers; may be asked again, as a handle may be waited for again."""
         if self._answer is None:
@@ -37,76 +51,50 @@ class Pending:
         return self._answer[0]
 
 
-class Held(Handle[Any]):
-    """A handle with what stands behind it, which so lives as long as a program keeps the handle."""
-
-    __slots__ = ("pending",)
-    pending: Pending
-
-    def __init__(self, rank: Rank, number: int, pending: Pending) -> None:
-        super().__init__(rank, number)
-        object.__setattr__(self, "pending", pending)  # frozen, as handles are
-
-
-class Started:
+class Handles:
     """What a rank's program has handles of."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._numbers = count()
-        self._before: dict[Handle[Any], Pending] = {}
-        """what stands behind handles from before a checkpoint"""
+        self._table = HandleTable[Pending](station.me.rank, lambda *told: station.recorder.add("outcome", told))
         self._unheard: dict[Pending, None] = {}
         """of which the program has had neither answer nor failure"""
 
     def keep(self, pending: Pending) -> Handle[Any]:
         """A handle for it."""
         self._unheard[pending] = None
-        return Held(self._station.me.rank, next(self._numbers), pending)
-
-    def _known(self, handle: Handle[Any]) -> Pending:
-        if isinstance(handle, Held):
-            return handle.pending
-        if handle not in self._before:
-            raise ProgramError(f"rank {self._station.me.rank}: {handle} was started by nobody here")
-        return self._before[handle]
+        return self._table.give(pending)
 
     def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
-        """Whether a wait for all of these would be over at once; the last, mostly the latest, is looked at first."""
-        return all((pending := self._known(handle)).cancelled or pending.done() for handle in reversed(handles))
+        """Whether a wait for all of these would be over at once."""
+        return self._table.is_over(handles, len(handles))
 
     def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
         """Waits until `least` are done; answers (index, answer) of all that are by then."""
-        pendings = [self._known(handle) for handle in handles]
-        if not 0 <= least <= len(pendings):
-            wrong = f"waits for {least} of {len(pendings)} handles; give no more"
-            raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
+        pendings = self._table.awaited(handles, least)
         if least < len(pendings):
             self._until_done(thread, pendings, least)
-        elif pendings:  # the last one's first: who waits for all of them is woken once, not once for each
-            self._finish(thread, pendings[-1])
-        found = tuple(range(len(pendings)))
-        if least < len(pendings):
-            found = tuple(index for index in found if pendings[index].cancelled or pendings[index].done())
-            self._station.recorder.add("outcome", (thread.line, found))
-        return tuple((index, self._finish(thread, pendings[index])) for index in found)
+            found = tuple(index for index, pending in enumerate(pendings) if pending.settled)
+        else:
+            for pending in (*pendings[-1:], *pendings):  # the last one first: one wake-up instead of one for each
+                self._finish(thread, pending)
+            found = tuple(range(len(pendings)))
+        for index in found:
+            self._unheard.pop(pendings[index], None)
+        return self._table.answers(thread.line, pendings, least, found)
 
-    def _finish(self, thread: Thread, pending: Pending) -> Any:
-        """Its answer, once it is there."""
-        if pending.cancelled:
-            wrong = f"{pending.what} was cancelled; there is no answer to wait for"
-            raise ProgramError(f"{self._station.standing(thread)}: {wrong}")
+    def _finish(self, thread: Thread, pending: Pending) -> None:
+        """Waits until it has settled."""
+        if pending.settled:
+            return
         self._unheard.pop(pending, None)
-        if pending.done():
-            return pending.answer()
         self._station.waiting(thread, f"for {pending.what}")
-        answer = pending.answer()
+        pending.answer()
         self._station.moving(thread)
-        return answer
 
     def _until_done(self, thread: Thread, pendings: Sequence[Pending], least: int) -> None:
         self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
-        while sum(pending.cancelled or pending.done() for pending in pendings) < least:
+        while sum(pending.settled for pending in pendings) < least:
             if (dead := self._station.board.lost()) is not None:
                 raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(POLL_S)
@@ -114,14 +102,9 @@ class Started:
 
     def cancel(self, thread: Thread, handle: Handle[Any]) -> bool:
         """Gives up what was started; True if that was in time."""
-        pending = self._known(handle)
-        in_time = not pending.cancelled and not pending.done()
-        if in_time and pending.give_up is not None:
-            in_time = pending.give_up() is not False
+        in_time = self._table.cancel(thread.line, handle)
         if in_time:
-            pending.cancelled = True
-            self._unheard.pop(pending, None)
-        self._station.recorder.add("outcome", (thread.line, in_time))
+            self._unheard.pop(self._table.entry(handle), None)
         return in_time
 
     def complete(self, thread: Thread) -> None:
@@ -140,15 +123,13 @@ class Started:
 
     def answer(self, handle: Handle[Any]) -> Any:
         """What something was answered that is complete: what a checkpoint keeps of it."""
-        return self._known(handle).answer()
+        return self._table.entry(handle).answer()
 
     def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
         """Goes on from a checkpoint: its handles are answered, and new ones are numbered after them."""
-        for handle, answer in answers.items():
-            whole = partial(_same, answer)
-            self._before[handle] = Pending(lambda: True, whole, "an operation from before the checkpoint")
-        self._numbers = count(max((handle.number for handle in answers), default=-1) + 1)
+        self._table.restore({handle: _answered(answer) for handle, answer in answers.items()})
 
 
-def _same(answer: Any) -> Any:
-    return answer
+def _answered(answer: Any) -> Pending:
+    """Something from before a checkpoint, with its answer."""
+    return Pending(lambda: True, lambda: answer, "an operation from before the checkpoint")

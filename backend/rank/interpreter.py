@@ -19,23 +19,30 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core import operations as ops
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import Handle, Op
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import GradientResult, Weights, may_diverge, nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
+from paceline.algorithms.runtime.handles import named
+from paceline.algorithms.runtime.program_errors import (
+    InvalidOperation,
+    check_access,
+    check_start,
+    not_the_holder,
+    unknown_operation,
+)
 from paceline.backend.devices.nan_check import OnNonfinite
-from paceline.backend.posix.worker_thread import Standing
+from paceline.backend.posix.worker_thread import WorkerThread
 from paceline.backend.rank.checkpoint import Part
 from paceline.backend.rank.communication import Communication
 from paceline.backend.rank.device import Device, Pace
-from paceline.backend.rank.driving import Drive, nobodys_turn
-from paceline.backend.rank.handles import Pending, Started
+from paceline.backend.rank.driving import Drive, no_turn
+from paceline.backend.rank.handles import Handles, Pending
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.rank.weights_owner import Keeper
+from paceline.backend.rank.weights_owner import WeightsOwner
 from paceline.backend.transports.cells import LINE_BYTES, Cells
 from paceline.backend.transports.collectives import Collectives
 from paceline.backend.transports.inbox import Claim
@@ -46,7 +53,7 @@ from paceline.records.trace import Schedule
 
 if TYPE_CHECKING:
     from paceline.backend.rank.checkpointing import (
-        Pauses,  # which brings torch's checkpoints: imported where some are made
+        Checkpointer,  # which brings torch's checkpoints: imported where some are made
     )
 
 
@@ -71,22 +78,22 @@ class Interpreter:
         self.device = Device(station, job.learner, pace, on_nonfinite)
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
-        self.keeper = Keeper(station, job, schedule)
-        self.started = Started(station)
-        self.pauses: Pauses | None = None
+        self.weights_owner = WeightsOwner(station, job, schedule)
+        self.handles = Handles(station)
+        self.checkpointer: Checkpointer | None = None
         """makes checkpoints, where some are asked for"""
         self._state: Any = None
         """what the program is entered with; None: its beginning"""
         self._lanes = count(1)
         self._branches = Branches()
-        self._backward = Standing("backward")
+        self._backward = WorkerThread("backward")
         self._meanings = self._table()
 
     def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
         """Goes on from a checkpoint: the rank's part, and what the handles in it were answered."""
         self._state = part.state
-        self.keeper.restore(part.learned, part.age)
-        self.started.restore(answers)
+        self.weights_owner.restore(part.learned, part.age)
+        self.handles.restore(answers)
         self.device.late_s, self.loader.before = part.late_s, part.reads
 
     # --- driving --------------------------------------------------------------------------------------------------
@@ -98,43 +105,45 @@ class Interpreter:
         """
         method, me = self.job.method, self.station.me
         if self._state is None:
-            self.keeper.show()
-            self._state = method.begin(me, self.keeper.learned.latest.vector)
+            self.weights_owner.show()
+            self._state = method.begin(me, self.weights_owner.learned.latest.vector)
         while True:
-            if self.pauses is not None:
-                self.keeper.until = self.pauses.until
+            if self.checkpointer is not None:
+                self.weights_owner.until = self.checkpointer.until
             main = Thread("main", lane=Lane(method.enter(me, self._state)))
             self._state = self.drive(main)
-            self.started.complete(main)
-            if self.pauses is None or self.station.board.over(self.pauses.until):
+            self.handles.complete(main)
+            if self.checkpointer is None or self.station.board.ends_before(self.checkpointer.until):
                 break
-            self.pauses.make(main, self._part(), self.started.answer)
+            self.checkpointer.make(main, self._part(), self.handles.answer)
         self.loader.close()
         self._backward.close()
-        self.keeper.show()
+        self.weights_owner.show()
         return self._state
 
     def _part(self) -> Part:
         """What a checkpoint keeps of this rank."""
-        keeper = self.keeper
+        keeper = self.weights_owner
         return Part(self._state, keeper.kept(), keeper.age, self.device.late_s, self.loader.reads)
 
     @may_diverge
     def drive(self, thread: Thread) -> Any:
         """Performs a routine's operations until it ends."""
-        return Drive(self.station, thread, self.started, self.perform).to_its_end()
+        return Drive(self.station, thread, self.handles, self.perform).to_its_end()
 
     def perform(self, thread: Thread, op: Op[Any]) -> Any:
         """Answers one operation."""
-        if (meaning := self._meanings.get(type(op))) is None:
-            unknown = f"asked for {describe(op)}, which the torch.distributed interpreter does not know"
-            raise ProgramError(f"{self.station.standing(thread)}: {unknown}")
-        return meaning(thread, op)
+        try:
+            if (meaning := self._meanings.get(type(op))) is None:
+                raise unknown_operation(describe(op))
+            return meaning(thread, op)
+        except InvalidOperation as error:
+            raise error.at(self.station.standing(thread)) from None
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
         """What each operation does: looked up, since asking for one after the other takes longer than most do."""
         return {
-            ops.NextStep: lambda thread, op: self.keeper.next(thread, op.state),
+            ops.NextStep: lambda thread, op: self.weights_owner.next(thread, op.state),
             ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
             ops.Gradient: lambda thread, op: self.device.gradient(thread, op.weights, op.batch),
             ops.LayerGradients: self._layers,
@@ -143,14 +152,14 @@ class Interpreter:
             ops.Send: self.communication.send,
             ops.Receive: self.communication.receive,
             ops.Start: lambda thread, op: self._start(thread, op.what),
-            ops.Wait: lambda thread, op: self.started.wait(thread, [op.handle], 1)[0][1],
-            ops.WaitFor: lambda thread, op: self.started.wait(thread, op.handles, op.least),
-            ops.Cancel: lambda thread, op: self.started.cancel(thread, op.handle),
+            ops.Wait: lambda thread, op: self.handles.wait(thread, [op.handle], 1)[0][1],
+            ops.WaitFor: lambda thread, op: self.handles.wait(thread, op.handles, op.least),
+            ops.Cancel: lambda thread, op: self.handles.cancel(thread, op.handle),
             ops.Now: self._now,
             ops.Access: self._access,
             ops.Lock: self._lock,
             ops.Unlock: self._unlock,
-            ops.RecordUpdate: lambda _, op: self.keeper.applied(op),
+            ops.RecordUpdate: lambda _, op: self.weights_owner.applied(op),
         }
 
     def _now(self, thread: Thread, op: ops.Now) -> float:
@@ -158,6 +167,7 @@ class Interpreter:
         return now
 
     def _access(self, thread: Thread, op: ops.Access) -> Any:
+        check_access(op, 0 if op.action == "read" else self.cells.nbytes(op.cell))
         began = self.station.clock.now()
         device = self.station.accelerator  # cells lie in the host's memory
         before = device.into(self.cells.access(op.cell, op.action, device.out(op.value)))
@@ -172,20 +182,17 @@ class Interpreter:
 
     def _unlock(self, thread: Thread, op: ops.Unlock) -> None:
         if not self.cells.unlock(op.cell):
-            wrong = f"unlocks cell {op.cell.name!r}, which nobody here holds; Lock it first"
-            raise ProgramError(f"{self.station.standing(thread)}: {wrong}")
+            raise not_the_holder(op.cell.name)
 
     # --- what is started ------------------------------------------------------------------------------------------
 
     def _start(self, thread: Thread, what: Op[Any] | Routine[Any]) -> Handle[Any]:
-        if not isinstance(what, Op | Routine):
-            raise ProgramError(
-                f"{self.station.standing(thread)}: starts {what!r}; only an operation or a program can be started"
-            )
+        check_start(what)
         line = self._branches.name(thread.line, what)
         if isinstance(what, COLLECTIVES):
-            return self.started.keep(self.communication.issue(thread, what, started=True))
-        child = Thread(f"{thread.name}.{next(self._lanes)}", thread.stream, step=thread.step, line=line)
+            return self.handles.keep(self.communication.issue(thread, what, started=True))
+        child, place = self._beside(thread), thread.place
+        child.stream, child.line = thread.stream, line
         give_up: Callable[[], object] | None = None
         if isinstance(what, Routine):
             # its collectives are a stream of their own, named by its place among the sub-programs of its starter:
@@ -208,15 +215,18 @@ class Interpreter:
                 if isinstance(what, Routine):
                     self.communication.leave(child.stream)
 
-        words = describe(what) if isinstance(what, Op) else repr(what)
         # kept before it begins: it stands in front of what it starts itself
-        handle = self.started.keep(Pending(future.done, future.result, words, give_up))
+        handle = self.handles.keep(Pending(future.done, future.result, named(what, place), give_up))
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 
+    def _beside(self, thread: Thread) -> Thread:
+        """A new lane, started where the thread stands."""
+        return Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step, started_at=thread.place)
+
     def _layers(self, thread: Thread, op: ops.LayerGradients) -> tuple[Handle[GradientResult], ...]:
         """Starts a gradient that comes layer by layer."""
-        weights, child = op.weights, Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step)
+        weights, child = op.weights, self._beside(thread)
         buckets = op.parts(self.station.me.layout)
         answers = Answers()
 
@@ -224,15 +234,15 @@ class Interpreter:
             if isinstance(weights, Weights):
                 return weights
             # torch's graph needs every layer before it begins, so the forward pass waits for all of them
-            return together([part for _, part in self.started.wait(child, weights, len(weights))])
+            return together([part for _, part in self.perform(child, ops.WaitFor(weights))])
 
         compute = partial(self.device.layers, child, whole, op.batch, buckets, answers)
         if self.device.works_beside or thread.leave is None:
-            self._backward.put(partial(compute, nobodys_turn))
+            self._backward.put(partial(compute, no_turn))
         else:
             thread.leave(compute)
         return tuple(
-            self.started.keep(
+            self.handles.keep(
                 Pending(partial(answers.done, place), partial(answers.get, place), f"the gradient of {bucket.name}")
             )
             for place, bucket in enumerate(buckets)

@@ -1,4 +1,4 @@
-"""One rank's own affairs: who it is, its clock, its record, and what it says on the board while it waits."""
+"""What all parts of one rank's interpreter share: its identity, clock, record, device, and status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Lane
+from paceline.algorithms.runtime.program_errors import place_of
 from paceline.backend.devices.accelerator import Accelerator, Processor
 from paceline.backend.posix.precise_wait import Clock
+from paceline.backend.status.rank_status import RankState, RankStatus
 from paceline.backend.status.recorder import Recorder
-from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports.inbox import Claim
 from paceline.records.trace import Activity, Span
 
@@ -35,6 +37,8 @@ class Thread:
     step: int = 0
     line: str = ""
     """its name by `Branches`"""
+    started_at: str = ""
+    """the line at which a single operation was started: it has no line of its own"""
     leave: Callable[[Behind], None] | None = None
     """has something computed by this thread as soon as the lane has gone on; a single started operation has none"""
     claim: Claim | None = None
@@ -45,7 +49,7 @@ class Thread:
     @property
     def place(self) -> str:
         """The program line at which it stands."""
-        return self.lane.where() if self.lane is not None else self.name
+        return self.lane.where() if self.lane is not None else self.started_at
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,17 @@ class Station:
     """What all parts of the interpreter share."""
 
     me: RankContext
-    board: Board
+    board: StatusBoard
     recorder: Recorder
     clock: Clock
     accelerator: Accelerator = field(default_factory=Processor)
     """what the rank computes on"""
+    status: RankStatus = field(init=False)
+    """the rank's row of the board, looked up once because every operation updates it"""
     _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", self.board.ranks[self.me.rank])
 
     def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:
         """Records an activity of the thread that ends now."""
@@ -68,31 +77,31 @@ class Station:
         )
 
     def standing(self, thread: Thread) -> str:
-        """Who stands where, for messages."""
-        return f"rank {self.me.rank} ({self.me.role}) at {thread.place}, step {thread.step}"
+        """The rank, its lane, the line of its program and the step, for messages."""
+        return place_of(self.me, thread.name, thread.place, thread.step)
 
     def waiting(self, thread: Thread, what: str, place: str = "") -> None:
-        """Says on the board that the rank's program waits for others: what a deadlock report is made of.
+        """Reports that the rank's program waits for others; deadlock messages quote this.
 
         Args:
             thread: the lane that waits.
-            what: for what.
-            place: where it stands, for those who know it already.
+            what: it waits for, with a preposition.
+            place: where the lane stands, if the caller knows it already.
         """
         if thread.name == "main":
-            who = f"rank {self.me.rank} ({self.me.role}) at {place or thread.place}, step {thread.step}"
-            self.board.say(self.me.rank, Doing.BLOCKED, f"{who}: waits {what}")
+            who = place_of(self.me, thread.name, place or thread.place, thread.step)
+            self.status.report(RankState.BLOCKED, f"{who}: waits {what}")
 
     def moving(self, thread: Thread) -> None:
-        """Says that it goes on."""
+        """Reports that the lane goes on."""
         if thread.name == "main":
-            self.board.say(self.me.rank, Doing.RUNNING)
+            self.status.report(RankState.RUNNING)
         else:
-            self.board.move(self.me.rank)
+            self.status.note_progress()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """While it lasts the rank does not count as waiting, whatever its program waits for."""
+        """During the block the rank counts as busy, even if its program waits."""
         self._count(+1)
         try:
             yield
@@ -101,4 +110,4 @@ class Station:
 
     def _count(self, by: int) -> None:
         with self._counting:  # lanes begin and end at once
-            self.board.busy(self.me.rank, by)
+            self.status.add_busy(by)

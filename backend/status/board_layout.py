@@ -1,7 +1,7 @@
-"""How the board lies in memory: a row for each rank, and what they have in common.
+"""The memory layout of the status board: one row for each rank, and the fields that belong to the whole run.
 
-Rules of this file: every number is aligned, since others read it while it is written: one that lay across two lines of
-a cache could be seen half written.
+Every number is aligned, because other processes read it while it is written: a number that lay across two cache lines
+could be seen half written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import mmap
 import os
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,16 +18,16 @@ from paceline.backend.posix.reserve import reserve, shared_file
 from paceline.backend.status.progress_counters import FIELDS
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
-WHY = 8 * TEXT
-"""room for why a rank is lost, with what the others waited for"""
-MARKS = 64
-"""the last ones of a rank that others can still read; nobody is further ahead of another one"""
-MARK = np.dtype([("name", "u8"), ("position", "i8"), ("mark", "u1")], align=True)
+LOSS_TEXT = 8 * TEXT
+"""bytes for why a rank is lost, with what the other ranks waited for"""
+VOTES = 64
+"""the last votes of a rank that others can still read; no rank is further ahead of another one"""
+VOTE = np.dtype([("name", "u8"), ("position", "i8"), ("vote", "u1")], align=True)
 ENTRY = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")], align=True)
 ROW = np.dtype(
     [
-        ("doing", "u1"),
-        ("moves", "i8"),
+        ("state", "u1"),
+        ("progress", "i8"),
         ("step", "i8"),
         ("busy", "i4"),
         ("granted", "i8"),
@@ -35,8 +36,8 @@ ROW = np.dtype(
         ("dead", "?"),
         ("quiet_s", "f8"),
         ("stopped", "?"),
-        ("marked", "i8"),
-        ("marks", MARK, (MARKS,)),
+        ("vote_count", "i8"),
+        ("votes", VOTE, (VOTES,)),
         ("collectives", ENTRY, (BUCKETS, SLOTS)),
     ],
     align=True,
@@ -49,22 +50,40 @@ COMMON = np.dtype(
         ("lost_at", "i8"),
         ("losses", "i8"),
         ("start_s", "f8"),
-        ("why", "S16"),
-        ("over", "u1"),
-        ("text", f"S{WHY}"),
+        ("stop_reason", "S16"),
+        ("run_state", "u1"),
+        ("loss_text", f"S{LOSS_TEXT}"),
     ],
     align=True,
 )
 
 
+def integer(record: Any, field: str) -> memoryview[int]:
+    """One whole number, or truth value, of an array with one record: a memoryview with one item."""
+    return memoryview(record[field])
+
+
+def real(record: Any, field: str) -> memoryview[float]:
+    """One real number of an array with one record."""
+    view: Any = memoryview(record[field])
+    return cast("memoryview[float]", view)
+
+
 def mapped(ranks: int, folder: Path | None) -> tuple[mmap.mmap, bool]:
-    """The memory of a board, and whether it is new: in the folder of a run, or without a name.
+    """Maps the memory of a board.
+
+    Args:
+        ranks: how many rows it has.
+        folder: of the run, in which the board is a file; None for memory without a name.
+
+    Returns:
+        The memory, and whether it is new.
 
     Raises:
-        RunFailed: the file system has no room for it.
+        RunFailed: the file system has no space for it.
     """
-    room, path = ranks * ROW.itemsize + COMMON.itemsize, (folder or Path(tempfile.gettempdir())) / "board"
+    size, path = ranks * ROW.itemsize + COMMON.itemsize, (folder or Path(tempfile.gettempdir())) / "board"
     with tempfile.TemporaryFile() if folder is None else shared_file(path) as file:
         new = os.fstat(file.fileno()).st_size == 0
-        reserve(file.fileno(), path, 0, room, f"the board of {ranks} ranks")
-        return mmap.mmap(file.fileno(), room), new
+        reserve(file.fileno(), path, 0, size, f"the board of {ranks} ranks")
+        return mmap.mmap(file.fileno(), size), new

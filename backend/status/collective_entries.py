@@ -1,7 +1,7 @@
-"""Who has entered which allreduce_algorithm: each rank's row of the board has room for its last ones.
+"""Detects mismatched collectives: each rank's row of the board lists the collectives that it has entered last.
 
-Rules of this file: a rank writes its own entries only, and looks at the others' after. So of two members that enter
-different collectives whoever comes second sees it, and does not issue.
+Rules of this file: a rank writes its own entries only, and reads the others' after that. So of two members that enter
+different collectives the second one sees the mismatch, and does not issue its own.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.program_errors import mismatch
 from paceline.backend.status.board_layout import BUCKETS, SLOTS, TEXT
 
 
-class Entries:
-    """Everybody's.
+class CollectiveEntries:
+    """The entries of all ranks.
 
     Args:
-        entries: of each rank, by bucket and slot.
+        entries: an array by rank, bucket and slot.
     """
 
     def __init__(self, entries: Any) -> None:
@@ -28,13 +28,24 @@ class Entries:
         self._turns, self._streams = entries["turn"], entries["stream"]
         self._positions, self._texts = entries["position"], entries["text"]
         self._writing = threading.Lock()
-        """of the lanes of one rank: each process has its own"""
+        """for the threads of this process: each process has its own lock"""
 
     def enter(self, rank: Rank, members: Sequence[Rank], stream: str, position: int, what: str, place: str) -> None:
-        """Notes a collective before it is issued; raises `ProgramError` where another member issued something else.
+        """Notes a collective before it is issued.
 
-        gloo matches collectives by their order alone: a swapped pair of equal size is silently added up, one of unequal
-        size aborts the process.
+        gloo matches collectives by their order alone: a swapped pair of equal size is added up without an error, and
+        one of unequal size aborts the process.
+
+        Args:
+            rank: the one that enters.
+            members: of the collective.
+            stream: the name of the order in which it is issued.
+            position: in this order.
+            what: the collective, in words that are equal for all members.
+            place: the line of the program, for messages.
+
+        Raises:
+            ProgramError: another member has entered a different collective there.
         """
         check = zlib.crc32(stream.encode())
         bucket, slot, name = check % BUCKETS, position % SLOTS, check | len(stream) << 32
@@ -49,16 +60,13 @@ class Entries:
                 continue
             theirs_said, _, their_place = theirs.partition(b"\1")
             if theirs_said != said[:TEXT]:
-                raise ProgramError(
-                    f"mismatched collectives: rank {rank} at {place} enters {what}, where rank {other} at "
-                    f"{their_place.decode(errors='replace')} entered {theirs_said.decode(errors='replace')}; "
-                    "all members must issue the same collectives in the same order"
-                )
+                their_line, their_words = their_place.decode(errors="replace"), theirs_said.decode(errors="replace")
+                raise mismatch(rank, place, what, other, their_line, their_words)
 
     def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
-        """What somebody entered there; None if it is of another collective.
+        """The text of an entry; None if it is of another collective, or was being written.
 
-        Also if it was being written meanwhile: whoever writes looks at the others after.
+        A rank that is writing its entry reads the others' afterwards, so the mismatch is still found.
         """
         turn = self._turns[at]
         if turn % 2 or self._positions[at] != position or self._streams[at] != name:

@@ -1,13 +1,20 @@
-"""Steps that are granted ahead, where those who take them are on several hosts.
+"""Grants of steps in advance, for weights' owners on several hosts.
 
-Rules of this file:
+Rationale:
 
-* The store holds the one truth, changed by atomic operations alone; a host asks it once for several steps, which its
-  ranks then take without asking. How many is a matter of time: as many as were taken in `AHEAD_S` before.
-* Where everybody takes the same steps (`Lease`) the store says how far anybody may go. Whoever ends the run closes it
-  there: all go on up to the furthest lease and no further, so that all stop at the same step.
-* Where steps count together (`Shares`) each host takes some of what is left, fewer towards the end, so that no host is
-  left with many when the others have none. Whoever ends the run closes the counter; what a host has taken is its own.
+* Invariant: the store holds the only truth, and only atomic operations change it. So hosts that ask at the same moment
+  cannot be granted more than the budget, and a run stops at one step for all.
+* A host asks the store once for several steps, which its ranks then take without asking. The number follows the pace:
+  as many steps as were taken in the last `AHEAD_S`.
+* If all owners take the same steps (`Lease`), the store has the step up to which any may go. The host that ends the run
+  closes the lease there: all go on to the end of the furthest lease and no further, and so stop at the same step.
+* If the owners' steps count together (`Shares`), each host takes some of the remaining steps, fewer towards the end, so
+  that no host is left with many when the others have none. The host that ends the run closes the counter; the steps
+  that a host has taken remain its own.
+* Rejected: to ask the store at every step, which costs a round trip of the network per step. Rejected: to announce a
+  last step in advance, since a rank on another host may already have passed it when the announcement arrives.
+* Source: leases as in Gray and Cheriton (1989), here counted in steps and not in time; guided self-scheduling
+  (Polychronopoulos and Kuck 1987) for the shrinking shares.
 """
 
 from __future__ import annotations
@@ -18,28 +25,28 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
-from paceline.records.trace import Reason
+from paceline.algorithms.core.job import Reason
 
 AHEAD_S = 0.1
-"""steps are leased for about so long, which is also by how much a run may go on after its end is called; ours"""
+"""steps are granted for about so long, by which a run may also go on after it was ended; chosen by us"""
 MOST = 64
-"""steps of one lease"""
+"""steps of one grant"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far steps are granted on a host, and why not further, if that is so for good."""
+    """The step up to which a host's ranks may go, and the reason if the run ends there."""
 
     steps: int
     closed: Reason | None = None
 
 
-class Across(ABC):
-    """What hosts agree on about steps.
+class StepGrants(ABC):
+    """The agreement of hosts on steps.
 
     Args:
-        store: of torch.distributed, this process's own connection.
-        limit: steps that the budget has.
+        store: of torch.distributed; a connection of this process's own.
+        limit: the budget, in steps.
     """
 
     def __init__(self, store: Any, limit: int) -> None:
@@ -48,14 +55,14 @@ class Across(ABC):
 
     @abstractmethod
     def extend(self, reached: int) -> Bound:
-        """Asks for more, where a host has come as far as it may."""
+        """Asks for more steps, for a host that has used up its own."""
 
     @abstractmethod
     def close(self, why: Reason, reached: int) -> Bound | None:
-        """Ends the run after what has been granted; None where that is all the budget has anyway."""
+        """Ends the run after the steps that are granted; None if these are the whole budget anyway."""
 
     def _pace(self) -> int:
-        """How many steps to ask for: twice as many as last time if those lasted too short, half if too long."""
+        """How many steps to ask for: twice as many as last time if those were used up too soon, half if too late."""
         now_s = time.monotonic()
         if now_s - self._asked_s < AHEAD_S / 2:
             self._ahead = min(2 * self._ahead, MOST)
@@ -65,14 +72,14 @@ class Across(ABC):
         return self._ahead
 
 
-class Lease(Across):
-    """Steps that everybody takes: "12" is open up to step 12, "12 accuracy" closed there."""
+class Lease(StepGrants):
+    """Steps that all owners take. The store has "12" for open up to step 12, and "12 accuracy" for closed there."""
 
     def extend(self, reached: int) -> Bound:
         ahead = self._pace()
         known = self._swap("", "0")
         while True:
-            steps, why = _parted(known)
+            steps, why = _parse(known)
             if why is not None or steps > reached:
                 return Bound(steps, why)
             wanted = str(min(max(reached, steps) + ahead, self._limit))
@@ -82,7 +89,7 @@ class Lease(Across):
     def close(self, why: Reason, reached: int) -> Bound | None:
         known = self._swap("", "0")
         while True:
-            steps, before = _parted(known)
+            steps, before = _parse(known)
             if before is not None:
                 return Bound(steps, before)
             if steps >= self._limit:
@@ -91,22 +98,22 @@ class Lease(Across):
                 return Bound(steps, why)
 
     def _swap(self, known: str, wanted: str) -> str:
-        """Writes what is wanted where the store still has what is known; answers what it has then."""
+        """Compares and sets the lease; answers what the store has then."""
         return cast("bytes", self._store.compare_set("lease", known, wanted)).decode()
 
 
-class Shares(Across):
-    """Steps that count together.
+class Shares(StepGrants):
+    """Steps of all owners that count together.
 
     Args:
-        hosts: that take some.
+        hosts: how many hosts have owners.
     """
 
     def __init__(self, store: Any, limit: int, hosts: int) -> None:
         super().__init__(store, limit)
         self._hosts = hosts
         self._taken = 0
-        """by all, as far as is known here"""
+        """steps that all hosts have taken, as far as this one knows"""
 
     def extend(self, reached: int) -> Bound:
         if (why := self._closed()) is not None:
@@ -128,10 +135,10 @@ class Shares(Across):
         return cast("Reason", said) if said else None
 
 
-def _parted(text: str) -> tuple[int, Reason | None]:
-    """A lease in parts.
+def _parse(text: str) -> tuple[int, Reason | None]:
+    """Parses a lease.
 
-    >>> _parted("12"), _parted("12 accuracy")
+    >>> _parse("12"), _parse("12 accuracy")
     ((12, None), (12, 'accuracy'))
     """
     steps, _, why = text.partition(" ")

@@ -1,10 +1,10 @@
-"""What a run's progress is told from: sums that each rank keeps on the board, and what they say of the last while.
+"""Progress counters: sums that each rank keeps on the board, and the recent throughput that follows from them.
 
 Rules of this file:
 
-* A rank adds to numbers of its own and to nobody else's, without a lock: about a tenth of a microsecond each. Who looks
-  takes differences, so nothing is reset, and a look between two of these numbers is wrong by one gradient at most.
-* These are figures to watch a run by. What a run was is in its record.
+* A rank adds to its own numbers only, without a lock: about a tenth of a microsecond each. Readers take differences, so
+  nothing is reset; a reading between two of these numbers is wrong by one gradient at most.
+* These figures serve to watch a run. The run's results come from its record.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.algorithms.runtime.update_log import Update
 
 FIELDS = ("gradients", "losses", "inputs", "stalenesses", "samples")
 GRADIENTS, LOSSES, INPUTS, STALENESSES, SAMPLES = range(len(FIELDS))
 WINDOW_S = 2.0
-"""progress is told of so much of a run, up to now"""
+"""length of the recent part of a run that progress reports describe"""
 
 
-class Tally:
-    """One rank's own sums.
+class ProgressCounters:
+    """One rank's own counters.
 
     >>> import array
     >>> sums = memoryview(array.array("d", [0.0] * len(FIELDS)))
-    >>> tally = Tally(sums)
-    >>> tally.gradient(0.5)
-    >>> tally.gradient(0.25)
+    >>> counters = ProgressCounters(sums)
+    >>> counters.gradient(0.5)
+    >>> counters.gradient(0.25)
     >>> sums.tolist()
     [2.0, 0.75, 0.0, 0.0, 0.0]
     """
@@ -40,13 +40,13 @@ class Tally:
         self._sums = sums
 
     def gradient(self, loss: float) -> None:
-        """One more gradient, with its loss."""
+        """Counts a gradient and its loss."""
         sums = self._sums
         sums[GRADIENTS] += 1.0
         sums[LOSSES] += float(loss)  # of NumPy's it would warn when it overflows
 
     def applied(self, rows: Iterable[Update], samples: int) -> None:
-        """Inputs that were applied, and the samples that are in the rank's weights by now."""
+        """Counts applied inputs; notes the number of samples that are in the rank's weights."""
         sums = self._sums
         for row in rows:
             sums[INPUTS] += 1.0
@@ -55,11 +55,11 @@ class Tally:
 
 
 class Totals(NamedTuple):
-    """All ranks' sums at a moment; samples are those of the weights' keeper."""
+    """Sums of all ranks' counters at a moment; the samples are those of the weights' owner."""
 
     elapsed_s: float
     step: int
-    """of the keeper"""
+    """of the weights' owner"""
     gradients: float
     losses: float
     inputs: float
@@ -67,32 +67,39 @@ class Totals(NamedTuple):
     samples: float
 
     @staticmethod
-    def of(sums: Any, keeper: int, *, step: int, elapsed_s: float) -> Totals:
-        """From the board's column of sums."""
+    def of(sums: Any, owner: int, *, step: int, elapsed_s: float) -> Totals:
+        """Adds up the counters.
+
+        Args:
+            sums: an array by rank and counter.
+            owner: the rank that owns the weights.
+            step: which this rank has reached.
+            elapsed_s: seconds since the start.
+        """
         gradients, losses, inputs, stalenesses, _ = sums.sum(axis=0).tolist()
-        return Totals(elapsed_s, step, gradients, losses, inputs, stalenesses, float(sums[keeper, SAMPLES]))
+        return Totals(elapsed_s, step, gradients, losses, inputs, stalenesses, float(sums[owner, SAMPLES]))
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A run at a moment, and what it did in the while before; None where nothing of the kind happened."""
+    """The state of a run, and its recent rates; None for a rate without events."""
 
     step: int
-    """of the weights' keeper"""
+    """of the weights' owner"""
     elapsed_s: float
     samples: int
     """in the weights being learned"""
     samples_per_s: float | None
     loss: float | None
-    """mean over the gradients of that while, each of its own batch"""
+    """mean over the recent gradients, each of its own batch"""
     staleness: float | None
-    """mean over the inputs that were applied"""
+    """mean over the recently applied inputs"""
     step_s: float | None
     """mean time between a worker's successive gradients"""
 
     @staticmethod
     def between(before: Totals, now: Totals, *, workers: int) -> Recent:
-        """What happened from one look to the next.
+        """The rates between two readings.
 
         >>> start = Totals(1.0, 10, gradients=20, losses=10.0, inputs=20, stalenesses=5, samples=640)
         >>> now = Totals(2.0, 20, gradients=40, losses=18.0, inputs=40, stalenesses=25, samples=1280)
@@ -113,7 +120,7 @@ class Recent:
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """The figures in one line."""
         said = [f"step {self.step}"]
         if self.samples_per_s is not None:
             said.append(f"{self.samples_per_s:.0f} samples/s")
@@ -122,15 +129,15 @@ class Recent:
 
 
 class Window:
-    """The looks of the last while."""
+    """The readings of the last `window_s` seconds."""
 
     def __init__(self, workers: int, window_s: float = WINDOW_S) -> None:
         self._workers, self._window_s = workers, window_s
-        self._looks = deque([Totals(0.0, 0, 0, 0, 0, 0, 0)])
+        self._readings = deque([Totals(0.0, 0, 0, 0, 0, 0, 0)])
 
-    def look(self, now: Totals) -> Recent:
-        """What has happened since the oldest look in the window, with this one as the latest."""
-        while len(self._looks) > 1 and now.elapsed_s - self._looks[1].elapsed_s >= self._window_s:
-            self._looks.popleft()
-        self._looks.append(now)
-        return Recent.between(self._looks[0], now, workers=self._workers)
+    def add(self, now: Totals) -> Recent:
+        """Adds a reading; answers the rates since the oldest one in the window."""
+        while len(self._readings) > 1 and now.elapsed_s - self._readings[1].elapsed_s >= self._window_s:
+            self._readings.popleft()
+        self._readings.append(now)
+        return Recent.between(self._readings[0], now, workers=self._workers)

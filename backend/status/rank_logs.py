@@ -1,13 +1,13 @@
-"""Each rank's log: what its process writes, and its life.
+"""Each rank's log: the output of its process, and the events of its life.
 
 Rules of this file:
 
-* Whatever a rank's process writes to standard output or standard error goes to its log, and nothing of it to the
-  terminal: prints and warnings of a user's code, words of a C++ library that aborts, the stack of a fault.
-* `life` is a rank's logger, for what happens to it: it started, where it runs, its first step, checkpoints, its end.
-  Outside a rank's process nobody listens to it.
-* A rank that is sent SIGUSR1 writes down where each of its threads stands, whatever keeps it.
-* A log lies in the run's shared folder while the run lasts, and in ``logs/`` of what is kept of it.
+* All that a rank's process writes to standard output or standard error goes to its log, and none of it to the terminal:
+  prints and warnings of a user's code, messages of a C++ library that aborts, the stacks of a fault.
+* `life` is a rank's logger for events: start, placement, first step, checkpoints, end. Outside a rank's process it has
+  no handler.
+* A rank that receives SIGUSR1 writes the stacks of its threads, whatever they wait for.
+* A log lies in the run's shared folder during the run, and in ``logs/`` of a stored run.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ life.propagate = False
 life.addHandler(logging.NullHandler())
 
 STACKS = signal.SIGUSR1
-"""has a rank write into its log where its threads stand, and go on"""
+"""the signal at which a rank writes its threads' stacks into its log, and goes on"""
 Echo = Callable[[Rank, str], None]
-"""told every line that a rank has written"""
+"""called with every line that a rank has written"""
 
 
 def log_of(folder: Path, rank: Rank) -> Path:
@@ -41,18 +41,18 @@ def log_of(folder: Path, rank: Rank) -> Path:
 
 
 def kept_as(rank: Rank) -> str:
-    """Where a rank's log stands in the folder of a run that is kept."""
+    """The path of a rank's log in the folder of a stored run."""
     return f"logs/rank{rank}.log"
 
 
 def take_over(path: Path) -> None:
-    """Sends everything that this process writes from now on into the log, line by line."""
+    """Redirects standard output and standard error to the log, line by line."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(opened, stream)
     os.close(opened)
-    # by number: what the launcher's objects were bound to need not be these streams
-    sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115  # for as long as there is
+    # by number: the launcher's objects may be bound to other streams
+    sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115  # open until the process ends
     sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
     faulthandler.enable(2)
     faulthandler.register(STACKS, 2)
@@ -62,12 +62,12 @@ def take_over(path: Path) -> None:
 
 
 def warned(message: Warning | str, category: type[Warning], file: str, line: int) -> None:
-    """Writes a warning into the log, as Python would have shown it."""
+    """Writes a warning into the log, as Python shows it."""
     sys.stderr.write(warnings.formatwarning(message, category, file, line))
 
 
 def logs(folder: Path, team: Sequence[RankContext]) -> dict[str, bytes]:
-    """The logs that there are, by where they are kept."""
+    """The logs that exist, by their paths in a stored run."""
     paths = {me.rank: log_of(folder, me.rank) for me in team}
     return {kept_as(rank): path.read_bytes() for rank, path in paths.items() if path.exists()}
 

@@ -1,4 +1,4 @@
-"""One rank's record on its way to disk, appended in pieces: a killed rank loses half a second of it at most."""
+"""Writes one rank's record to disk in pieces, so that a killed rank loses half a second of it at most."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.backend.posix.reserve import FULL, no_room, size
 from paceline.records.trace import Snapshot, Span
 
 EXIT_FAILED = 3
-"""the exit status of a rank that has left its last words in its stream"""
+"""the exit status of a rank that has recorded its error"""
 FLUSH_S = 0.5
 Kind = Literal[
     "span",
@@ -52,7 +52,7 @@ class Heard(NamedTuple):
 
 
 ROWS: dict[Kind, Any] = {"span": Span, "update": Update, "layer": LayerUpdate, "heard": Heard}
-"""what there are many of: written as bare tuples, which take a fifth of the time"""
+"""frequent entries, which are written as plain tuples: that takes a fifth of the time"""
 
 
 class Recorder:
@@ -71,7 +71,7 @@ class Recorder:
         self._entries.append((kind, value))
 
     def breathe(self, now_s: float) -> None:
-        """Writes what there is if the last time is a while ago; called where a program passes `NextStep`."""
+        """Writes the entries if `FLUSH_S` has passed since the last time; called when a program passes `NextStep`."""
         if now_s - self._flushed_s > FLUSH_S:
             self.flush()
             self._flushed_s = now_s
@@ -88,7 +88,7 @@ class Recorder:
                 self._append(pickled.getbuffer())
 
     def _append(self, piece: memoryview) -> None:
-        """Appends all of a piece, or nothing: what follows half a piece could not be read."""
+        """Appends a whole piece or nothing: entries after half a piece could not be read."""
         left = piece
         try:
             while left:
@@ -101,18 +101,18 @@ class Recorder:
         self._whole += len(piece)
 
     def close(self) -> None:
-        """Writes what there is, and nothing any more."""
+        """Writes the remaining entries, and closes the file."""
         self.flush()
         self._file.close()
 
 
 def _in_memory(tensor: torch.Tensor) -> Any:
-    """How a tensor is written, wherever it lies: who reads the record may have no such device."""
+    """Writes a tensor from the host's memory: the reader of the record may have no such device."""
     return tensor.detach().cpu().__reduce_ex__(5)
 
 
 TABLE: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, torch.Tensor: _in_memory}
-"""how what is recorded is pickled"""
+"""how values are pickled"""
 
 
 class Tail:
@@ -123,7 +123,7 @@ class Tail:
         self._at = 0
 
     def read(self) -> Iterator[tuple[Kind, Any]]:
-        """Everything since the last reading; a piece that is not whole (yet, or for ever after a kill) is left."""
+        """All entries since the last call; a piece that is not whole, or never will be after a kill, is left."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

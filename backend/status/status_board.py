@@ -1,19 +1,18 @@
-"""The board: shared memory of one host in which every rank says what it is doing, and where a stop is agreed.
+"""The status board: shared memory of one host in which ranks report what they do and agree on the last step.
 
 Rules of this file:
 
-* The board lies in a file of the run's folder in the host's memory: forked ranks inherit it, ranks that were started by
-  others map it. A rank writes its own row only; what is seen of it from outside (quiet, stopped) its neighbours write.
-  The stop has a lock that a killed rank cannot keep.
-* Where a run has several hosts, each has a board with a row for everybody; what the rows of other hosts' ranks say
-  comes from there now and then (`mirror`), and steps are granted by leases (`leases`).
-* Nothing a rank needs for its arithmetic goes through here. The board is for progress, for deadlocks and mismatches to
-  be reported in words, and for everybody to stop at the same step.
+* The board lies in a file of the run's folder in memory: forked ranks inherit it, ranks that a launcher has started map
+  it. A killed rank cannot keep the lock under which the last step is agreed (`host_lock`).
+* Code outside this package reads and writes rows by `StatusBoard.ranks` alone, never the arrays behind them.
+* If a run has several hosts, each has a board with a row for every rank. The rows of the other hosts' ranks are copied
+  now and then (`host_sync`), and steps are granted by leases (`leases`).
+* No data that a rank computes with passes through the board. It serves progress reports, the messages of deadlocks and
+  mismatched collectives, and the agreement on the step at which all ranks stop.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -21,274 +20,281 @@ from typing import Any, cast
 
 import numpy as np
 
+from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.stop_rule import NEVER, StopRule
 from paceline.backend.posix.host_lock import HostLock
-from paceline.backend.status.board_layout import COMMON, MARKS, ROW, TEXT, mapped
-from paceline.backend.status.collective_entries import Entries
-from paceline.backend.status.leases import Across, Bound
-from paceline.backend.status.progress_counters import Tally, Totals
-from paceline.records.trace import Reason
+from paceline.backend.status.board_layout import COMMON, LOSS_TEXT, ROW, integer, mapped, real
+from paceline.backend.status.collective_entries import CollectiveEntries
+from paceline.backend.status.leases import Bound, StepGrants
+from paceline.backend.status.progress_counters import Totals
+from paceline.backend.status.rank_status import RankState, RankStatus
 
-NEVER = np.iinfo(np.int64).max
 Lost = Callable[[Iterable[Rank]], Rank | None]
-"""names the dead rank that a wait for these ranks is in vain for, if there is one"""
+"""answers the dead rank because of which a wait for these ranks can never end; None if there is none"""
 
 
-class Doing(IntEnum):
-    """What a rank's program is doing."""
+class RunState(IntEnum):
+    """State of a run in processes that a launcher has started."""
 
-    STARTING, CONNECTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(8)
-
-
-class Mark(IntEnum):
-    """What a member says of a collective, where that is asked for."""
-
-    HAS_IT, GIVEN_UP = 1, 2
+    RUNNING, DONE, FAILED = range(3)
 
 
-class Over(IntEnum):
-    """Whether a run of joined ranks goes on."""
+class SharedGrants:
+    """How far the weights' owners have come, in the memory of the board; changed under its lock alone.
 
-    NO, DONE, FAILED = range(3)
+    Args:
+        granted: the steps that each rank may begin, by rank.
+        stop_at: the step that none begins.
+        reason: why the run ends there.
+        owners: the ranks whose steps count.
+        together: whether their steps count together.
+    """
+
+    def __init__(
+        self, granted: Any, stop_at: memoryview[int], reason: Any, owners: Sequence[int], *, together: bool
+    ) -> None:
+        self._granted, self._stop_at, self._reason = granted, stop_at, reason
+        self._owners, self._together = owners, together
+
+    @property
+    def begun(self) -> int:
+        """Steps that owners have begun: the furthest one's, or the sum if they count together."""
+        begun = self._granted[self._owners]
+        return int(begun.sum() if self._together else begun.max())
+
+    @property
+    def stop_at(self) -> int:
+        """The step that none begins because the run was ended; `NEVER` before that."""
+        return self._stop_at[0]
+
+    def note(self, rank: Rank, steps: int) -> None:
+        """An owner has begun so many steps."""
+        self._granted[rank] = max(self._granted[rank], steps)
+
+    def end(self, at: int, why: Reason) -> None:
+        """The run ends before this step."""
+        self._stop_at[0], self._reason[0] = at, why.encode()
 
 
-class Board:
-    """One row per rank.
+class StatusBoard:
+    """One row per rank, and the fields of the whole run.
 
     Args:
         ranks: how many there are.
-        keepers: those whose steps are granted.
+        owners: the ranks that own weights, whose steps are granted.
         limit: steps after which none is granted; None without such a limit.
-        together: the keepers' steps count together, not each one's for itself.
-        spare: how many ranks the run can lose and go on.
-        folder: of the run on this host, where whoever comes first makes the board; None: for this process and those
+        together: the owners' steps count together, not each one's for itself.
+        spare: how many ranks the run can lose and continue.
+        folder: of the run on this host, in which the first process makes the board; None: for this process and those
             that it forks.
-        across: where keepers are on several hosts: what these agree on about steps.
+        grants: if owners are on several hosts: how these agree on steps.
     """
 
     def __init__(
         self,
         ranks: int,
-        keepers: Sequence[Rank],
+        owners: Sequence[Rank],
         *,
         limit: int | None = None,
         together: bool = False,
         spare: int = 0,
         folder: Path | None = None,
-        across: Across | None = None,
+        grants: StepGrants | None = None,
     ) -> None:
         self.spare = spare
         self._memory, made = mapped(ranks, folder)
-        self.rows: Any = np.frombuffer(self._memory, dtype=ROW, count=ranks)
-        self.common: Any = np.frombuffer(self._memory, dtype=COMMON, count=1, offset=ranks * ROW.itemsize)
+        rows: Any = np.frombuffer(self._memory, dtype=ROW, count=ranks)
+        common: Any = np.frombuffer(self._memory, dtype=COMMON, count=1, offset=ranks * ROW.itemsize)
+        self.ranks = tuple(RankStatus(Rank(rank), rows[rank : rank + 1]) for rank in range(ranks))
+        """the row of each rank"""
+        self.enter = CollectiveEntries(rows["collectives"]).enter
+        self._states, self._dead = rows["state"], rows["dead"]
+        self._progress, self._quiet_s, self._stopped, self._sums = (
+            rows[name] for name in ("progress", "quiet_s", "stopped", "sums")
+        )
+        self._stop_at, self._leased = integer(common, "stop_at"), integer(common, "leased")
+        self._lost, self._lost_at, self._losses = (integer(common, name) for name in ("lost", "lost_at", "losses"))
+        self._start_s, self._run_state = real(common, "start_s"), integer(common, "run_state")
+        self._stop_reason, self._loss_text = common["stop_reason"], common["loss_text"]
         if made:
-            self.common["stop_at"], self.common["lost"], self.common["lost_at"] = NEVER, -1, NEVER
-            self.rows["collectives"]["position"] = -1
-        # columns, looked up once: a step says some twenty things here
-        self._doing, self._moves, self._texts = self.rows["doing"], self.rows["moves"], self.rows["text"]
-        self._busy, self._grants = self.rows["busy"], self.rows["granted"]
-        self.enter = Entries(self.rows["collectives"]).enter
-        self._keepers = [int(rank) for rank in keepers]
-        self._limit, self._together, self._across = NEVER if limit is None else limit, together, across
+            self._stop_at[0], self._lost[0], self._lost_at[0] = NEVER, -1, NEVER
+            rows["collectives"]["position"] = -1
+        self._owners = [int(rank) for rank in owners]
+        self._limit, self._grants = NEVER if limit is None else limit, grants
+        self._steps = SharedGrants(rows["granted"], self._stop_at, self._stop_reason, self._owners, together=together)
+        self._rule = StopRule(limit, together=together, grants=self._steps)
         self._lock = HostLock(None if folder is None else folder / "board.lock")
-        self._writing = threading.Lock()
-        """of the lanes of one rank: each process has its own"""
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
     def grant(self, rank: Rank, step: int, until: int = NEVER) -> bool:
-        """Whether a keeper may begin this step; once granted, everyone may, unless their steps count together.
+        """Whether an owner may begin this step; once granted, every owner may, unless their steps count together.
 
-        Nobody may begin step `until`, before which everybody pauses, unless a rank was lost before anyone came there.
+        No rank may begin step `until`, at which all pause, unless a rank was lost before any came there.
         """
         with self._lock:
-            reached = self._granted if self._together else step
-            end = min(self._end, until if until <= self.common["lost_at"][0] else NEVER)
-            if self._across is not None and end > reached >= self.common["leased"][0]:
-                self._agree(self._across.extend(reached))
-                if reached >= self.common["leased"][0]:
+            pause = until if until <= self._lost_at[0] else NEVER
+            reached = self._rule.position(step)
+            if self._grants is not None and min(self._rule.end, pause) > reached >= self._leased[0]:
+                self._agree(self._grants.extend(reached))
+                if reached >= self._leased[0]:
                     return False
-                end = min(end, self._end)
-            if reached >= end:
-                return False
-            self._grants[rank] = max(self._grants[rank], step + 1)
-            return True
+            return self._rule.grant(rank, step, pause)
 
-    def stop(self, why: Reason) -> None:
-        """Ends the run after the last step that any keeper has begun, if it does not end there anyway.
+    def stop(self, reason: Reason) -> None:
+        """Ends the run after the last step that any owner has begun, if it does not end there anyway.
 
-        Between hosts: after the last step that any keeper may begin without asking.
+        Between hosts: after the last step that any owner may begin without asking.
         """
         with self._lock:
-            self._stop(why)
+            self._stop(reason)
 
-    def stop_if_free(self, why: Reason) -> bool:
-        """As `stop`, unless a rank is at the board's lock: one that is stopped may be there for ever.
+    def stop_if_free(self, reason: Reason) -> bool:
+        """As `stop`, unless a rank holds the board's lock: a rank that is stopped may hold it for ever.
 
-        Returns whether that was done; who looks after ranks asks again, and never waits for one.
+        Returns:
+            Whether the stop was noted. A supervisor tries again later, and never waits for a rank.
         """
         if not self._lock.acquire(0.0):
             return False
         try:
-            self._stop(why)
+            self._stop(reason)
         finally:
             self._lock.release()
         return True
 
-    def _stop(self, why: Reason) -> None:
-        if self._across is not None:
-            if (bound := self._across.close(why, self._granted)) is not None:
+    def _stop(self, reason: Reason) -> None:
+        if self._grants is not None:
+            if (bound := self._grants.close(reason, self._steps.begun)) is not None:
                 self._agree(bound)
-        elif self._granted < self._end:
-            self.common["stop_at"], self.common["why"] = self._granted, why.encode()
+        else:
+            self._rule.stop(reason)
 
-    def over(self, until: int) -> bool:
-        """Whether programs that have returned have ended, and do not pause: the same on every rank, whenever it asks.
+    def ends_before(self, until: int) -> bool:
+        """Whether programs that have returned have ended, and do not pause: the same on every rank at any time.
 
         A stop comes after the last step that was begun. So one that comes while all pause is no earlier than `until`;
-        all are then entered again, and end at once.
+        all programs are then entered again, and end at once.
         """
-        return bool(self._limit <= until or min(self.common["stop_at"][0], self.common["lost_at"][0]) < until)
+        return self._limit <= until or min(self._stop_at[0], self._lost_at[0]) < until
 
     def resume(self, granted: Sequence[int], ranks: Sequence[Rank]) -> None:
-        """Goes on from a checkpoint: each of these ranks had been let into so many steps."""
+        """Continues from a checkpoint, at which each of these ranks had been granted so many steps."""
         for rank in ranks:
-            self.rows["granted"][rank] = self.rows["step"][rank] = granted[rank]
-
-    @property
-    def _end(self) -> int:
-        """The step that nobody begins."""
-        return min(self._limit, int(self.common["stop_at"][0]))
+            self.ranks[rank].granted = self.ranks[rank].step = granted[rank]
 
     def _agree(self, bound: Bound) -> None:
         """Notes what the hosts have agreed on."""
-        self.common["leased"] = bound.steps
+        self._leased[0] = bound.steps
         if bound.closed is not None and not self.stopping:
-            self.common["stop_at"], self.common["why"] = bound.steps, bound.closed.encode()
+            self._steps.end(bound.steps, bound.closed)
 
     @property
-    def _granted(self) -> int:
-        """Steps that keepers have begun: the furthest one's, or all of theirs where they count together."""
-        granted = self._grants[self._keepers]
-        return int(granted.sum() if self._together else granted.max())
-
-    @property
-    def why(self) -> Reason | None:
-        """Why the run was ended before its limit, if it was."""
-        why = self.common["why"][0].decode()
-        return cast("Reason", why) if why else None
-
-    @property
-    def weights_owner(self) -> Rank:
-        """The first of those that keep the weights being learned who has not died; the very first if all have."""
-        living = (rank for rank in self._keepers if not self.rows["dead"][rank])
-        return Rank(next(living, self._keepers[0]))
+    def stop_reason(self) -> Reason | None:
+        """Why the run was ended before its limit; None if it was not."""
+        reason = self._stop_reason[0].decode()
+        return cast("Reason", reason) if reason else None
 
     @property
     def stopping(self) -> bool:
-        return bool(self.common["stop_at"][0] != NEVER)
-
-    # --- what everybody does --------------------------------------------------------------------------------------
-
-    def say(self, rank: Rank, doing: Doing, text: str = "") -> None:
-        """Notes what a rank is doing, in words when it waits for others."""
-        self._moves[rank] += 1
-        if text:
-            self._texts[rank] = text.encode()[:TEXT]
-        self._doing[rank] = doing
-
-    def fail(self, rank: Rank, words: str = "") -> None:
-        """Notes that a rank has failed; with its error in words, where its record cannot take that."""
-        self._texts[rank] = words.encode()[:TEXT]
-        self.say(rank, Doing.FAILED)
-
-    def failure(self, rank: int) -> str:
-        """The words that `fail` has noted; empty where there are none."""
-        return self.waits(rank) if self.doing(rank) is Doing.FAILED else ""
-
-    def move(self, rank: Rank) -> None:
-        """Notes that something the rank's program has started goes on."""
-        self._moves[rank] += 1
-
-    def doing(self, rank: int) -> Doing:
-        return Doing(int(self.rows["doing"][rank]))
-
-    def waits(self, rank: int) -> str:
-        """What a blocked rank said it waits for."""
-        return bytes(self.rows["text"][rank]).decode(errors="replace")
-
-    def tally(self, rank: Rank) -> Tally:
-        """A rank's own sums, for it to add to."""
-        return Tally(memoryview(self.rows["sums"][rank]).cast("B").cast("d"))
-
-    def totals(self, keeper: Rank, elapsed_s: float) -> Totals:
-        """All ranks' sums now."""
-        return Totals.of(self.rows["sums"], keeper, step=int(self.rows["step"][keeper]), elapsed_s=elapsed_s)
-
-    def busy(self, rank: Rank, by: int) -> None:
-        """Notes that the rank begins (+1) or ends (−1) to do what needs nobody else, whatever its program waits for."""
-        self._busy[rank] += by
+        """Whether the last step has been fixed before the limit."""
+        return self._stop_at[0] != NEVER
 
     @property
-    def all_ready(self) -> bool:
-        return bool((self.rows["doing"] >= Doing.READY).all())
+    def weights_owner(self) -> Rank:
+        """The first living rank that owns the weights being learned; the first of all if none lives."""
+        living = (rank for rank in self._owners if not self.ranks[rank].dead)
+        return Rank(next(living, self._owners[0]))
 
-    @property
-    def all_drained(self) -> bool:
-        """Whether all that live have come to their end; a rank that has failed has not, also before it is lost."""
-        return bool(((self.rows["doing"] == Doing.DRAINED) | self.rows["dead"]).all())
+    # --- the start and the end ------------------------------------------------------------------------------------
 
     @property
     def start_s(self) -> float:
         """The common start on the host's monotonic clock; 0 before it is set."""
-        return float(self.common["start_s"][0])
+        return self._start_s[0]
 
     def start(self, at_s: float) -> None:
-        self.common["start_s"] = at_s
+        """Sets the common start."""
+        self._start_s[0] = at_s
+
+    @property
+    def run_state(self) -> RunState:
+        """Whether the run goes on; only runs in processes that a launcher has started set it."""
+        return RunState(self._run_state[0])
+
+    @run_state.setter
+    def run_state(self, state: RunState) -> None:
+        self._run_state[0] = state
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every rank has connected."""
+        return bool((self._states >= RankState.READY).all())
+
+    @property
+    def all_drained(self) -> bool:
+        """Whether every living rank has ended; a rank that has failed has not, even before it is marked dead."""
+        return bool(((self._states == RankState.DRAINED) | self._dead).all())
+
+    # --- progress of all ranks ------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> int:
+        """Sum of all ranks' progress counts."""
+        return int(self._progress.sum())
+
+    @property
+    def longest_quiet_s(self) -> float:
+        """Seconds for which the quietest rank has shown no activity."""
+        return float(self._quiet_s.max())
+
+    @property
+    def any_stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped a rank's process."""
+        return bool(self._stopped.any())
+
+    def totals(self, owner: Rank, elapsed_s: float) -> Totals:
+        """Sums of all ranks' progress counters, with the step and the samples of the weights' owner."""
+        return Totals.of(self._sums, owner, step=self.ranks[owner].step, elapsed_s=elapsed_s)
+
+    # --- losses ---------------------------------------------------------------------------------------------------
 
     def lose(self, rank: Rank, *, ends: bool = True) -> None:
-        """Notes that a rank is gone.
+        """Notes that a rank is dead.
 
         Args:
-            rank: who is.
-            ends: whether the run cannot do without it: every wait of anybody then ends with `PeerFailed`. Otherwise
-                those end that need this rank, and a step that it had begun is everybody's again.
+            rank: the dead one.
+            ends: whether the run ends with it: every wait of any rank then raises `PeerFailed`. Otherwise only waits
+                that need this rank do, and other owners may take a step that it had begun.
         """
-        self.rows["dead"][rank] = True
+        self.ranks[rank].dead = True
         with self._lock:
-            self.common["lost_at"] = min(self.common["lost_at"][0], self._granted)
+            self._lost_at[0] = min(self._lost_at[0], self._steps.begun)
             if ends:
-                self.common["lost"] = rank
+                self._lost[0] = rank
             else:
-                self.rows["granted"][rank] = min(self.rows["granted"][rank], self.rows["step"][rank])
-        self.common["losses"] += 1
+                self.ranks[rank].granted = min(self.ranks[rank].granted, self.ranks[rank].step)
+        self._losses[0] += 1
 
     def lost(self, needed: Iterable[Rank] = ()) -> Rank | None:
-        """The dead rank that a wait for any of these ranks is in vain for, if there is one.
+        """The dead rank because of which a wait for any of these ranks can never end; None if there is none.
 
-        Where the run cannot do without somebody who has died, every wait is in vain.
+        If the run ends with a rank that has died, no wait can end.
         """
-        if not self.common["losses"][0]:
+        if not self._losses[0]:
             return None
-        if (rank := int(self.common["lost"][0])) >= 0:
+        if (rank := self._lost[0]) >= 0:
             return Rank(rank)
-        return next((rank for rank in needed if self.rows["dead"][rank]), None)
+        return next((rank for rank in needed if self.ranks[rank].dead), None)
 
-    def dead(self, rank: Rank) -> bool:
-        return bool(self.rows["dead"][rank])
+    @property
+    def loss_text(self) -> str:
+        """Why the rank is lost with which the run ends; empty if it is not known."""
+        return bytes(self._loss_text[0]).decode(errors="replace")
 
-    def mark(self, rank: Rank, name: int, position: int, mark: Mark) -> None:
-        """Says what came of a collective at a rank."""
-        with self._writing:
-            row = self.rows[rank]
-            entry = row["marks"][row["marked"] % MARKS]
-            entry["mark"] = 0
-            entry["name"], entry["position"] = name, position
-            entry["mark"] = mark
-            row["marked"] += 1
-
-    def marked(self, rank: Rank, name: int, position: int) -> Mark | None:
-        """What another rank has said of a collective, if it has."""
-        marks = self.rows["marks"][rank]
-        found = np.flatnonzero((marks["name"] == name) & (marks["position"] == position) & (marks["mark"] != 0))
-        return Mark(int(marks["mark"][found[0]])) if len(found) else None
+    def lose_because(self, rank: Rank, text: str) -> None:
+        """As `lose`, with the reason, if no rank was lost before."""
+        if self.lost() is None:
+            self._loss_text[0] = text.encode()[:LOSS_TEXT]
+            self.lose(rank)

@@ -1,4 +1,4 @@
-"""Detects dead, stopped and hung ranks, and gathers the ranks' records.
+"""Supervises the ranks of a run: detects dead, stopped and hung processes, and collects the ranks' records.
 
 Read `supervisor` first, then `liveness`.
 """

@@ -1,11 +1,12 @@
-"""The clocks of several hosts, brought to one: CLOCK_MONOTONIC counts from each host's own start, at its own speed.
+"""Aligns the clocks of several hosts: CLOCK_MONOTONIC counts from each host's own start, at its own speed.
 
 Rules of this file:
 
-* A clock is read over the network by asking: the answer was given between asking and hearing it. So the middle of the
-  two is off by half the round trip at most, whatever the two ways took, and the quickest of many rounds says it best.
-* Clocks drift by some microseconds in a second. They are read before a run and after it, and taken to have drifted
-  evenly between. Where a run ended too badly for the second reading, the first one stands for all of it.
+* A clock is read over the network: the answer was given between the question and its arrival. So the middle of these
+  two is wrong by half the round trip at most, whatever each way took, and the shortest of many rounds is the best
+  (Cristian 1989).
+* Clocks drift by some microseconds in a second. They are read before and after a run, and are assumed to drift evenly
+  between. If a run has failed before the second reading, the first one stands for all of it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 ROUNDS = 64
-"""of asking; provenance: ours, the least of so many has settled on loopback and on shaped links"""
+"""questions per reading; chosen by us: the least of so many is stable on loopback and on shaped links"""
 ANSWER = struct.Struct("d")
 ASK, DONE = b"?", b"."
-PATIENCE_S = 30.0
-"""how long a host may keep another one waiting"""
 
 
 class Round(NamedTuple):
-    """One question and its answer: own clock, the other's, own clock."""
+    """One question and its answer: times of the own clock, the other clock, the own clock."""
 
     asked_s: float
     said_s: float
@@ -36,12 +35,12 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far another clock is ahead of one's own.
+    """By how much another clock is ahead of the own one.
 
     Args:
-        at_s: when, on one's own clock.
-        offset_s: the other one minus one's own.
-        error_s: by how much that may be wrong: half the least round trip.
+        at_s: the time of the reading, on the own clock.
+        offset_s: the other clock minus the own one, in seconds.
+        error_s: the largest possible error of the offset: half the shortest round trip.
     """
 
     at_s: float
@@ -50,7 +49,7 @@ class Reading:
 
 
 def read(rounds: Iterable[Round]) -> Reading:
-    """The best that some rounds say.
+    """The best estimate from several rounds.
 
     >>> read([Round(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
     Reading(at_s=10.5, offset_s=100.5, error_s=0.5)
@@ -62,11 +61,11 @@ def read(rounds: Iterable[Round]) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """From a host's clock to the first host's, over one run.
+    """Converts times of one run from a host's clock to host 0's.
 
     Args:
-        start: as read before the run.
-        end: as read after it; None where nobody could.
+        start: the reading before the run.
+        end: the reading after it; None if there was none.
         start_s: the common start on this host's clock, as it was set from the first reading.
 
     >>> slow = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 2e-4), start_s=100.0)
@@ -80,26 +79,26 @@ class Alignment:
 
     @property
     def drift(self) -> float:
-        """Seconds by which the first host's clock gains on this one in a second."""
+        """Seconds by which host 0's clock gains on this one in a second."""
         if self.end is None or self.end.at_s <= self.start.at_s:
             return 0.0
         return (self.end.offset_s - self.start.offset_s) / (self.end.at_s - self.start.at_s)
 
     @property
     def error_s(self) -> float:
-        """By how much an aligned time may be wrong, if clocks drift evenly: the greater error of the two readings."""
+        """The largest possible error of an aligned time, if clocks drift evenly: the greater one of both readings."""
         return max(self.start.error_s, 0.0 if self.end is None else self.end.error_s)
 
     def shift_s(self, time_s: float) -> float:
-        """What is to be added to a time since the common start."""
+        """The correction of a time since the common start, in seconds."""
         return self.drift * (self.start_s + time_s - self.start.at_s)
 
     def aligned(self, time_s: float) -> float:
-        """A time since the common start, on the first host's clock."""
+        """Converts a time since the common start to host 0's clock."""
         return time_s + self.shift_s(time_s) if math.isfinite(time_s) else time_s
 
     def record(self) -> dict[str, Any]:
-        """As it stands in a run's record."""
+        """The entries of a run's record."""
         return {
             "offset_s": self.start.offset_s,
             "drift": self.drift,
@@ -110,10 +109,10 @@ class Alignment:
 
 
 def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], float] = time.monotonic) -> Reading:
-    """Reads the clock at the other end of a connection; the other end calls `answer`."""
+    """Reads the clock at the other end of a connection, which calls `answer`."""
     found = []
     connection.sendall(ASK)
-    _receive(connection, ANSWER.size)  # the other one has come, and its code is warm
+    _receive(connection, ANSWER.size)  # the other end has started, and its code is warm
     for _ in range(rounds):
         asked_s = clock()
         connection.sendall(ASK)
@@ -124,7 +123,7 @@ def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], 
 
 
 def answer(connection: socket.socket, *, clock: Callable[[], float] = time.monotonic) -> None:
-    """Says what this clock shows, as often as the other end asks."""
+    """Sends the time of this clock as often as the other end asks."""
     while _receive(connection, 1) == ASK:
         connection.sendall(ANSWER.pack(clock()))
 

@@ -1,4 +1,4 @@
-"""What is said of a rank that keeps others waiting: when, what it was at, and who waited for what meanwhile."""
+"""Messages about failed ranks: what the rank did, how far it was, and what the other ranks waited for."""
 
 from __future__ import annotations
 
@@ -6,54 +6,59 @@ from collections.abc import Iterable, Sequence
 
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.status.rank_status import RankState
+from paceline.backend.status.status_board import StatusBoard
 
 WORDS = {
-    Doing.STARTING: "starting",
-    Doing.CONNECTING: "connecting",
-    Doing.READY: "ready for the start",
-    Doing.RUNNING: "running",
-    Doing.ENDED: "at its end",
-    Doing.DRAINED: "at its end",
-    Doing.FAILED: "failing",
+    RankState.STARTING: "starting",
+    RankState.CONNECTING: "connecting",
+    RankState.READY: "ready for the start",
+    RankState.RUNNING: "running",
+    RankState.ENDED: "at its end",
+    RankState.DRAINED: "at its end",
+    RankState.FAILED: "failing",
 }
 
 
-def stopped(timeout_s: float, by: str = "") -> str:
-    """What a rank did that was stopped for too long, by a signal where that is known."""
-    return f"was stopped{by and f' ({by})'} for {timeout_s:g} s"
+def stopped(timeout_s: float, signal: str = "") -> str:
+    """Says that a process was stopped for too long, and by which signal if that is known."""
+    return f"was stopped{signal and f' ({signal})'} for {timeout_s:g} s"
 
 
-def kept_waiting(timeout_s: float) -> str:
-    """What a rank did that showed no sign of life."""
-    return f"kept others waiting for {timeout_s:g} s without a sign of life"
+def hung(timeout_s: float) -> str:
+    """Says that a process made no progress for too long."""
+    return f"made no progress for {timeout_s:g} s"
 
 
-def when(board: Board, rank: Rank) -> str:
-    """How far a rank is."""
-    return f"at step {int(board.rows['step'][rank])}" if board.start_s else "before the start"
+def when(board: StatusBoard, rank: Rank) -> str:
+    """Says how far a rank is."""
+    return f"at step {board.ranks[rank].step}" if board.start_s else "before the start"
 
 
-def sentence(board: Board, team: Sequence[RankContext], rank: Rank, others: Iterable[Rank], what: str) -> str:
-    """What a rank did, what it was at, and what others waited for.
+def describe(board: StatusBoard, team: Sequence[RankContext], rank: Rank, others: Iterable[Rank], what: str) -> str:
+    """Describes a failure: what the rank did, its state, and what the other ranks waited for.
 
     Args:
-        board: what ranks say.
-        team: all of them.
-        rank: the one that is told of.
-        others: those that may have waited.
-        what: it did.
+        board: the ranks' states.
+        team: all ranks.
+        rank: the failed one.
+        others: the ranks that may have waited.
+        what: the rank did, with a verb: "made no progress for 60 s".
+
+    Returns:
+        The message, without the rank's name, with one line for each rank that waited.
     """
-    doing = board.doing(rank)
-    words = board.waits(rank).partition(": ")[2] if doing is Doing.BLOCKED else WORDS[doing]
-    if doing is Doing.RUNNING and board.rows["busy"][rank] > 0:
+    status = board.ranks[rank]
+    state = status.state
+    words = status.text.partition(": ")[2] if state is RankState.BLOCKED else WORDS[state]
+    if state is RankState.RUNNING and status.busy:
         words = "computing or loading"
-    told = "".join(f"\n  {line}" for line in _meanwhile(board, team, [one for one in others if one != rank]))
-    return f"{what}, {words}" + (f"; meanwhile{told}" if told else "")
+    waits = "".join(f"\n  {line}" for line in _meanwhile(board, team, [other for other in others if other != rank]))
+    return f"{what}, {words}" + (f"; meanwhile{waits}" if waits else "")
 
 
-def _meanwhile(board: Board, team: Sequence[RankContext], others: Sequence[Rank]) -> list[str]:
-    """What these wait for; before the start, how far they are."""
+def _meanwhile(board: StatusBoard, team: Sequence[RankContext], others: Sequence[Rank]) -> list[str]:
+    """What these ranks wait for; before the start, their states."""
     if not board.start_s:
-        return [f"rank {other} ({team[other].role}) is {WORDS[board.doing(other)]}" for other in others]
-    return [board.waits(other) for other in others if board.doing(other) is Doing.BLOCKED]
+        return [f"rank {other} ({team[other].role}) is {WORDS[board.ranks[other].state]}" for other in others]
+    return [board.ranks[other].text for other in others if board.ranks[other].state is RankState.BLOCKED]

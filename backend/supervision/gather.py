@@ -1,11 +1,11 @@
-"""From the ranks' streams to one record.
+"""Gathers the records that ranks have written into one trace.
 
 Rules of this file:
 
-* Ranks of one host have one clock. Where there are several hosts, times are brought to the first one's (`clocks`): what
-  a record says of different ranks can be compared. What a program was told by `Now` stays as it was told.
-* When a message was sent is a time on its sender's clock, and stands in the sender's own record too: by that it is told
-  whose clock it is on.
+* The ranks of one host share a clock. With several hosts, times are converted to host 0's clock (`clock_sync`), so that
+  times of different ranks can be compared. Answers of `Now` stay as the program saw them.
+* The time at which a message was sent is on its sender's clock. It also stands in the sender's record, by which it is
+  found out whose clock it is on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.backend.status.recorder import Heard, Kind, Tail
 from paceline.backend.supervision.clock_sync import Alignment
 from paceline.backend.transports.cells import landed
@@ -28,13 +28,13 @@ from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
 
 def stream_of(folder: Path, rank: Rank) -> Path:
-    """The file that a rank appends its record to."""
+    """The file to which a rank appends its record."""
     return folder / f"rank{rank}.stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rank's last words."""
+    """The error with which a rank has failed, as it has recorded it."""
 
     rank: Rank
     role: str
@@ -43,18 +43,16 @@ class Failure:
     traceback: str
     time_s: float
     follows: bool
-    """it failed because another one had"""
+    """it is a consequence of another rank's failure"""
 
     @staticmethod
     def first(folder: Path, team: Sequence[RankContext]) -> Failure | None:
-        """The failure that came first and did not follow from another one's, if any rank has left word of one."""
+        """The first recorded failure that is no consequence of another; None if no rank has recorded one."""
         found = [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
         return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
 
     def error(self) -> PacelineError:
-        """The error for the launcher to raise: the rank's own if it is one of ours, else one that has the traceback as
-        its note.
-        """
+        """The error that the launcher raises: the rank's own if it is a `PacelineError`, else with its traceback."""
         if issubclass(self.kind, PacelineError) and not self.follows:
             error = self.kind(self.message)
         else:
@@ -65,18 +63,18 @@ class Failure:
 
 
 def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alignment] | None = None) -> Trace:
-    """Merges what the ranks wrote.
+    """Merges the ranks' streams.
 
     Args:
         job: what they ran.
-        folder: where their streams are.
+        folder: in which their streams are.
         start_s: the common start on this host's monotonic clock, since which all times count.
-        clocks: of the ranks on other hosts.
+        clocks: alignments of the clocks of ranks on other hosts.
     """
     trace = Trace()
     clocks = clocks or {}
     sent_s: dict[float, float] = {}
-    """of messages from other hosts: on the sender's clock, and on the first host's"""
+    """when messages were sent from other hosts: from the sender's clock to host 0's"""
     ends, late, weights = [], 0.0, []
     adds = Counter[tuple[Path, str]]()
     for me in job.team:
@@ -112,7 +110,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "warning" | "device":
                     trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
-                    late = max(late, value)  # and what is left is "error", which the launcher has read
+                    late = max(late, value)  # the remaining kind is "error", which the launcher has read
         for _, source, lane in sorted(heard):
             trace.hear(me.rank, source, lane)
     trace.spans = [
@@ -122,10 +120,10 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     # a gradient that was given up may leave its device after the program has ended
     trace.wall_s = max([*ends, *(span.end_s for span in trace.spans)], default=0.0)
-    trace.snapshots.sort(key=lambda shot: shot.time_s)  # of one keeper after the other, where the first has died
+    trace.snapshots.sort(key=lambda shot: shot.time_s)  # of several owners if the first one has died
     last = [shot.vector for shot in trace.snapshots[-1:]]
-    trace.weights = next(iter([*weights, *last]), None)  # those of the first who got to the end
-    if len(ends) == len(job.team):  # a rank that was killed has not said what it added
+    trace.weights = next(iter([*weights, *last]), None)  # of the first owner that has ended
+    if len(ends) == len(job.team):  # a killed rank has not recorded its adds
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
     return trace
@@ -134,9 +132,12 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
 def _on_first(
     clock: Alignment | None, entries: Iterable[tuple[Kind, Any]], sent_s: dict[float, float]
 ) -> Iterator[tuple[Kind, Any]]:
-    """The entries of a rank with their times on the first host's clock; None: they are.
+    """Converts the times of a rank's entries to host 0's clock.
 
-    Notes in `sent_s` when messages were sent: on the rank's own clock, and on the first host's.
+    Args:
+        clock: the alignment of the rank's clock; None if it is host 0's.
+        entries: of the rank.
+        sent_s: takes the times at which messages were sent, from the rank's clock to host 0's.
     """
     for kind, value in entries:
         match value:
@@ -155,7 +156,7 @@ def _on_first(
 
 
 def lost_updates(adds: Mapping[tuple[Path, str], int]) -> LostUpdates | None:
-    """What came of so many adds to these cells, each in its node's folder; None if there were none."""
+    """How many of the ranks' adds to shared cells were lost; None if there were no adds."""
     lost = sum(times - landed(folder, cell) for (folder, cell), times in adds.items())
     total = sum(adds.values())
     return LostUpdates(adds=total, lost_share=lost / total) if total else None

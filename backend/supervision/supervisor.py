@@ -1,12 +1,12 @@
-"""Looking after the ranks of a run until all have ended: who has died, who is stopped, who keeps the others waiting.
+"""Supervises the ranks until all have ended, and detects dead, stopped and hung processes.
 
 Rules of this file:
 
-* A rank that dies is either one that the run can do without, which is noted, or it ends the run, which is said in one
-  sentence that names it. A program that raises ends the run: that is a mistake, and no accident.
-* Before the common start nobody can be done without: not everybody is connected yet.
-* A rank that is stopped, or shows no sign of life while others wait for it, is killed after the time-out, and is then
-  one that has died. Whoever uses its processor, or waits out a modelled time, is at work however long that takes.
+* If the run can continue without a rank that dies, the death is noted. Otherwise it ends the run with one message that
+  names the rank. A program that raises always ends the run: that is a mistake, not an accident.
+* Before the common start no rank can be lost, because not all ranks are connected yet.
+* A rank that is stopped, or hangs while others wait for it, is killed after the time-out and then counts as dead. A
+  rank that uses its processor, or waits out a modelled time, is at work for as long as that takes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,42 @@ from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.rank_logs import STACKS
+from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import EXIT_FAILED
-from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import Failure
-from paceline.backend.supervision.liveness import Signs, silent
-from paceline.backend.supervision.monitors import Scores, Stillness
+from paceline.backend.supervision.liveness import Liveness, hung
+from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor
 from paceline.records.trace import LostRank
 
 GRACE_S = 5.0
 """how long survivors have to write their records after a rank has ended the run"""
 STACKS_S = 0.5
-"""how long ranks have to write down where their threads stand, before a silent one is killed"""
+"""how long ranks have to write their threads' stacks before a hung one is killed"""
 
 
-class Watch:
-    """Looks after the ranks.
+class Supervisor:
+    """Supervises the processes of all ranks.
 
     Args:
         job: what they run.
-        board: what they say.
+        board: their states.
         children: their processes; those that have ended are taken out.
-        folder: where they write.
-        patience_s: all are blocked and nothing has moved for so long: a deadlock.
-        timeout_s: how long a rank may be stopped, or keep others waiting without a sign of life.
+        folder: in which they write.
+        deadlock_timeout_s: how long no rank may make progress while all wait, until that is a deadlock.
+        timeout_s: how long a rank may be stopped, or make no progress while others wait for it.
     """
 
     def __init__(
-        self, job: Job, board: Board, children: dict[int, Rank], folder: Path, *, patience_s: float, timeout_s: float
+        self,
+        job: Job,
+        board: StatusBoard,
+        children: dict[int, Rank],
+        folder: Path,
+        *,
+        deadlock_timeout_s: float,
+        timeout_s: float,
     ) -> None:
         self.job, self.board, self.children, self.folder = job, board, children, folder
         self.timeout_s = timeout_s
@@ -55,29 +63,34 @@ class Watch:
         self.failed_ranks: list[LostRank] = []
         self.deadline = float("inf")
         self.stopped: dict[int, tuple[float, str]] = {}
-        """since when a process is, and by which signal"""
-        self.sentences: dict[Rank, str] = {}
-        """why those are killed whom the watch kills"""
-        self.condemned: dict[int, float] = {}
-        """when"""
-        self.signs = Signs(board, children)
-        self.stillness, self.scores = Stillness(board, patience_s), Scores(job, board, folder)
+        """since when a process has been stopped, and by which signal"""
+        self.kill_reasons: dict[Rank, str] = {}
+        """of the ranks that the supervisor kills"""
+        self.kill_at_s: dict[int, float] = {}
+        """when it kills their processes"""
+        self.liveness = Liveness(board, children)
+        self.deadlocks = DeadlockMonitor(board, deadlock_timeout_s)
+        self.goal = GoalMonitor(job, board, folder)
 
-    def look(self) -> bool:
-        """Looks once at everything; whether there is anything left to look after."""
+    def check(self) -> bool:
+        """Checks everything once.
+
+        Returns:
+            Whether there are processes left to supervise.
+        """
         self.reap()
-        self.look_for_stopped()
-        self.look_for_silent()
-        deadlock = self.stillness.look(self.children.values(), excused=bool(self.stopped))
+        self.check_stopped()
+        self.check_hung()
+        deadlock = self.deadlocks.check(self.children.values(), excused=bool(self.stopped))
         if deadlock is not None and self.failure is None:
             self.failure, self.deadline = deadlock, 0.0
-        self.scores.look()
+        self.goal.check()
         return bool(self.children) and time.monotonic() <= self.deadline
 
-    # --- who has ended --------------------------------------------------------------------------------------------
+    # --- dead ranks -----------------------------------------------------------------------------------------------
 
     def reap(self) -> None:
-        """Takes note of the ranks that have ended, been stopped, or been let go on."""
+        """Notes which processes have ended, been stopped, or been continued."""
         for pid, rank in list(self.children.items()):
             ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not ended:
@@ -86,90 +99,92 @@ class Watch:
                 self.stopped[pid] = time.monotonic(), signal.Signals(os.WSTOPSIG(status)).name
                 continue
             self.stopped.pop(pid, None)
-            self.signs.forget()  # who waited for it has a new chance
+            self.liveness.restart()  # ranks that waited for it have the whole time-out again
             if os.WIFCONTINUED(status):
                 continue
             del self.children[pid]
-            done = self.board.doing(rank) is Doing.DRAINED  # however it ended after that, it has left nothing undone
+            done = self.board.ranks[rank].state is RankState.DRAINED  # its record is whole, however it ended after that
             if (code := os.waitstatus_to_exitcode(status)) != 0 and self.failure is None and not done:
                 self.lose(rank, code)
 
     def lose(self, rank: Rank, code: int) -> None:
-        """Goes on without the rank if that can be; otherwise the others are told, and the run ends."""
+        """Continues without the rank if that is possible; otherwise tells the others and ends the run."""
         said = Failure.first(self.folder, self.job.team) if code == EXIT_FAILED else None
-        role, how = self.job.team[rank].role, self.sentences.get(rank) or self.died(rank, code)
+        role, how = self.job.team[rank].role, self.kill_reasons.get(rank) or self.died(rank, code)
         if said is None and code != EXIT_FAILED and self.can_lose(rank):
-            self.go_on_without(rank)
-            time_s = time.monotonic() - self.board.start_s
-            self.failed_ranks.append(LostRank(rank=rank, role=role, step=self.step(rank), time_s=time_s, how=how))
+            self.continue_without(rank)
+            time_s, step = time.monotonic() - self.board.start_s, self.board.ranks[rank].step
+            self.failed_ranks.append(LostRank(rank=rank, role=role, step=step, time_s=time_s, how=how))
             return
         if said is None:
-            words = self.board.failure(rank) if code == EXIT_FAILED else ""
-            self.failure = RunFailed(words or f"rank {rank} ({role}) {how}{self.too_many()}")
+            message = self.board.ranks[rank].failure if code == EXIT_FAILED else ""
+            self.failure = RunFailed(message or f"rank {rank} ({role}) {how}{self.earlier_losses()}")
             self.failure.rank = rank
         else:
             self.failure = said.error()
         self.board.lose(rank)
         self.deadline = time.monotonic() + GRACE_S
 
-    def go_on_without(self, rank: Rank) -> None:
-        """Lets the others know; where the weights were this one's to keep, the next keeper's are looked at."""
+    def continue_without(self, rank: Rank) -> None:
+        """Tells the other ranks; if the rank owned the weights, the goal is checked on the next owner's snapshots."""
         before = self.board.weights_owner
-        self.scores.look()
+        self.goal.check()
         self.board.lose(rank, ends=False)
         if self.board.weights_owner != before:
-            self.scores.follow(self.board.weights_owner)
+            self.goal.follow(self.board.weights_owner)
 
     def can_lose(self, rank: Rank) -> bool:
-        """Whether the run goes on without one more."""
+        """Whether the run can continue without this rank too."""
         worker = self.job.team[rank].role == "worker"
         return worker and bool(self.board.start_s) and len(self.failed_ranks) < self.board.spare
 
     def died(self, rank: Rank, code: int) -> str:
-        """When and how."""
+        """Says when and how a rank died."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return f"died {failure_messages.when(self.board, rank)}: {how}"
 
-    def too_many(self) -> str:
-        """What is to be added where ranks were lost before."""
+    def earlier_losses(self) -> str:
+        """What a message adds if ranks were lost before."""
         if not self.failed_ranks:
             return ""
         before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.failed_ranks)
         most = f"{self.job.method.name} can lose {self.board.spare} of {self.job.workers} workers"
         return f"; before that, {before}; {most}"
 
-    def step(self, rank: Rank) -> int:
-        return int(self.board.rows["step"][rank])
+    # --- stopped and hung ranks -----------------------------------------------------------------------------------
 
-    # --- who does not move ----------------------------------------------------------------------------------------
-
-    def look_for_stopped(self) -> None:
-        """Kills who has been stopped for too long."""
+    def check_stopped(self) -> None:
+        """Kills processes that have been stopped for too long."""
         for pid, (since_s, name) in self.stopped.items():
             if time.monotonic() - since_s > self.timeout_s:
-                self.condemn(pid, failure_messages.stopped(self.timeout_s, name), within_s=0.0)
+                self.schedule_kill(pid, failure_messages.stopped(self.timeout_s, name), within_s=0.0)
 
-    def look_for_silent(self) -> None:
-        """Kills who keeps others waiting and has shown no sign of life for too long; the logs say where all stood."""
+    def check_hung(self) -> None:
+        """Kills a rank that hangs while others wait for it, once all logs have the stacks of their threads."""
         if self.stopped:
-            self.signs.forget()
-        if self.signs.due(self.timeout_s):
-            doing = {pid: self.board.doing(rank) for pid, rank in self.children.items()}
-            for pid in silent(doing, self.signs.quiet_s(), self.timeout_s)[:1]:
-                self.condemn(pid, failure_messages.kept_waiting(self.timeout_s), within_s=STACKS_S)
-        for pid in [pid for pid, at_s in self.condemned.items() if pid in self.children and time.monotonic() >= at_s]:
+            self.liveness.restart()
+        if self.liveness.due(self.timeout_s):
+            states = {pid: self.board.ranks[rank].state for pid, rank in self.children.items()}
+            for pid in hung(states, self.liveness.quiet_s(), self.timeout_s)[:1]:
+                self.schedule_kill(pid, failure_messages.hung(self.timeout_s), within_s=STACKS_S)
+        for pid in [pid for pid, at_s in self.kill_at_s.items() if pid in self.children and time.monotonic() >= at_s]:
             os.kill(pid, signal.SIGKILL)
 
-    def condemn(self, pid: int, what: str, *, within_s: float) -> None:
-        """Notes why a rank is to be killed, once the ranks had so long to write their threads' stacks into their logs.
+    def schedule_kill(self, pid: int, what: str, *, within_s: float) -> None:
+        """Notes why a process is to be killed, after its log has had time to take its threads' stacks.
 
-        A rank that hangs before it has a log is killed by the request.
+        A rank that hangs before it has a log is killed by the request for the stacks.
+
+        Args:
+            pid: the process.
+            what: the rank did, for the message.
+            within_s: seconds for the stacks; 0 asks for none.
         """
         rank = self.children[pid]
-        if rank not in self.sentences:
+        if rank not in self.kill_reasons:
             others = self.children.values()
             what += f" {failure_messages.when(self.board, rank)}"
-            self.sentences[rank] = failure_messages.sentence(self.board, self.job.team, rank, others, what)
-            self.condemned[pid] = time.monotonic() + within_s
+            self.kill_reasons[rank] = failure_messages.describe(self.board, self.job.team, rank, others, what)
+            self.kill_at_s[pid] = time.monotonic() + within_s
             for child in self.children if within_s else ():
                 os.kill(child, STACKS)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.multihost.rank_mapping import seat
+from paceline.backend.multihost.rank_mapping import map_ranks
 from paceline.backend.multihost.world import STORE_S, World
 from paceline.backend.rank.checkpoint import Checkpoint, steps_in
 from paceline.backend.training.resume import Going, going_on, resume_point, saving_of
@@ -78,7 +78,7 @@ def refuse_joined(plan: Plan, world: World) -> None:
             f"train.network: found emulated in processes that {world.joined.launcher} has started, which cross the "
             "network that there is; expected local"
         )
-    hosts = {seat(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
+    hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
     if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
         raise InputError(
             f"train.checkpoint: found checkpoints of {plan.name} on {len(hosts)} hosts, whose workers count steps "

@@ -15,8 +15,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.devices.cpu_affinity import placement
 from paceline.backend.emulation.emulated_network import emulated, refuse_emulation, said
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.multihost.external_launch import run_joint
-from paceline.backend.multihost.rank_mapping import refuse, seat
+from paceline.backend.multihost.external_launch import run_external
+from paceline.backend.multihost.rank_mapping import map_ranks, refuse
 from paceline.backend.multihost.world import World
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last
 from paceline.backend.status.progress_counters import Totals, Window
@@ -95,7 +95,7 @@ def train(
         start.check()
     placed: list[str] = []
     for number, plan in enumerate(plans):
-        if world is not None and placed != (placed := seat(world.hosts, plan.job.team).lines):
+        if world is not None and placed != (placed := map_ranks(world.hosts, plan.job.team).lines):
             for line in (f"{plan.name}:", *placed):
                 note(line)
         with unfinished(plan, out, start) if world is None else going(plan, number, out, world, start) as way:
@@ -149,7 +149,7 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
             raise
         raise RefusedElsewhere(str(error)) from error
     for plan in plans:
-        mine = seat(world.hosts, plan.job.team).on(world.here)
+        mine = map_ranks(world.hosts, plan.job.team).on(world.here)
         world.placement(
             scenario.train.cpu_affinity, [plan.job.team[rank] for rank in mine], scenario.train.torch_threads
         )
@@ -166,7 +166,7 @@ def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
 def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
     """Runs it, on an emulated network where one is asked for; None where another process has the record."""
     if world is not None:
-        return run_joint(launch, world)
+        return run_external(launch, world)
     if plan.scenario.train.network == "local":
         return run_job(launch)
     with emulated(plan) as network:
@@ -223,7 +223,7 @@ def _observer(
         if watch is not None:
             watch(plan, now)
         if progress is not None:
-            recent = window.look(now)
+            recent = window.add(now)
             alike = job.workers if job.method.independent else 1
             spent = job.budget.spent(samples=now.step * job.samples_per_step * alike, seconds=now.elapsed_s)
             progress(f"{plan.name}, {recent.words}", (number + spent) / of)

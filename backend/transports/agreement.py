@@ -1,13 +1,18 @@
-"""One outcome of a collective for all who survive a member's death: everybody has its answer, or nobody.
+"""Agreement on the outcome of a collective after a death: all survivors have the answer, or none has.
 
-Rules of this file:
+Rationale:
 
-* A death may let some members have the answer and others not. Those who go on would then do different things. So in a
-  run that can lose members, each says on the board whether it has the answer, and waits for what the others say.
-* Nobody writes what another one writes, and there is no lock: each member marks its own row, once for a collective. A
-  mark of the dead stays, and the dead make no new ones. So whoever looks when everybody has made a mark or died finds
-  the same: it is given up if anybody says so, else everybody has it.
-* A run that can lose nobody does none of this.
+* Invariant: survivors continue with the same outcome. A death may give the answer to some members and not to others,
+  which would then do different things. So in a run that can lose ranks each member votes on the board, COMMIT or ABORT,
+  and waits for the other votes. The collective is aborted if any member votes so.
+* Why no lock or coordinator is needed: each member writes its own row, once for a collective. A vote stays after its
+  member has died, and dead members vote no more. So every survivor that reads the board once all members have voted or
+  died finds the same votes.
+* Rejected: two-phase commit, whose coordinator may die between the phases. Rejected: to repeat the collective among the
+  survivors, since the members that have the answer would have to take part again. A run that can lose no rank votes on
+  nothing and pays nothing.
+* Source: the agreement of MPI's User-Level Failure Mitigation (MPI_Comm_agree; Bland et al. 2013), which shared memory
+  makes simple here: votes are never lost and a death is known to all.
 """
 
 from __future__ import annotations
@@ -18,53 +23,59 @@ from contextlib import contextmanager
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
-from paceline.backend.posix.backoff import Patience
-from paceline.backend.status.status_board import Board, Mark
+from paceline.backend.posix.backoff import Backoff
+from paceline.backend.status.rank_status import Vote
+from paceline.backend.status.status_board import StatusBoard
 
 LONGEST_S = 1e-3
-"""the longest pause in a wait for the others"""
+"""the longest sleep in a wait for votes"""
 
 
 class Agreement:
-    """One rank's part in it."""
+    """One rank's part in the agreement."""
 
-    def __init__(self, board: Board, rank: Rank) -> None:
-        self._board, self._rank = board, rank
+    def __init__(self, board: StatusBoard, rank: Rank) -> None:
+        self._board, self._status = board, board.ranks[rank]
 
     @contextmanager
     def failing(self, group: Group, stream: str, position: int) -> Iterator[None]:
-        """Says so where the block fails by a death."""
+        """Votes ABORT if the block fails by a death."""
         try:
             yield
         except PeerFailed:
             if self._board.spare:
-                self._board.mark(self._rank, name_of(stream), position, Mark.GIVEN_UP)
+                self._status.vote(name_of(stream), position, Vote.ABORT)
             raise
 
     def reach(self, group: Group, stream: str, position: int) -> None:
-        """Says that this rank has the answer, and returns when all who are left do; `PeerFailed` where they do not."""
+        """Votes COMMIT, and waits until all survivors have.
+
+        Raises:
+            PeerFailed: a member has voted ABORT, or the run ends.
+        """
         if not self._board.spare:
             return
-        name, patience = name_of(stream), Patience(LONGEST_S)
-        self._board.mark(self._rank, name, position, Mark.HAS_IT)
-        others = [rank for rank in group if rank != self._rank]
+        name, backoff = name_of(stream), Backoff(LONGEST_S)
+        self._status.vote(name, position, Vote.COMMIT)
+        others = [rank for rank in group if rank != self._status.rank]
         while others:
-            dead = [rank for rank in others if self._board.dead(rank)]  # before their last marks are read
-            marks = {rank: self._board.marked(rank, name, position) for rank in others}
-            if Mark.GIVEN_UP in marks.values():
+            # read before the votes: the vote of a rank that is dead by now does not change any more
+            dead = [rank for rank in others if self._board.ranks[rank].dead]
+            votes = {rank: self._board.ranks[rank].vote_on(name, position) for rank in others}
+            if Vote.ABORT in votes.values():
                 raise self._failure(group)
-            others = [rank for rank in others if marks[rank] is None and rank not in dead]
+            others = [rank for rank in others if votes[rank] is None and rank not in dead]
             if others and (lost := self._board.lost()) is not None:
                 raise PeerFailed(f"rank {lost} died", lost)
             if others:
-                patience.pause()
+                backoff.pause()
 
     def _failure(self, group: Group) -> PeerFailed:
-        """Whose death it was that made somebody give up."""
+        """The error that names the rank whose death aborted the collective."""
         lost = self._board.lost(group)
-        return PeerFailed("a collective was given up" if lost is None else f"rank {lost} died", lost)
+        return PeerFailed("a collective was aborted" if lost is None else f"rank {lost} died", lost)
 
 
 def name_of(stream: str) -> int:
-    """A number that stands for a group and stream."""
+    """A number that identifies a group and stream."""
     return zlib.crc32(stream.encode()) | len(stream) << 32

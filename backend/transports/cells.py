@@ -131,6 +131,11 @@ class Cells:
             known.swap(self._fitting(cell, known, value))
         return before
 
+    def nbytes(self, cell: Cell) -> int:
+        """Size of the cell in bytes; 0 before anybody has written it."""
+        known = self._map(cell, None)
+        return 0 if known is None else known.length * known.memory.itemsize
+
     def _fitting(self, cell: Cell, known: Mapped, value: Any) -> Array:
         """The value in the cell's own type; raises `ValueError` where it is of another length."""
         vector = np.ascontiguousarray(value, known.memory.dtype)

@@ -1,17 +1,24 @@
 """Collectives of one group and stream in shared memory, as one member performs them.
 
-Rules of this file:
+Rationale:
 
-* A value passes in pieces. In each turn every member writes its piece into its own slot, counts its own counter up, and
-  reads the others' slots once their counters have come as far. Nobody writes what another one writes, so there are
-  no locks.
-* There are two buffers: whoever writes the piece after the next one has seen everybody count the next one, and so
-  everybody has done with this one. A turn needs one round of waiting, not two.
-* Sums are in the order of the group, as the simulator's are, so all have the same bits, and the simulator's. In a small
-  group each member adds up everything itself. In a large one each adds up one share of it, and reads the others' sums
-  in a second turn: that is a reduce-scatter and an all-gather, and nobody reads more the more members there are.
-* A counter is written after its piece and read before it. On x86-64 others see stores in their order; elsewhere
-  a `Fence` in between keeps them so.
+* Invariant: every word and every slot has one writer, so there are no locks and a killed member leaves none taken. A
+  value passes in pieces. In each turn a member writes its piece into its own slot, increments its own counter, and
+  reads the other slots once their counters have come as far.
+* Invariant: two buffers suffice. A member that writes the piece after the next has seen all members count the next one,
+  so all have read this one. A turn needs one round of waiting instead of two.
+* Invariant: sums are in the order of the group, as in the simulator, so all members have the same bits. In a small
+  group every member adds all pieces. In a large one each adds one share and reads the other sums in a second turn (a
+  reduce-scatter and an all-gather), so that a member's reading does not grow with the group.
+* Rejected: gloo between processes of one host, which copies every piece through sockets. Rejected: a ring over shared
+  memory, which waits once for every member and adds each part of a value in another order. Rejected: locks, because a
+  killed member could leave one taken.
+* A counter is written after its piece and read before it. On x86-64 other processors see stores in their order;
+  elsewhere a `Fence` keeps them so.
+* Source: a barrier of flags that only their owners write, with counters in place of sense reversal (Mellor-Crummey and
+  Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", 1991). Graham and Shipman, "MPI
+  support for multi-core architectures: optimized shared memory collectives" (2008), do collectives in shared memory in
+  this way. docs/two-level.md has the measurements.
 """
 
 from __future__ import annotations
@@ -26,16 +33,16 @@ from paceline.algorithms.core.errors import PeerFailed, ProgramError
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.posix.backoff import Patience
+from paceline.backend.posix.backoff import Backoff
 from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports.collectives import STAND_INS
 from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Segment
 
 SPINS = 30
-"""looks at a counter before anything else: some microseconds"""
+"""reads of a counter before the wait backs off: some microseconds"""
 IN_ORDER = platform.machine() in ("x86_64", "AMD64")
-"""whether others see a processor's stores in their order"""
+"""whether other processors see stores in their order"""
 WORD_BYTES = 8
 FORMS = {
     dtype: code
@@ -57,10 +64,10 @@ FORMS = {
         1,
     )
 }
-"""numbers for the types of number, so that members can compare theirs"""
+"""a code for each type of number, so that members can compare theirs"""
 SHARERS, MUCH_BYTES = 4, 2**24
-"""of the smallest group that shares the work of a sum, and of what its members add up there at least; provenance: ours,
-measured on two cores. With one to each rank the second turn costs less, and sharing pays earlier"""
+"""members of the smallest group that shares the work of a sum, and the bytes that they add up at least; measured by us
+on two cores. With a core for each rank the second turn costs less, and sharing pays earlier"""
 
 
 class Channel:
@@ -71,7 +78,7 @@ class Channel:
         number: the channel in it.
         group: its members, in the order of sums.
         rank: the member.
-        lost: names the dead rank that a wait is in vain for.
+        lost: answers the dead rank because of which a wait cannot end.
     """
 
     def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
@@ -79,11 +86,11 @@ class Channel:
         self._memory, self._begins, self._piece_bytes = segment.memory, segment.begins(number), segment.piece_bytes
         self._words = memoryview(segment.memory).cast("q")
         self._counters = [(self._begins + member * LINE_BYTES) // WORD_BYTES for member in range(len(group))]
-        """where each member's counter stands among the words"""
+        """the word of each member's counter"""
         self._headers = [
             [self._at(buffer, member) // WORD_BYTES for member in range(len(group))] for buffer in range(BUFFERS)
         ]
-        """where each member says, in front of its slot, of what form its value is"""
+        """the word in front of each slot with the form of the value: length and type"""
         self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
         self._everyone = range(len(group))
         self._turn = 0
@@ -92,7 +99,7 @@ class Channel:
         self._fence = Fence()
 
     def perform(self, op: Collective) -> Any:
-        """Performs a collective, once the ones before it are done; answers what it is to answer.
+        """Performs a collective, once the ones before it are done; answers its result.
 
         Raises:
             PeerFailed: a rank has died, now or in an earlier collective.
@@ -128,7 +135,7 @@ class Channel:
                 return self._give(mine, form)
             case Broadcast():
                 self._give(mine, form)
-                return op.value  # nobody changes a vector
+                return op.value  # programs change no vector in place
             case AllReduce() | Reduce():
                 divisor = len(self._group) if op.op == "mean" else 1
                 # a piece is in the shared memory before the total's takes its place
@@ -147,22 +154,22 @@ class Channel:
         return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
 
     def _give(self, mine: torch.Tensor, form: int) -> None:
-        """Lets others read a value."""
+        """Writes a value for the others to read."""
         for part in self._parts(mine):
             self._exchange(mine[part], form)
 
     def _much(self, mine: torch.Tensor) -> bool:
-        """Whether a sum is so much work that it is worth another turn to share it."""
+        """Whether a sum is so much work that sharing it is worth a second turn."""
         members = len(self._group)
         return members >= SHARERS and members * mine.nbytes >= MUCH_BYTES
 
     def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
-        """Adds up everybody's pieces."""
+        """Adds up all members' pieces."""
         for part in self._parts(mine):
             _add(total[part], self._exchange(mine[part], form, self._everyone), divisor)
 
     def _add_shares(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
-        """Adds up one's own share of everybody's pieces, and takes the sums of the others' from them."""
+        """Adds up this member's share of all pieces, and reads the other shares' sums."""
         members = len(self._group)
         for part in self._parts(mine):
             shares = total[part].tensor_split(members)
@@ -176,13 +183,13 @@ class Channel:
     def _exchange(
         self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
     ) -> list[torch.Tensor]:
-        """One turn: gives a piece, and answers what others gave in front of their slots; good until the next turn.
+        """One turn: writes a piece, and answers the others' pieces, which are valid until the next turn.
 
         Args:
             piece: the member's own.
             form: of the value that it is a piece of.
-            sources: whose pieces are asked for, by their places in the group.
-            writes: whether anybody reads its own.
+            sources: the members whose pieces are wanted, by their places in the group.
+            writes: whether any member reads this one's piece.
         """
         buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
         self._await(self._everyone)  # all have done with what was in this buffer
@@ -214,7 +221,7 @@ class Channel:
         return self._begins + members * LINE_BYTES + (buffer * members + member) * (LINE_BYTES + self._piece_bytes)
 
     def _count(self, buffer: int, form: int) -> None:
-        """Says of what form the value is, and that the piece is there."""
+        """Writes the form of the value, and counts the turn: the piece is there."""
         self._words[self._headers[buffer][self._me]] = form
         if not IN_ORDER:
             self._fence()
@@ -231,18 +238,18 @@ class Channel:
             self._fence()
 
     def _await_long(self, place: int) -> None:
-        """Waits for a member that is not there yet, without keeping others from their work."""
+        """Waits for one member, with backoff."""
         words, turn = self._words, self._turn
         for _ in range(SPINS):
             if words[place] >= turn:
                 return
-        patience = Patience()
+        backoff = Backoff()
         while words[place] < turn:
-            if patience.gives_way():
+            if backoff.try_yield():
                 continue
             if (dead := self._lost(self._group)) is not None and words[place] < turn:
                 raise PeerFailed(f"rank {dead} died", dead)
-            patience.pause()
+            backoff.pause()
 
     def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
         for source in sources:

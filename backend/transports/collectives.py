@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* Collectives match by order, not by name: one process group per group of ranks and stream. `Entries` checks first.
+* Collectives match by order, not by name: one process group per group of ranks and stream. `CollectiveEntries` checks
+  the order first.
 * NCCL's groups are those of the main stream only, and the host takes a collective for done when the GPU has done it.
 """
 

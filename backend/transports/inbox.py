@@ -22,7 +22,7 @@ from paceline.algorithms.core.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.status_board import Lost
 
-LOOK_S = 0.05
+POLL_S = 0.05
 """how often a waiting thread looks whether a peer has died"""
 
 
@@ -159,7 +159,7 @@ class Inbox:
                     if source is None:
                         self._living.discard(dead)
                     raise PeerFailed(f"rank {dead} died", dead)
-                left = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
+                left = POLL_S if due is None else min(POLL_S, due - time.monotonic())
                 if left <= 0:
                     claim.open, claim.turn = False, next(self._ended)
                     raise TimedOut(f"no message within {timeout_s} s")

@@ -1,15 +1,22 @@
 """Messages between the ranks of one host, in memory that they share.
 
-Rules of this file:
+Rationale:
 
-* Each ordered pair of ranks has a ring; messages follow each other in it as `wire` writes them, and those that are
-  longer than the ring pass in pieces. So a pair's order holds, and a killed sender spoils its own ring alone.
-* What is in the rings is fetched by the program's own thread when it asks for a message. It sleeps where nothing comes:
-  it says so, looks once more, and waits at its bell. Whoever has written looks whether it sleeps, and rings. So nobody
-  spins, and who is awake costs no system call.
-* A sender that finds no room for a while rings a second bell, at which a thread of the receiver's waits that empties
-  the rings. So a `Send` waits for that thread, and never for the receiver's program.
-* Nothing here depends on a fork: a process that maps the memory and knows the folder with the bells takes part.
+* Invariant: a sender waits only for the receiver's memory, never for its program, and messages of a pair keep their
+  order. Each ordered pair of ranks has a ring (`byte_ring`), which only these two use; longer messages pass in pieces.
+  So a sender that is killed damages its own ring alone.
+* The program's own thread fetches its messages when it asks for one. If nothing has come, it announces that it sleeps,
+  checks once more, and waits at the event `wake`. A sender checks after each write whether the receiver sleeps, and
+  sets the event. The fences on both sides order announcement and check, so no wake-up is lost.
+* If a ring stays full, the sender sets the event `drain`, at which a thread of the receiver waits that empties its
+  rings. So a `Send` completes whatever the receiver's program is doing.
+* Rejected: one receiving thread for all messages, as gloo needs it. To wake the program's thread after the receiving
+  one takes longer than to copy a small message. Rejected: busy waiting, since ranks often share cores. Rejected: a
+  futex in the shared memory, for which Python has no function.
+* Nothing here depends on a fork: a process that maps the memory and knows the folder with the events takes part.
+* Source: the announcement and second check are Dekker's pattern, as in the Linux kernel's wait queues; the queue is
+  Lamport's for one producer and one consumer ("Specifying concurrent program modules", 1983). docs/transports.md has
+  the measurements.
 """
 
 from __future__ import annotations
@@ -20,8 +27,8 @@ from pathlib import Path
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
-from paceline.backend.posix.backoff import Patience
-from paceline.backend.posix.fifo_event import Bell, Rope
+from paceline.backend.posix.backoff import Backoff
+from paceline.backend.posix.fifo_event import FifoEvent, FifoSetter
 from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 from paceline.backend.status.status_board import Lost
@@ -31,7 +38,7 @@ from paceline.backend.transports.inbox import Envelope, Inbox
 from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES
 
 PIECE_BYTES = 2**18
-"""written before the receiver is told, so that it takes the first while the next is written; provenance: ours"""
+"""written before the receiver is woken, so that it reads the first piece while the next is written; chosen by us"""
 
 
 def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
@@ -47,15 +54,15 @@ def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
 
 
 def anonymous(members: int) -> mmap.mmap:
-    """Such memory without a name, for processes that are forked later."""
+    """Maps such memory without a name, for processes that are forked later."""
     return mmap.mmap(-1, mailbox_bytes(members), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NOT_RESERVED)
 
 
 def in_file(path: Path, members: int) -> mmap.mmap:
-    """Such memory in a file, for processes that nobody has forked; whoever comes first makes it, the others find it.
+    """Maps such memory in a file, which the first process makes, for processes that are not forked.
 
     Raises:
-        RunFailed: the file system has no room for it.
+        RunFailed: the file system has no space for it.
     """
     needed = mailbox_bytes(members)
     with shared_file(path) as file:
@@ -70,9 +77,9 @@ class Mailbox:
         memory: shared by the host's ranks, of `mailbox_bytes`, and zero at first.
         host: all of them, in the same order for everyone.
         rank: this one.
-        folder: where all of them find each other's bells.
+        folder: in which the events lie.
         inbox: takes what comes.
-        lost: names the dead rank that a wait is in vain for.
+        lost: answers the dead rank because of which a wait cannot end.
         ring_bytes: of each pair's ring; the same for everyone.
     """
 
@@ -94,17 +101,17 @@ class Mailbox:
             return Ring(memory, at, ring_bytes)
 
         others = [(one, place) for place, one in enumerate(host) if one != rank]
-        self._out = {one: Way(one, ring(me, place), asleep[place], folder, lost) for one, place in others}
+        self._out = {one: Sender(one, ring(me, place), asleep[place], folder, lost) for one, place in others}
         self._in = {one: ring(place, me) for one, place in others}
         self._inbox, self._asleep = inbox, asleep[me]
         self._coming: dict[Rank, serialization.Assembly] = {}
         """messages of which a part is here"""
         self._fetching, self._called, self._fence = threading.Lock(), False, Fence()
-        self._bell, self._alarm = Bell(_bell(folder, rank)), Bell(_alarm(folder, rank))
+        self._wake, self._drain = FifoEvent(_wake_path(folder, rank)), FifoEvent(_drain_path(folder, rank))
         self._closed = False
         inbox.fetcher = self
-        self._reliever = threading.Thread(target=self._relieve, daemon=True, name="mailbox")
-        self._reliever.start()
+        self._drainer = threading.Thread(target=self._drain_on_request, daemon=True, name="mailbox")
+        self._drainer.start()
 
     def __contains__(self, rank: Rank) -> bool:
         return rank in self._out
@@ -118,44 +125,44 @@ class Mailbox:
         self._out[to].send(envelope)
 
     def close(self) -> None:
-        """Ends its thread and lets go of the bells, where this process goes on; nobody sends here any more."""
+        """Ends the thread and closes the events, if this process goes on; no rank sends here any more."""
         self._closed = True
-        self._alarm.pull()
-        self._reliever.join()
-        for bell in (self._bell, self._alarm):
-            bell.close()
-        for way in self._out.values():
-            way.close()
+        self._drain.set()
+        self._drainer.join()
+        for event in (self._wake, self._drain):
+            event.close()
+        for sender in self._out.values():
+            sender.close()
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
     def fetch(self, seconds: float) -> None:
-        """Puts what is there into the inbox; waits so long for something if nothing is."""
+        """Puts the messages that are there into the inbox; if there are none, waits so long for one."""
         if self._empty(rest=seconds > 0) or not seconds:
             return
         self._asleep[0] = 1
         self._fence()
         if not self._called and not any(ring.ready for ring in self._in.values()):
-            self._bell.wait(seconds)
+            self._wake.wait(seconds)
         self._asleep[0], self._called = 0, False
         self._empty()
 
     def call(self) -> None:
-        """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
+        """Ends a `fetch` that waits or is about to wait."""
         self._called = True
         self._fence()
         if self._asleep[0]:
-            self._bell.pull()
+            self._wake.set()
 
-    def _relieve(self) -> None:
-        """Empties the rings when a sender has found no room in one."""
+    def _drain_on_request(self) -> None:
+        """Empties the rings when a sender has found one full."""
         while not self._closed:
-            self._alarm.wait()
+            self._drain.wait()
             while self._empty():
                 pass
 
     def _empty(self, *, rest: bool = True) -> bool:
-        """Takes what is in the rings, and the rest of a message whose beginning is; True if one has become whole."""
+        """Takes what is in the rings, with the rest of a message that has begun; True if a message has become whole."""
         with self._fetching:
             whole = self._pass()
             while rest and not whole and self._coming and self._comes_soon():
@@ -173,9 +180,9 @@ class Mailbox:
         return whole
 
     def _comes_soon(self) -> bool:
-        """Whether the rest of a message comes while this thread gives its core away and looks again."""
-        patience = Patience()
-        while patience.gives_way():
+        """Whether the rest of a message comes while this thread yields its core."""
+        backoff = Backoff()
+        while backoff.try_yield():
             if any(self._in[source].ready for source in self._coming):
                 return True
         return False
@@ -192,23 +199,23 @@ class Mailbox:
         return taken
 
 
-class Way:
-    """To another rank of the host.
+class Sender:
+    """The sending side towards one other rank of the host.
 
     Args:
         to: that rank.
-        ring: what it reads from.
+        ring: which it reads.
         asleep: one word: whether its program sleeps.
-        folder: where its bells are.
-        lost: names the dead rank that a wait is in vain for.
+        folder: in which its events are.
+        lost: answers the dead rank because of which a wait cannot end.
     """
 
     def __init__(self, to: Rank, ring: Ring, asleep: memoryview, folder: Path, lost: Lost) -> None:
         self._to, self._ring, self._asleep, self._lost = to, ring, asleep, lost
-        self._bell, self._alarm = Rope(_bell(folder, to)), Rope(_alarm(folder, to))
+        self._wake, self._drain = FifoSetter(_wake_path(folder, to)), FifoSetter(_drain_path(folder, to))
         self._fence, self._sending = Fence(), threading.Lock()
         self._torn: PeerFailed | None = None
-        """a message has gone in part: nothing can follow it"""
+        """a message was sent in part: no other can follow it"""
 
     def send(self, envelope: Envelope) -> None:
         """Writes a message; the lanes of this rank do so one after the other."""
@@ -224,40 +231,40 @@ class Way:
                 raise
 
     def close(self) -> None:
-        """Lets go of the bells."""
-        self._bell.close()
-        self._alarm.close()
+        """Closes the events."""
+        self._wake.close()
+        self._drain.close()
 
     def _write(self, part: serialization.Bytes) -> None:
         while len(part):
             if written := self._ring.write(part[:PIECE_BYTES]):
                 part = part[written:]
-                self._wake()
+                self._wake_up()
             else:
                 self._await_room()
 
-    def _wake(self) -> None:
-        """Rings if the receiver's program sleeps."""
+    def _wake_up(self) -> None:
+        """Wakes the receiver's program if it sleeps."""
         self._fence()
         if self._asleep[0]:
             self._asleep[0] = 0
-            self._bell.pull()
+            self._wake.set()
 
     def _await_room(self) -> None:
-        """Waits until the receiver has read, without keeping anybody from work."""
-        patience = Patience()
+        """Waits until the receiver has read, with backoff."""
+        backoff = Backoff()
         while self._ring.full:
-            if patience.gives_way():
+            if backoff.try_yield():
                 continue
-            self._alarm.pull()
+            self._drain.set()
             if (dead := self._lost((self._to,))) is not None and self._ring.full:
                 raise PeerFailed(f"rank {dead} died", dead)
-            patience.pause()
+            backoff.pause()
 
 
-def _bell(folder: Path, rank: Rank) -> Path:
-    return folder / f"rank{rank}.bell"
+def _wake_path(folder: Path, rank: Rank) -> Path:
+    return folder / f"rank{rank}.wake"
 
 
-def _alarm(folder: Path, rank: Rank) -> Path:
-    return folder / f"rank{rank}.alarm"
+def _drain_path(folder: Path, rank: Rank) -> Path:
+    return folder / f"rank{rank}.drain"

@@ -23,10 +23,10 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.algorithms.core.errors import PeerFailed, RunFailed
 from paceline.algorithms.core.values import Group, Rank
-from paceline.backend.devices.accelerator import Accelerator, Processor, until
+from paceline.backend.devices.accelerator import Accelerator, Processor, wait_for_device
 from paceline.backend.devices.gpus import Devices
 from paceline.backend.status.status_board import Lost
-from paceline.backend.transports.inbox import LOOK_S
+from paceline.backend.transports.inbox import POLL_S
 from paceline.backend.transports.launch_environment import GLOO_THREAD
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Groups:
         try:
             while True:
                 try:
-                    return future.result(timeout=LOOK_S)
+                    return future.result(timeout=POLL_S)
                 except TimeoutError:
                     if (dead := self.lost(ranks)) is not None and not future.done():
                         raise PeerFailed(f"rank {dead} died", dead) from None
@@ -122,7 +122,7 @@ class Groups:
             if (dead := self.lost(members)) is not None:
                 raise PeerFailed(f"rank {dead} died", dead)
 
-        until(work.is_completed, look)
+        wait_for_device(work.is_completed, look)
         self.wait(work, members, nbytes)
 
     def failure(self, error: RuntimeError, needed: Iterable[Rank]) -> PeerFailed:

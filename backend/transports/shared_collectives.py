@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.posix.worker_thread import Standing
+from paceline.backend.posix.worker_thread import WorkerThread
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports.channel import Channel
 from paceline.backend.transports.shared_segment import Segment
@@ -68,7 +68,7 @@ class Line:
         self._due: deque[Issued] = deque()
         self._turn = threading.Lock()
         """held by whoever performs one"""
-        self._helper: Standing | None = None
+        self._helper: WorkerThread | None = None
         """there is none before something is started"""
 
     def issue(self, op: Collective, *, started: bool) -> InMemory:
@@ -77,7 +77,7 @@ class Line:
         self._due.append(issued)
         if started:
             if self._helper is None:
-                self._helper = Standing("collectives")
+                self._helper = WorkerThread("collectives")
             self._helper.put(self._next)
         return InMemory(lambda: issued.done, lambda: self._finish(issued))
 

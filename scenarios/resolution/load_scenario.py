@@ -72,5 +72,8 @@ def load(
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a scenario, for editors."""
+    """Returns the JSON Schema of a scenario, for editors.
+
+    A quantity has the keyword `unit`, which JSON Schema leaves to its users: the unit that the value is held in.
+    """
     return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema()}

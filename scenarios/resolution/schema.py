@@ -48,7 +48,7 @@ class Scenario(Part):
     )
     workload: WorkloadPart = Field(description="a mapping with a model: what is trained")
     hyperparameters: dict[str, Any] = Field(
-        default={}, exclude=True, description="for every algorithm that has them and gives none itself"
+        default={}, exclude=True, description="defaults for all algorithms that have such hyper-parameters"
     )
     algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_not_too_many)] = Field(
         description="a list of methods, by name or as mappings with name and hyper-parameters"
@@ -67,8 +67,8 @@ class Scenario(Part):
     extrapolate: ExtrapolatePart | None = Field(
         default=None, description="how long a model takes to a target that cannot be trained here; simulate only"
     )
-    seed: fields.Index = Field(default=1, description="of initial weights, samples and spread")
-    seeds: fields.Count = Field(default=1, description="how many runs of each algorithm: with seed, seed + 1, …")
+    seed: fields.Index = Field(default=1, description="random seed of initial weights, samples and jitter")
+    seeds: fields.Count = Field(default=1, description="number of runs of each algorithm, with seed, seed + 1, …")
 
     @field_validator("workload")
     @classmethod

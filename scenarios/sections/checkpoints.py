@@ -11,7 +11,7 @@ from paceline.scenarios.values.section import Part
 
 class CheckpointPart(Part):
     every: fields.Interval = Field(description="how often: '100 updates', '1 epoch' or '5000 samples'")
-    keep: fields.Count = Field(default=2, description="how many of the last ones stay")
+    keep: fields.Count = Field(default=2, description="how many of the latest checkpoints are kept")
 
     @field_validator("every")
     @classmethod

@@ -60,7 +60,7 @@ class NodePart(Part):
     )
     count: fields.Count = Field(default=1, description="how many such nodes there are")
     workers_per_node: fields.Count | None = Field(
-        default=None, description="how many devices of a node have a worker; 1, or all that a known node has"
+        default=None, description="workers of a node, each with a device; default: 1, or all devices of a known node"
     )
     step_time: fields.StepTimeLaw | None = Field(default=None, description="of these devices; else the cluster's")
 
@@ -144,19 +144,22 @@ class ClusterPart(Part):
         default=None, description="a list of nodes, each with a device; of a system, how many", validate_default=True
     )
     device: AnyDevice | None = Field(
-        default=None, description="of a system or a file: instead of the devices that it has, or does not name"
+        default=None, description="for a system or a file: the device to use instead of its own, or if it names none"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     storage: AnyStorage | None = Field(
         default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
     )
-    step_time: fields.StepTimeLaw = Field(default=NO_JITTER, description="how much steps of equal devices differ")
-    server: ServerPart = Field(default=ServerPart(), description="where the server is")
-    step_times: OwnStepTimes = Field(
-        default=(), description="a list of places whose steps differ by a distribution of their own"
+    step_time: fields.StepTimeLaw = Field(
+        default=NO_JITTER,
+        description="jitter of the step times of equal devices: a distribution of scipy.stats, scaled to mean 1",
     )
-    stragglers: Stragglers = Field(default=(), description="a list of places whose every step takes longer")
-    slowdowns: Slowdowns = Field(default=(), description="a list of places that are slower for a while")
+    server: ServerPart = Field(default=ServerPart(), description="where the parameter server runs")
+    step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
+    stragglers: Stragglers = Field(default=(), description="stragglers: nodes or workers whose every step takes longer")
+    slowdowns: Slowdowns = Field(
+        default=(), description="temporary stragglers: nodes or workers that are slower for some time"
+    )
     crashes: CrashesPart | None = Field(default=None, description="when workers crash, and what that costs")
 
     @field_validator("nodes")

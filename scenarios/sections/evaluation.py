@@ -14,10 +14,11 @@ class EvaluatePart(Part):
 
 class RecordPart(Part):
     loss_change: fields.Count | None = Field(
-        default=None, description="the loss before and after every so many updates; simulated runs only"
+        default=None, description="measure the loss before and after every N-th update; simulated runs only"
     )
     drift: fields.Count | None = Field(
-        default=None, description="how far workers are apart after every so many steps; simulated runs only"
+        default=None,
+        description="measure the workers' distances from their mean after every N-th step; simulated runs only",
     )
 
     @property
@@ -30,13 +31,16 @@ class StopPart(Part):
     accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
     loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss comes down to this")
     epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
-    updates: fields.Count | None = Field(default=None, description="end after so many steps of the weights' keeper")
+    updates: fields.Count | None = Field(
+        default=None, description="end after so many steps of the rank that owns the weights"
+    )
     samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")
     seconds: fields.Period | None = Field(
         default=None, description="end after this time, with its unit, on the run's own clock"
     )
     divergence: fields.Flag = Field(
-        default=True, description="end at an evaluation whose loss is no number or ten times the first one"
+        default=True,
+        description="end at an evaluation whose loss is NaN, infinite, or more than ten times the first one",
     )
 
 

@@ -60,9 +60,7 @@ class RelationPart(Part):
 
 class StandInPart(WorkloadPart):
     accuracy: fields.Accuracy = Field(description="what the stand-in is trained to; it stands for the target")
-    epochs: fields.Positive = Field(
-        default=40.0, description="of the stand-in's data, after which it has not got there"
-    )
+    epochs: fields.Positive = Field(default=40.0, description="limit of the stand-in's training, in epochs of its data")
     evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
     learning_rates: tuple[fields.Positive, ...] = Field(
         default=(), description="tried with every method and the reference; the best of each counts. Without: their own"

@@ -50,7 +50,14 @@ def parse_share(value: object) -> float:
 Share = Annotated[
     float,
     PlainValidator(parse_share),
-    WithJsonSchema({"type": ["string", "number"], "description": "such as '5 %' or 0.05", "examples": ["5 %"]}),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "description": "such as '5 %' or 0.05",
+            "examples": ["5 %"],
+            "unit": "fraction",
+        }
+    ),
 ]
 
 
@@ -71,14 +78,14 @@ Apart = Annotated[
     float,
     PlainValidator(_apart),
     PlainSerializer(PERIOD.text, return_type=str),
-    WithJsonSchema({"type": "string", "description": "a time of 1 ms or more with its unit: '10 min'"}),
+    WithJsonSchema({"type": "string", "description": "a time of 1 ms or more with its unit: '10 min'", "unit": "s"}),
 ]
 
 
 class PlacePart(Part):
     node: fields.Index | None = Field(default=None, description="a node with all its workers, counted from 0")
     worker: fields.Index | None = Field(default=None, description="one worker, counted from 0 over all nodes")
-    share: Share | None = Field(default=None, description="such a share of the nodes, drawn by the seed: '5 %'")
+    share: Share | None = Field(default=None, description="a fraction of the nodes, drawn by the seed: '5 %'")
 
     @model_validator(mode="after")
     def _one_place(self) -> PlacePart:
@@ -114,7 +121,7 @@ class SlowdownPart(PlacePart):
         default=None, description="if it recurs: mean time from the end of one to the next, exponential"
     )
     duration: fields.StepTimeLaw = Field(
-        default=NO_JITTER, description="how much the durations of recurring ones differ"
+        default=NO_JITTER, description="distribution of the durations of recurring slowdowns, scaled to mean 1"
     )
 
     @model_validator(mode="after")
@@ -165,7 +172,9 @@ class CrashesPart(Part):
         default=(), description="a list of given crashes, each with a place and a time"
     )
     mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
-    node_mtbf: Apart | None = Field(default=None, description="of one node, with all its workers")
+    node_mtbf: Apart | None = Field(
+        default=None, description="mean time between failures of one node, with all its workers"
+    )
     recovery: fields.Time = Field(default=0.0, description="a time with its unit: how long a worker is down")
     checkpoint: CheckpointPart | None = Field(
         default=None, description="a mapping with every and cost; without, a crash loses all work so far"

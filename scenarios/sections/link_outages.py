@@ -59,12 +59,14 @@ class LinkFaultPart(Part):
         WithJsonSchema({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}),
     ] = Field(description="the two ends of a link, as `paceline topology` draws them: [host0, switch]")
     at: fields.Time = Field(description="a time with its unit, on the run's own clock: when it begins")
-    lasts: fields.Period | None = Field(default=None, alias="for", description="for how long; without, for ever")
+    lasts: fields.Period | None = Field(
+        default=None, alias="for", description="how long it lasts; default: until the end of the run"
+    )
     rate: Annotated[
         float,
         PlainValidator(parse_left),
-        WithJsonSchema({"type": ["number", "string"], "description": "such as 0.5 or '50 %'"}),
-    ] = Field(default=0.0, description="the share of its bandwidth that is left; 0: it is broken")
+        WithJsonSchema({"type": ["number", "string"], "description": "such as 0.5 or '50 %'", "unit": "fraction"}),
+    ] = Field(default=0.0, description="the fraction of its bandwidth that is left; 0: it is broken")
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -141,13 +141,14 @@ class NetworkPart(Part):
     )
     routing: fields.Routing = Field(
         default="auto",
-        description="which way messages go: shortest, ecmp, a dragonfly's minimal or valiant; auto: as its kind does",
+        description="routing rule: shortest, ecmp, a dragonfly's minimal or valiant; auto: usual for the topology",
     )
     allreduce_algorithm: fields.Collective = Field(
-        default="auto", description="the pattern of an all-reduce; auto: the cheapest"
+        default="auto", description="the algorithm of an all-reduce; auto: the one that is predicted to be fastest"
     )
     library: fields.LibraryName = Field(
-        default="plain", description="whose protocols collectives have: plain (no costs of their own), nccl, mpi, gloo"
+        default="plain",
+        description="the library whose protocols collectives use: plain (no costs of their own), nccl, mpi, gloo",
     )
     faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for a while")
 

@@ -41,22 +41,22 @@ class StoragePart(Part):
     latency: fields.Time = Field(description="a time with its unit: of a request that continues none, '0.7 ms'")
     bandwidth: fields.Rate = Field(description="a bandwidth with its unit: what all readers have together, '10 GB/s'")
     reader: fields.Rate | None = Field(
-        default=None, description="a bandwidth with its unit: what one reader has at most; else no limit"
+        default=None, description="bandwidth limit of one reader, with its unit; default: no limit"
     )
     client: fields.Rate | None = Field(
-        default=None, description="a bandwidth with its unit: what the readers of a node have together; else no limit"
+        default=None, description="bandwidth limit of all readers of a node, with its unit; default: no limit"
     )
     depth: fields.Factor | None = Field(
         default=None,
-        description="requests whose latencies pass at once, or 1.5; 1: a disk with one arm; else no limit",
+        description="requests whose latencies overlap, also 1.5; 1: a disk with one arm; default: no limit",
     )
     waiting: fields.Share = Field(
-        default=0.0, description="share of a request's latency in which nobody else's passes, 0 to 1"
+        default=0.0, description="fraction of a request's latency that excludes other requests, 0 to 1"
     )
     stripes: fields.Stripes = Field(default=1, description="servers that the file lies on, with equal bandwidths")
     stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
     read_ahead: fields.Size | None = Field(
-        default=float(READ_AHEAD), description="how far who reads on is read ahead of: '128 KiB'; null: not at all"
+        default=float(READ_AHEAD), description="distance of read-ahead for sequential readers: '128 KiB'; null: none"
     )
     shared: fields.Flag = Field(default=False, description="true: one for all nodes; false: one in each")
     provenance: dict[str, str] = Field(default={}, description="where each value comes from")

@@ -41,7 +41,9 @@ class WorkloadPart(Part):
         description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
         "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
     )
-    options: dict[str, Any] = Field(default={}, description="of the learning problem; the quadratic has some")
+    options: dict[str, Any] = Field(
+        default={}, description="options of the learning problem, such as those of the quadratic"
+    )
     reading: ReadingPart | None = Field(
         default=None, description="a mapping: how samples are read; else they are in memory, shuffled every epoch"
     )

@@ -30,7 +30,7 @@ from paceline.workloads.reading import Strategy
 
 def _quantity(kind: Kind) -> tuple[Any, Any, Any]:
     about = f"{kind.right}, as text: {kind.example!r}"
-    schema = {"type": "string", "description": about, "examples": [kind.example]}
+    schema = {"type": "string", "description": about, "examples": [kind.example], "unit": kind.symbol}
     return PlainValidator(kind.parse), PlainSerializer(kind.text, return_type=str), WithJsonSchema(schema)
 
 
@@ -187,7 +187,9 @@ Interval = Annotated[
     Every,
     PlainValidator(Every.parse),
     PlainSerializer(lambda every: every.text, return_type=str),
-    WithJsonSchema({"type": "string", "description": "such as '1 epoch', '4 updates', '500 samples' or '2 s'"}),
+    WithJsonSchema(
+        {"type": "string", "description": "such as '1 epoch', '4 updates', '500 samples' or '2 s'", "unit": "interval"}
+    ),
 ]
 
 

@@ -1,8 +1,8 @@
-"""Ways around the ranks of one node: the ring whose slowest hop is fastest, and rings that have no link in common.
+"""Cycles through the ranks of one node: the one whose slowest hop is fastest, and several that share no link.
 
-Rules of this file: places are 0 … g − 1, and everything else about them is a matrix. Searches prefer the next place in
-order, so that where all hops are alike, the ring is in order. They are cut off after so many tries, and then give the
-best that they have found; nodes of more than 16 places keep their order.
+Places are 0 … g − 1, and links are given as matrices. Searches try places in order, so that a node whose hops are all
+alike keeps its order. A search stops after a fixed number of tries and returns the best cycle found; nodes of more than
+16 places keep their order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Matrix = tuple[tuple[float, ...], ...]
 Lanes = tuple[tuple[int, ...], ...]
 Cycle = tuple[int, ...]
 LARGEST = 16
-"""places of a node whose order is searched for"""
+"""places of the largest node that is searched"""
 TRIES = 20_000
-"""places that a search for one cycle looks at"""
+"""places that a search for one cycle visits at most"""
 FEWER = 50
-"""cycles that are tried in each place of a list of disjoint ones"""
+"""cycles that are tried at each position of a list of disjoint ones"""
 
 
 @cache
 def widest_cycle(rates: Matrix) -> Cycle:
-    """The ring whose slowest hop is the fastest, of those that begin at place 0.
+    """The cycle whose slowest hop is fastest, beginning at place 0.
 
     >>> widest_cycle(((0, 1, 9, 9), (1, 0, 9, 9), (9, 9, 0, 1), (9, 9, 1, 0)))
     (0, 2, 1, 3)
@@ -40,7 +40,7 @@ def widest_cycle(rates: Matrix) -> Cycle:
 
 
 def cycles(lanes: Lanes) -> Iterator[Cycle]:
-    """Rings along pairs of places with a lane between them, places in order first."""
+    """Cycles along lanes through all places, in lexicographic order."""
     g, tried = len(lanes), 0
     path, nexts = [0], [iter(range(1, g))]
     while path and tried < TRIES:
@@ -58,7 +58,7 @@ def cycles(lanes: Lanes) -> Iterator[Cycle]:
 
 @cache
 def disjoint_cycles(lanes: Lanes) -> tuple[Cycle, ...]:
-    """As many rings as can be found of which no two use one lane.
+    """As many cycles as can be found of which no two use the same lane.
 
     >>> disjoint_cycles(((0, 1, 1, 1, 1), (1, 0, 1, 1, 1), (1, 1, 0, 1, 1), (1, 1, 1, 0, 1), (1, 1, 1, 1, 0)))
     ((0, 1, 2, 3, 4), (0, 2, 4, 1, 3))

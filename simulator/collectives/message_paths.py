@@ -1,4 +1,4 @@
-"""The paths of a play's messages as arrays: each path once, whatever number of messages takes it.
+"""The paths of a plan's messages as arrays: each path once, whatever number of messages takes it.
 
 Rules of this file: a message's path depends on its two ends and its bytes alone, so rounds that send the same are
 looked up once. Ports are numbered in the order in which paths first pass them.
@@ -21,15 +21,15 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Courses:
-    """Which way each message of a pattern goes.
+class MessagePaths:
+    """The path of each message of a pattern.
 
     Args:
         of: of each part and round: the number of each message's path.
-        source: of each path: the place that it comes from.
-        target: the place that it goes to.
-        latency_s: of each path.
-        limit_bytes_per_s: of each path.
+        source: of each path: the place of its sender.
+        target: of each path: the place of its receiver.
+        latency_s: of each path, seconds.
+        limit_bytes_per_s: of each path; infinite where messages have no limit of their own.
         first: where the ports of each path begin in `passes`; one more at the end.
         passes: the numbers of the ports that paths pass, one path after the other.
         ports: all ports, by number.
@@ -61,8 +61,14 @@ class Courses:
         return found
 
 
-def courses(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, Rank, float], Path]) -> Courses:
-    """Looks up every path of a pattern once."""
+def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, Rank, float], Path]) -> MessagePaths:
+    """Looks up every path of a pattern once.
+
+    Args:
+        pattern: the messages.
+        ranks: the member at each place.
+        path: the path from one rank to another, given the bytes.
+    """
     rounds = [one for part in pattern.parts for one in part]
     ends = np.concatenate([one.sources * len(ranks) + one.targets for one in rounds] or [np.zeros(0, dtype=np.int64)])
     nbytes = np.concatenate([one.nbytes for one in rounds] or [np.zeros(0)])
@@ -77,7 +83,7 @@ def courses(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, Ran
     number: dict[Port, int] = {}
     passes = [number.setdefault(port, len(number)) for one in found for port in one.ports]
     cuts = iter(np.split(path_of, np.cumsum([len(one.sources) for one in rounds])[:-1]) if rounds else ())
-    return Courses(
+    return MessagePaths(
         of=tuple(tuple(next(cuts) for _ in part) for part in pattern.parts),
         source=source,
         target=target,

@@ -1,140 +1,145 @@
-"""A play as tables of numbers, for carrying it out alone, without SimPy: what `solo` works on.
+"""A collective's pattern as tables of numbers: the state of the state machine.
 
-Rules of this file:
-
-* As in `net`, each kind stands in a table and is named by its number there; tables are lists of objects, or arrays of
-  records with the same fields, which machine code takes.
-* A message that is sent several times is one row: its sender sends it again only when its bytes are through.
-* What is to happen has a number, too, so that a queue can hold it. Of message m: its arrival (m), the end of being
-  added (M + m), being through at once (2 M + m); of player q: coming (3 M + q).
+* Messages, rounds and members stand in tables and are named by their numbers there, as links and flows are in
+  `network_state`. A table is a list of objects, or an array of records with the same fields; compiled code takes
+  arrays.
+* A message that is repeated is one row, because its sender does not send it again before its bytes are through.
+* What is due at a time has a number, too, so that a queue can hold it. With M messages: m for the arrival of message m,
+  M + m for the end of adding it, 2 M + m for message m being through at once, 3 M + q for the entry of member q.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.simulator.collectives.message_paths import Courses, Numbers
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.message_paths import Numbers
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts
-from paceline.simulator.flows.flow_engine import Port
-from paceline.simulator.flows.network_state import (
-    NONE,
-    Floats,
-    Ints,
-    Net,
-    Queue,
-    as_lists,
-    empty_queue,
-    records,
-    whole_network,
-)
+from paceline.simulator.flows.indexed_heap import put
+from paceline.simulator.flows.network_state import NONE, Floats, Ints, Queue, empty_queue, records
+
+READY, STARTS, OPEN = range(3)
+"""what the numbers of `PatternTables.counts` count"""
 
 
 @dataclass(slots=True)
 class Message:
-    """What one place sends another in a round, once in each repetition."""
+    """What one member sends another in a round, once in each repetition."""
 
     round: int
+    """counted over all parts"""
     source: int
-    """the player"""
+    """the member that sends it"""
     target: int
-    flow: int
-    """in the network; NONE where it passes nothing"""
     due: int
-    """where its arrivals stand in `dues`, as many as it may be ahead"""
+    """where its arrivals begin in `dues`"""
     ahead: int
+    """how many of its repetitions may be under way at once"""
     nbytes: float
-    latency_s: float
     adding_s: float
-    """what its receiver needs then"""
+    """what its receiver needs to add it"""
+    latency_s: float = 0.0
+    """of its path; set by the driver before its bytes are through"""
     sent: int = 0
+    """repetitions whose bytes are through"""
     arrived: int = 0
     waiting: int = 0
-    """1 where one of its ends has come"""
+    """1 where only one of its ends has entered the round"""
 
 
 @dataclass(slots=True)
-class Turn:
-    """A round in which a player takes part."""
+class MemberRound:
+    """A round as one of its members sees it."""
 
     round: int
     first: int
     count: int
-    """its messages are first, first + 1, …, first + count - 1 of `parts`"""
+    """its messages are first, first + 1, …, first + count - 1 of `own_messages`"""
     times: int
     buffered: int
     blocking: int
 
 
 @dataclass(slots=True)
-class Player:
-    """A place in one part of the pattern."""
+class Member:
+    """A member of the group in one part of the pattern."""
 
     next: int
-    """the turn that it has yet to come to, as far as `last`"""
+    """its next round, of those before `last`"""
     last: int
-    turn: int = NONE
+    round: int = NONE
     """the one that it is in"""
     times: int = 0
     repetition: int = 0
     pending: int = 0
-    """messages that keep it there"""
+    """messages of this repetition that are not complete"""
     finish_s: float = 0.0
 
 
-class Evaluation(NamedTuple):
-    """The tables, and what is to happen."""
+class PatternTables(NamedTuple):
+    """The state of a collective. Times count from the moment at which its messages may begin."""
 
     messages: MutableSequence[Message]
-    turns: MutableSequence[Turn]
-    players: MutableSequence[Player]
-    parts: Ints
-    """messages by turn"""
-    carries: Ints
-    """the message that a flow moves"""
+    rounds: MutableSequence[MemberRound]
+    members: MutableSequence[Member]
+    own_messages: Ints
+    """the messages of each member in each of its rounds"""
     dues: Floats
-    """when messages arrive that are on their way"""
+    """when repetitions of messages arrive that are on their way"""
     entered: Floats
-    """of each turn: when it was come to, in the last three repetitions"""
+    """of each round of each member: when it entered the last three repetitions"""
     events: Queue
+    """what is due, by time"""
     ready: Ints
-    """players that nothing keeps any more"""
-    size: Ints
-    """how many of those"""
+    """members that have completed a round, or have come"""
+    starts: Ints
+    """messages whose bytes set out now; the driver takes them"""
+    counts: Ints
+    """how many are ready, how many start, and how many members are not through all rounds"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """All messages of a play, one column each."""
+def build_tables(plan: CollectivePlan) -> PatternTables:
+    """The state before any member has come, as arrays."""
+    columns = _message_columns(plan)
+    none = np.zeros(len(columns[0]))
+    ahead = columns[3]
+    due = np.cumsum(ahead) - ahead
+    messages = records(Message, [*columns[:3], due, *columns[3:], none, none, none, none])
+    rounds, members, own = _member_rounds(plan, messages)
+    count = len(messages)
+    return PatternTables(
+        messages=messages,
+        rounds=rounds,
+        members=members,
+        own_messages=own,
+        dues=np.zeros(int(ahead.sum())),  # type: ignore[arg-type]
+        entered=np.zeros(3 * len(rounds)),  # type: ignore[arg-type]
+        events=empty_queue(3 * count + len(members)),
+        ready=np.zeros(len(members), dtype=np.int64),  # type: ignore[arg-type]
+        starts=np.zeros(count, dtype=np.int64),  # type: ignore[arg-type]
+        counts=np.zeros(3, dtype=np.int64),  # type: ignore[arg-type]
+    )
 
-    round: Numbers
-    source: Numbers
-    target: Numbers
-    path: Numbers
-    flow: Numbers
-    ahead: Numbers
-    nbytes: Amounts
-    adding_s: Amounts
+
+def enter_all(tables: PatternTables, entries_s: Amounts) -> None:
+    """Every member of the group comes at its time, in all parts in which it has messages."""
+    rounds = zip(column(tables.members, "next"), column(tables.members, "last"), strict=True)
+    entering = [number for number, (first, last) in enumerate(rounds) if first < last]
+    times_s, first_entry = entries_s.tolist(), 3 * len(tables.messages)
+    for number in entering:
+        put(tables.events, first_entry + number, times_s[number % len(times_s)])
+    tables.counts[OPEN] = len(entering)
 
 
-def score(play: Play, courses: Courses, capacity: Mapping[Port, float], *, lists: bool) -> tuple[Evaluation, Net]:
-    """The tables of a play, and a network of its own for it, as lists or as arrays."""
-    rows = _rows(play, courses)
-    net = _network(courses, rows, capacity)
-    moved = (courses.hops[rows.path] > 0) | np.isfinite(courses.limit_bytes_per_s[rows.path])
-    due, none = np.cumsum(rows.ahead) - rows.ahead, np.zeros_like(rows.round)
-    flow = np.where(moved, rows.flow, NONE)
-    given = [rows.round, rows.source, rows.target, flow, due, rows.ahead, rows.nbytes]
-    messages = records(Message, [*given, courses.latency_s[rows.path], rows.adding_s, none, none, none])
-    turns, players, parts = _turns(play, rows)
-    columns = [np.zeros(len(net.flows), dtype=np.int64), np.zeros(int(rows.ahead.sum())), np.zeros(3 * len(turns))]
-    events, ready = empty_queue(3 * len(messages) + len(players)), np.zeros(len(players), dtype=np.int64)
-    tables = Evaluation._make([messages, turns, players, parts, *columns, events, ready, np.zeros(1, dtype=np.int64)])
-    return (_as_lists(tables), as_lists(net)) if lists else (tables, net)
+def finish_s(tables: PatternTables, entries_s: Amounts) -> Amounts:
+    """When each member of the group is through all parts; its entry where it has no messages."""
+    through_s = np.reshape(column(tables.members, "finish_s"), (-1, len(entries_s)))
+    found: Amounts = np.maximum(entries_s, through_s.max(axis=0, initial=0.0))
+    return found
 
 
 def column(table: Any, name: str) -> Any:
@@ -142,65 +147,46 @@ def column(table: Any, name: str) -> Any:
     return [getattr(row, name) for row in table] if isinstance(table, list) else table[name]
 
 
-def _rows(play: Play, courses: Courses) -> Rows:
-    p, gamma, number = len(play.ranks), play.reduce_s_per_byte, 0
-    found: list[tuple[Any, ...]] = []
-    for part, (rounds, paths) in enumerate(zip(play.pattern.parts, courses.of, strict=True)):
-        for one, path in zip(rounds, paths, strict=True):
-            like, ahead = np.ones_like(path), one.times if one.buffered else 1
-            adding_s = one.nbytes * (gamma if one.reduces else 0.0)
-            ends = one.sources + part * p, one.targets + part * p
-            found.append((like * number, *ends, path, like * part, like * ahead, one.nbytes, adding_s))
-            number += 1
-    number_of, source, target, path, part_of, ahead_of, nbytes, adding = map(np.concatenate, zip(*found, strict=True))
-    flow = _flows(number_of, part_of * len(courses.source) + path)
-    return Rows(number_of, source, target, path, flow, ahead_of, nbytes, adding)
-
-
-def _flows(number: Numbers, way: Numbers) -> Numbers:
-    """One for all messages of one part on one path, but for those that one round has several of."""
-    order = np.lexsort((way, number))
-    like = np.flatnonzero(np.r_[True, (np.diff(way[order]) != 0) | (np.diff(number[order]) != 0)])
-    same = np.empty_like(way)
-    same[order] = np.arange(len(way)) - np.repeat(like, np.diff(np.r_[like, len(way)]))
-    return np.unique(way * (same.max() + 1) + same, return_inverse=True)[1]
-
-
-def _network(courses: Courses, rows: Rows, capacity: Mapping[Port, float]) -> Net:
-    """Its links are the ports, then the limits of flows that have one."""
-    path = np.zeros(rows.flow.max() + 1, dtype=np.int64)
-    path[rows.flow] = rows.path
-    hops = courses.hops[path]
-    ends = np.cumsum(hops)
-    at = np.arange(int(hops.sum())) + np.repeat(courses.first[path] - (ends - hops), hops)
-    limits = courses.limit_bytes_per_s[path]
-    limited = np.isfinite(limits)
-    own = len(courses.ports) + np.arange(int(limited.sum()))
-    routes = np.insert(courses.passes[at], ends[limited], own)
-    return whole_network(np.r_[courses.capacities(capacity), limits[limited]], hops + limited, routes)
-
-
-def _turns(play: Play, rows: Rows) -> tuple[Any, Any, Any]:
-    """Who takes part in which rounds, with which messages."""
-    rounds = [one for part in play.pattern.parts for one in part]
-    message = np.tile(np.arange(len(rows.round)), 2)
-    player, number = np.r_[rows.source, rows.target], np.tile(rows.round, 2)
-    order = np.lexsort((message, number, player))
-    player, number = player[order], number[order]
-    first = np.flatnonzero(np.r_[True, (np.diff(player) != 0) | (np.diff(number) != 0)])
-    facts = np.array([(one.times, one.buffered, one.blocking) for one in rounds], dtype=np.int64)[number[first]]
-    turns = records(Turn, [number[first], first, np.diff(np.r_[first, len(player)]), *facts.T])
-    begins = np.searchsorted(player[first], np.arange(len(play.ranks) * len(play.pattern.parts) + 1))
-    none = np.zeros(len(begins) - 1)
-    return turns, records(Player, [begins[:-1], begins[1:], none + NONE, none, none, none, none]), message[order]
-
-
-def _as_lists(tables: Any) -> Evaluation:
-    messages, turns, players, *rest = tables
-    kinds = ((Message, messages), (Turn, turns), (Player, players))
+def as_lists(tables: Any) -> PatternTables:
+    """A copy whose tables are lists, which plain Python reads faster than arrays."""
+    messages, rounds, members, *rest = tables
+    if isinstance(messages, list):
+        return PatternTables._make(tables)
+    kinds = ((Message, messages), (MemberRound, rounds), (Member, members))
     rows: Any = [[kind(*row) for row in table.tolist()] for kind, table in kinds]
-    return Evaluation(*rows, *map(_listed, rest))
+    return PatternTables(*rows, *map(_listed, rest))
 
 
 def _listed(column: Any) -> Any:
     return Queue._make(map(_listed, column)) if isinstance(column, Queue) else column.tolist()
+
+
+def _message_columns(plan: CollectivePlan) -> list[Any]:
+    """Of each message: round, source, target, ahead, bytes, seconds to add them."""
+    found: list[tuple[Any, ...]] = [(np.zeros(0, dtype=np.int64),) * 4 + (np.zeros(0),) * 2]
+    number = 0
+    for part, rounds in enumerate(plan.pattern.parts):
+        first = part * len(plan.ranks)
+        for one in rounds:
+            like = np.ones_like(one.sources)
+            ahead = like * (one.times if one.buffered else 1)
+            adding_s = one.nbytes * (plan.reduce_s_per_byte if one.reduces else 0.0)
+            found.append((like * number, one.sources + first, one.targets + first, ahead, one.nbytes, adding_s))
+            number += 1
+    return list(map(np.concatenate, zip(*found, strict=True)))
+
+
+def _member_rounds(plan: CollectivePlan, messages: Any) -> tuple[Any, Any, Any]:
+    """Which members take part in which rounds, with which messages."""
+    rounds = [one for part in plan.pattern.parts for one in part]
+    message: Numbers = np.tile(np.arange(len(messages)), 2)
+    member, number = np.r_[messages["source"], messages["target"]], np.tile(messages["round"], 2)
+    order = np.lexsort((message, number, member))
+    member, number = member[order], number[order]
+    first = np.flatnonzero(np.r_[True, (np.diff(member) != 0) | (np.diff(number) != 0)][: len(member)])
+    facts = np.array([(one.times, one.buffered, one.blocking) for one in rounds], dtype=np.int64).reshape(-1, 3)
+    facts = facts[number[first]]
+    turns = records(MemberRound, [number[first], first, np.diff(np.r_[first, len(member)]), *facts.T])
+    begins = np.searchsorted(member[first], np.arange(len(plan.ranks) * len(plan.pattern.parts) + 1))
+    none = np.zeros(len(begins) - 1)
+    return turns, records(Member, [begins[:-1], begins[1:], none + NONE, none, none, none, none]), message[order]

@@ -1,16 +1,14 @@
-"""How long a message pattern takes if nothing else uses the network: as quickly as can be said exactly.
+"""How long a message pattern takes if nothing else uses the network: exact, by the shortest way that applies.
 
-Rules of this file:
-
-* All at once: where every port is used by one sender only, or by one receiver only that no message comes to before it
-  is ready, no two messages of the pattern ever share a port, as every rank goes through its rounds one after the other.
-  Then every message takes the same time whenever it starts, and the times at which ranks are ready follow a max-plus
-  recurrence.
-* Apart: parts that share no port do not notice each other, and each is taken by itself.
-* Shortened: otherwise it is carried out message by message, but rounds that repeat only a few times. Once all ranks
-  enter a repetition by one and the same time later than the one before, twice in a row, whatever follows is the same
-  once more, that much later: what happens depends on when ranks become ready and on nothing else. So the rest of the
-  repetitions only shift what comes after.
+* A recurrence: where no two messages of the pattern can ever share a port, every message takes the same time whenever
+  it starts, and the times at which ranks are done follow a max-plus recurrence. This holds where every port is used by
+  one sender only, or by one receiver only to which no buffered message is sent, as every rank goes through its rounds
+  one after the other.
+* Separate parts: parts that share no port do not influence each other, and each is taken by itself.
+* Shortened repetitions: otherwise the pattern is simulated message by message, but repeated rounds only a few times.
+  Once all ranks enter a repetition by one and the same time later than the one before, twice in a row, all further
+  repetitions do the same, because what happens depends only on when ranks enter. So the repetitions that are left out
+  only shift what follows.
 """
 
 from __future__ import annotations
@@ -22,61 +20,63 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.simulator.collectives.message_paths import Courses, Numbers
-from paceline.simulator.collectives.performance import Performance, Play, on_its_own
+from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
-from paceline.simulator.collectives.standalone_plan import Entered, recital
+from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric
 
 SHORT = 4
-"""repetitions that are played at first; twice as many each time they turn out not to be enough"""
+"""repetitions that are simulated at first; doubled until they are enough"""
 ENOUGH = 32
-"""repetitions after which rounds that go alike usually do"""
+"""by then, repetitions usually follow each other at equal distances"""
 SAME = 1e-12
 """times this near to each other, relative to their size, are equal: sums differ in their last bits"""
 
 
-def alone_s(play: Play, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
+def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
     """When each rank is done, if nothing else uses the network.
 
     Args:
-        entries_s: when each comes; all at 0 without.
+        plan: the collective.
+        fabric: the network's capacities.
+        entries_s: when each rank enters; all at 0 by default.
     """
-    ready = np.zeros(len(play.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
-    if not play.pattern.parts:
-        return ready + play.base_s
-    through_s: Amounts = np.max([_group_s(one, fabric, ready) for one in _apart(play)], axis=0)
-    return through_s + play.base_s
+    ready = np.zeros(len(plan.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
+    if not plan.pattern.parts:
+        return ready + plan.base_s
+    through_s: Amounts = np.max([_group_s(one, fabric, ready) for one in _apart(plan)], axis=0)
+    return through_s + plan.base_s
 
 
-def foreseen(play: Play) -> int:
-    """About how many messages `alone_s` carries out: none where all goes at once, and of what repeats, not all."""
+def messages_needed(plan: CollectivePlan) -> int:
+    """About how many messages `alone_s` simulates: none of those of a recurrence, and not all repetitions."""
     return sum(
         len(round_.sources) * min(round_.times, ENOUGH)
-        for one in _apart(play)
-        if len(one.pattern.parts) > 1 or not _exclusive(one.pattern, one.courses)
+        for one in _apart(plan)
+        if len(one.pattern.parts) > 1 or not _exclusive(one.pattern, one.message_paths)
         for part in one.pattern.parts
         for round_ in part
     )
 
 
-def _group_s(play: Play, fabric: Fabric, ready: Amounts) -> Amounts:
-    ways = play.courses
-    if len(play.pattern.parts) == 1 and _exclusive(play.pattern, ways):
+def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
+    ways = plan.message_paths
+    if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, ways):
         rates = np.minimum(ways.limit_bytes_per_s, 1.0 / ways.most(1.0 / ways.capacities(fabric.capacity)))
         rows = [
             (one.nbytes / rates[path], ways.latency_s[path])
-            for one, path in zip(play.pattern.parts[0], ways.of[0], strict=True)
+            for one, path in zip(plan.pattern.parts[0], ways.of[0], strict=True)
         ]
-        return recurrence(play.pattern.parts[0], rows, ready, play.reduce_s_per_byte)
-    return _shortened(play, fabric, ready)
+        return recurrence(plan.pattern.parts[0], rows, ready, plan.reduce_s_per_byte)
+    return _shortened(plan, fabric, ready)
 
 
-def _apart(play: Play) -> list[Play]:
-    """Its parts, those together that share ports."""
-    parts, ways = play.pattern.parts, play.courses
+def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
+    """Plans for its parts; parts that share ports stay together."""
+    parts, ways = plan.pattern.parts, plan.message_paths
     if len(parts) == 1:
-        return [play]
+        return [plan]
     on = [
         set(
             np.concatenate(
@@ -90,13 +90,13 @@ def _apart(play: Play) -> list[Play]:
         near = [group for group in groups if group[0] & ports]
         groups = [group for group in groups if not group[0] & ports]
         groups.append((ports.union(*(group[0] for group in near)), sorted(sum((group[1] for group in near), [number]))))
-    return [replace(play, pattern=Pattern(tuple(parts[at] for at in members))) for _, members in groups]
+    return [replace(plan, pattern=Pattern(tuple(parts[at] for at in members))) for _, members in groups]
 
 
-# --- all at once -----------------------------------------------------------------------------------------------------
+# --- recurrence ------------------------------------------------------------------------------------------------------
 
 
-def _exclusive(pattern: Pattern, ways: Courses) -> bool:
+def _exclusive(pattern: Pattern, ways: MessagePaths) -> bool:
     """Whether no two messages could share a port."""
     for one in pattern.parts[0]:
         if not (_once(one.sources) and _once(one.targets)):
@@ -123,7 +123,7 @@ def recurrence(
     rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], ready: Amounts, reduce_s_per_byte: float
 ) -> Amounts:
     """Round by round: start = max(ready(source), ready(target)), or ready(source) alone; through = start + n/rate;
-    arrival = through + latency; who sends and receives is ready when both are done with it.
+    arrival = through + latency; a rank that sends and receives is ready when it is done with both.
 
     Args:
         rounds: of one part.
@@ -142,7 +142,7 @@ def recurrence(
             arrival = through + latency
             taken = np.maximum(arrival, ready[one.targets]) + after
             later = ready.copy()
-            if once:  # who sends ends when he does, or when he has received
+            if once:  # a rank is done when it has sent and received
                 later[one.sources] = arrival if one.blocking else through
                 later[one.targets] = np.maximum(later[one.targets], taken)
             else:
@@ -169,37 +169,30 @@ def _shift(steps: Amounts) -> float | None:
 # --- message by message ----------------------------------------------------------------------------------------------
 
 
-def played(play: Play, fabric: Fabric, entries_s: Amounts) -> Performance:
-    """The whole pattern, message by message, on a network of its own: what `recital` says, by way of SimPy."""
-    env, _, performance = on_its_own(play, fabric.capacity, entries_s)
-    env.run(performance.done)
-    return performance
-
-
-def _shortened(play: Play, fabric: Fabric, entries_s: Amounts) -> Amounts:
+def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amounts:
     times = SHORT
     while True:
-        parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in play.pattern.parts)
-        finish_s, entered = recital(replace(play, pattern=Pattern(parts)), fabric, entries_s)
-        if all(one.times <= times for part in play.pattern.parts for one in part):
+        parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in plan.pattern.parts)
+        finish_s, entered = simulate(replace(plan, pattern=Pattern(parts)), fabric, entries_s)
+        if all(one.times <= times for part in plan.pattern.parts for one in part):
             return finish_s
-        if (left_out := _left_out(play, entered, times)) is not None:
+        if (left_out := _left_out(plan, entered, times)) is not None:
             return finish_s + left_out
         times *= 2
 
 
-def _left_out(play: Play, entered: Entered, times: int) -> float | None:
-    """By how much everybody is later for the repetitions that were not played; None if that cannot be said yet."""
-    shapes = {tuple(one.times for one in part) for part in play.pattern.parts}
+def _left_out(plan: CollectivePlan, entered: Entered, times: int) -> float | None:
+    """The seconds that the repetitions left out add for every rank; None if that is not known yet."""
+    shapes = {tuple(one.times for one in part) for part in plan.pattern.parts}
     if len(shapes) > 1:
         return None
-    length, later_s = len(play.pattern.parts[0]), 0.0
+    length, later_s = len(plan.pattern.parts[0]), 0.0
     for number, often in enumerate(shapes.pop()):
         if often <= times:
             continue
         steps = []
-        for index, part in enumerate(play.pattern.parts):
-            if not (_bound(part[: number + 1], play) and _bound((*part[:number:-1], part[number]), play)):
+        for index, part in enumerate(plan.pattern.parts):
+            if not (_bound(part[: number + 1], plan) and _bound((*part[:number:-1], part[number]), plan)):
                 return None
             entries = entered.last(index * length + number, times)
             steps += [_shift(after - before) for before, after in pairwise(entries)]
@@ -209,13 +202,13 @@ def _left_out(play: Play, entered: Entered, times: int) -> float | None:
     return later_s
 
 
-def _bound(rounds: Rounds, play: Play) -> bool:
-    """Whether messages tie every rank, directly or by way of others, to those of the last of these rounds."""
+def _bound(rounds: Rounds, plan: CollectivePlan) -> bool:
+    """Whether messages connect every rank, directly or through others, to those of the last of these rounds."""
     tied = {*rounds[-1].sources.tolist(), *rounds[-1].targets.tolist()}
     for one in reversed(rounds[:-1]):
-        if len(tied) == len(play.ranks):
+        if len(tied) == len(plan.ranks):
             return True
         for source, target in zip(one.sources.tolist(), one.targets.tolist(), strict=True):
             if source in tied or target in tied:
                 tied |= {source, target}
-    return len(tied) == len(play.ranks)
+    return len(tied) == len(plan.ranks)

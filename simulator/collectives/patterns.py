@@ -1,10 +1,8 @@
-"""Collectives as message patterns, by kind and name. What a pattern is stands in `rounds`, who carries it in `perform`.
+"""The message pattern of each kind of collective, by name.
 
-Rules of this file:
-
-* Ranks are named by their places in the group, 0 … p − 1. A builder takes p, the bytes and what else it needs, and
-  `nbytes` is the n of the closed forms: one rank's whole vector or, for gathers, the gathered result.
-* One rank alone has an empty pattern.
+* Members are named by their places in the group, 0 … p − 1. A builder takes p, the bytes and whatever else it needs;
+  `nbytes` is the n of the closed forms: the bytes of one rank's whole vector or, for gathers, of the gathered result.
+* The pattern of a single rank is empty.
 
 Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and Träff 2009 (double tree).
 """
@@ -56,7 +54,7 @@ def ring_all_reduce(p: int, nbytes: float) -> Rounds:
 
 
 def _folded(p: int, nbytes: float, inner: Callable[[int, int], Rounds]) -> Rounds:
-    """Ranks beyond the largest power of two give theirs to a partner before, and get the result after."""
+    """Ranks beyond the largest power of two send their vectors to a partner first, and receive the result last."""
     steps = p.bit_length() - 1
     power = 2**steps
     beyond = [(place, place - power) for place in range(power, p)]
@@ -96,7 +94,7 @@ def recursive_halving(p: int, nbytes: float) -> Rounds:
 
 
 def doubling_all_gather(p: int, nbytes: float) -> Rounds:
-    """After Bruck: in round k everybody sends all it has, at most what is missing, to the rank 2^k before it."""
+    """After Bruck: in round k every rank sends all its blocks, or those that are missing, to the rank 2^k before it."""
     here = np.arange(p)
     spans = [(2**k, min(2**k, p - 2**k)) for k in range((p - 1).bit_length())]
     return tuple(Round(here, (here - distance) % p, np.full(p, nbytes * blocks / p)) for distance, blocks in spans)
@@ -112,12 +110,12 @@ def _tree(p: int, root: int) -> list[list[tuple[int, int]]]:
 
 
 def binomial_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
-    """⌈lg p⌉ rounds, in each of which all that have the value send it to one more."""
+    """⌈lg p⌉ rounds; in each, every rank that has the value sends it to one more."""
     return tuple(one_round(edges, nbytes, blocking=True) for edges in _tree(p, root))
 
 
 def binomial_reduce(p: int, nbytes: float, root: int = 0) -> Rounds:
-    """A broadcast backwards, adding."""
+    """The broadcast with its messages reversed, adding."""
     return tuple(one_round([(b, a) for a, b in edges], nbytes, True) for edges in reversed(_tree(p, root)))
 
 
@@ -145,7 +143,7 @@ def _below(p: int, at: int) -> int:
 
 
 def dissemination(p: int) -> Rounds:
-    """A barrier: in round k everybody tells the rank 2^k after it."""
+    """A barrier: in round k every rank signals the rank 2^k after it."""
     here = np.arange(p)
     return tuple(Round(here, (here + 2**k) % p, np.zeros(p)) for k in range((p - 1).bit_length()))
 
@@ -172,7 +170,7 @@ def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 
 
 def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
-    """All-reduce: all ranks of a node put theirs into its leader's memory at once, a ring of leaders, all read at once.
+    """All-reduce: all ranks of a node write to its leader's memory at once, a ring of leaders, all read at once.
 
     Args:
         nodes: the places on each node; the first is its leader.
@@ -192,7 +190,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a builder may need to know.
+    """The arguments of builders.
 
     Args:
         p: how many ranks.
@@ -251,7 +249,7 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
     },
     "Barrier": {"dissemination": lambda s: _parts(dissemination(s.p))},
 }
-"""how each kind of collective can be done, by name"""
+"""the builders of each kind of collective, by name"""
 
 
 def build(kind: Kind, name: str, setting: Setting) -> Pattern:

@@ -1,10 +1,8 @@
 """All-reduce over two binary trees, pipelined in chunks.
 
-Rules of this file:
-
-* A leaf of one tree is an inner vertex of the other, so every rank sends and receives about 2 n bytes in all.
-* Both trees go in step, one chunk a round, up and down at once; so all rounds between filling and draining are the
-  same, and need not all be carried out.
+* A leaf of one tree is an inner vertex of the other, so that every rank sends and receives about 2 n bytes in all.
+* Both trees run in lockstep, one chunk per round, upwards and downwards at the same time. So all rounds between filling
+  and draining the pipeline are equal, and not all of them need to be simulated.
 
 Sources: Sanders, Speck and Träff 2009; the trees are those of NCCL (`ncclGetBtree`), mirrored for even numbers of
 ranks and shifted by one for odd ones.

@@ -1,12 +1,10 @@
-"""What a library's protocols make of a pattern: steps of other latencies, bytes that cost more than themselves.
+"""How the protocols of a library (such as NCCL's LL and Simple) change latencies, bytes and limits of a pattern.
 
-Rules of this file:
-
-* A step takes what the protocol says for the slowest medium on its way, or its path's latency as often as the protocol
-  pays for it. Of data that fill only a share of what is sent, so many more bytes pass the ports. The most that a rank
-  moves is a limit on each of its messages.
-* Protocols for all sizes are ways of doing the whole collective. Those for some sizes are one way together: each
-  message goes by the one for its size.
+* A step takes the time that the protocol states for the slowest medium on its path, or a multiple of the path's
+  latency. If only a share of the bytes sent is data, more bytes pass the ports. The protocol's bandwidth limits each
+  message.
+* A protocol for messages of all sizes carries out the whole collective. Protocols for ranges of sizes are combined:
+  each message uses the one for its size.
 """
 
 from __future__ import annotations
@@ -14,29 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Pattern
 from paceline.simulator.flows.fabric import Path
 from paceline.topologies.catalogue.libraries import Library, Protocol
 from paceline.topologies.graphs.graph import Graph
 
 PATTERN_OF = {"reduce-broadcast": "binomial-tree", "tree": "binomial-tree"}
-"""libraries' names of patterns that `patterns` calls otherwise"""
+"""libraries' names of patterns that have another name in `patterns`"""
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
-"""what protocols call the algorithm of a pattern"""
+"""the algorithm of a pattern in the words of protocols"""
 
 TCP = frozenset({"eth-1g", "eth-10g", "eth-25g", "eth-40g-gloo", "eth-100g"})
 """links of the catalogue whose figures are those of TCP"""
 
 
 def transport_of(graph: Graph) -> str:
-    """What messages between nodes run over: `tcp` where all links of the network are known to; else `any`."""
+    """The transport between nodes: `tcp` if all links of the network are known to use it, else `any`."""
     links = {connection.link.name for connection in graph.connections if connection.link.medium == "network"}
     return "tcp" if links and links <= TCP else "any"
 
 
 def patterns_of(library: Library) -> list[str]:
-    """The library's patterns for an all-reduce, in our words.
+    """The library's patterns for an all-reduce, by our names.
 
     >>> from paceline.topologies.catalogue.libraries import LIBRARIES
     >>> patterns_of(LIBRARIES["mpi"])
@@ -47,12 +45,12 @@ def patterns_of(library: Library) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One protocol, or several of which each moves the messages of some sizes."""
+    """One protocol, or several for different sizes of messages."""
 
     protocols: tuple[Protocol, ...]
 
     def of(self, nbytes: float) -> Protocol:
-        """What moves a message of so many bytes."""
+        """The protocol of a message of so many bytes."""
         return next(one for one in self.protocols if one.from_bytes <= nbytes < one.below_bytes)
 
     def name(self, pattern: Pattern) -> str:
@@ -73,22 +71,22 @@ def ways(library: Library, pattern: str, transport: str) -> list[Way]:
     return []
 
 
-def governed(play: Play, way: Way) -> Play:
-    """The play as these protocols carry it out."""
+def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
+    """The plan with the bytes, latencies and limits of these protocols."""
     (share,) = {one.bandwidth_factor for one in way.protocols}  # those by size all have one
-    rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in play.pattern.parts)
-    paths: Callable[..., Path] = play.paths
+    rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
+    path_of: Callable[..., Path] = plan.path
 
     def path(source: int, to: int, sent_bytes: float) -> Path:
         protocol = way.of(nbytes := sent_bytes * share)
-        return _along(paths(source, to, nbytes), protocol)
+        return _along(path_of(source, to, nbytes), protocol)
 
     return replace(
-        play,
+        plan,
         pattern=Pattern(rounds),
-        paths=path,
-        reduce_s_per_byte=play.reduce_s_per_byte * share,
-        base_s=play.base_s + max(one.base_s for one in way.protocols),
+        path=path,
+        reduce_s_per_byte=plan.reduce_s_per_byte * share,
+        base_s=plan.base_s + max(one.base_s for one in way.protocols),
     )
 
 

@@ -1,11 +1,9 @@
-"""In which order rings go around ranks, and rings side by side, as libraries lay them out over a machine's links.
+"""The order of ranks in a ring, and in several rings side by side, as libraries lay them out over a machine's links.
 
-Rules of this file:
-
-* A ring goes from node to node in their order, and inside each along a path that `cycles` finds. Rings side by side go
-  both ways around cycles that have no link in common, or where GPUs hang on switches that are wide enough, along one
-  cycle; between nodes, each leaves and enters where the fewest others do.
-* A ring has a share of the bytes as large as its slowest hop is fast, among the others on that hop's ports.
+* A ring visits the nodes in order, and follows a path inside each node that `cycles` finds. Rings side by side run in
+  both directions around cycles that share no link. Where GPUs are connected by a switch that is wide enough, they all
+  take one cycle. Each ring leaves and enters nodes where the fewest other rings do.
+* A ring's share of the bytes is proportional to the bandwidth that its slowest hop has beside the other rings.
 """
 
 from __future__ import annotations
@@ -22,19 +20,19 @@ from paceline.simulator.flows.flow_engine import Port
 
 Nodes = tuple[tuple[int, ...], ...]
 PROBE_BYTES = 2.0**20
-"""what hops are compared by"""
+"""size of the messages that hops are compared by"""
 
 
 TINY = 1e-300
-"""bytes per second of a broken link, as far as what goes over it is compared"""
+"""bytes per second of a broken link in comparisons"""
 
 
 class Layout:
     """The rings of a group.
 
     Args:
-        fabric: what joins its ranks.
-        group: who takes part.
+        fabric: the network between its ranks.
+        group: its ranks.
         nodes: the places of the group on each node.
     """
 
@@ -76,7 +74,7 @@ class Layout:
         )
 
     def _lanes(self, places: Sequence[int]) -> Lanes:
-        """Of each two places: how many lanes join them directly, all lanes of the node being alike."""
+        """The number of direct lanes between each two places; all lanes of a node have one width."""
         paths = [[None if one == other else self._path(one, other) for other in places] for one in places]
         rates = [
             [self._rate(path) if path and len(path.ports) == 1 and path.medium == "nvlink" else 0.0 for path in row]
@@ -86,7 +84,7 @@ class Layout:
         return tuple(tuple(int(rate / least + 1e-9) for rate in row) for row in rates)
 
     def _cycles(self, number: int) -> list[tuple[int, ...]]:
-        """The ways around one node that rings side by side may take."""
+        """The cycles through one node that rings side by side may take."""
         places = self._nodes[number]
         found: list[Cycle] = []
         if len(places) <= 16:
@@ -96,7 +94,7 @@ class Layout:
         return [self.nodes[number]] * (self._exits(number) if len(self._nodes) > 1 else 1)
 
     def _exits(self, number: int) -> int:
-        """By how many different ports of the slowest kind its places leave the node."""
+        """The number of different slowest ports on the paths out of a node."""
         to = self._nodes[(number + 1) % len(self._nodes)][0]
         slowest = set()
         for place in self._nodes[number]:
@@ -105,7 +103,7 @@ class Layout:
         return len(slowest)
 
     def _around(self, ways: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
-        """One ring along these ways, all cut open at the same place, where leaving and entering is cheapest."""
+        """One ring through these cycles, all cut at the same position, where the hops between nodes are cheapest."""
         if len(ways) == 1:
             return ways[0]
         best: tuple[float, list[tuple[int, ...]], list[Port]] | None = None

@@ -1,13 +1,14 @@
-"""Message patterns: who sends how much to whom, in which order. Pure; `performance` carries them out.
+"""Message patterns as data: rounds of messages among the places of a group.
 
-Rules of this file:
+These rules are carried out by `state_machine`:
 
-* Ranks are named by their places in the group, 0 … p − 1.
-* Every rank goes through the rounds that it appears in, in order. All messages of a round that touch a rank are under
-  way at once; it goes on when all of them have arrived and, where the round reduces, have been added.
-* A message starts when both its ends have come to its round; a buffered one, as around rings, when its sender has. Its
-  receiver is done with it when it has arrived, its sender when its bytes are on their way or, where sends block, as
-  down trees, when they have arrived, too.
+* Members are named by their places in the group, 0 … p − 1.
+* Every member goes through the rounds in which it appears, in order. It enters a round when it is done with the one
+  before, and all its messages of a round are under way at once.
+* A message starts when both its ends have entered its round. A buffered message, as in rings, starts when its sender
+  has entered.
+* A receiver is done with a message when it has arrived and, where the round reduces, has been added. A sender is done
+  when the bytes have left it or, where sends block, as in trees, when they have arrived.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ Amounts = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """Messages that are under way together, so many times in a row.
+    """Messages that are under way together, repeated so many times.
 
     Args:
         sources: the place of each message's sender.
         targets: the place of its receiver.
         nbytes: its bytes.
-        reduces: whether receivers add what they get to what they have.
-        blocking: whether senders wait for the arrival.
-        buffered: whether senders begin before receivers are ready.
-        times: how many such rounds follow each other.
+        reduces: whether receivers add what they receive.
+        blocking: whether senders wait for arrivals.
+        buffered: whether senders begin before receivers have entered.
+        times: repetitions.
     """
 
     sources: Places
@@ -50,7 +51,7 @@ Rounds = tuple[Round, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """Lists of rounds that are carried out side by side; the collective is done when all are."""
+    """Parts are lists of rounds that are carried out at the same time; the collective is done when all parts are."""
 
     parts: tuple[Rounds, ...]
 

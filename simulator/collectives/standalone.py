@@ -1,141 +1,158 @@
-"""Carrying out a play alone, from nought to its end, without SimPy. The same as `performance`, on tables of numbers.
+"""Drives the state machine on tables alone, for a collective that shares the network with nothing else.
 
-Rules of this file:
-
-* All is indexing, arithmetic and loops, as in `fluid`: the same source runs on lists, as it stands, and as machine
-  code.
-* What happens at one instant is solved once, afterwards. Instants that only rounding tells apart are one.
-* Who has nothing left to wait for goes on after all that ends at once has ended; so nothing calls itself.
+* Invariant: everything that happens at one instant is processed before rates are solved, once, and instants that only
+  rounding tells apart are one (`max_min.together`). So it needs no priorities among events.
+* Rejected: SimPy for this, too. A message of a ring costs 13 µs in plain Python and 0.2 µs in machine code, but 23 µs
+  with SimPy's events, and most collectives of most runs are simulated alone. The same code runs as plain Python and,
+  compiled by numba, as machine code, which takes 0.7 s to load; compiling it once takes some seconds.
+* Source: none for the loop, which is that of `max_min.play` with a second queue; progressive filling is from Bertsekas
+  and Gallager (see `max_min`).
 """
 
 from __future__ import annotations
 
-from paceline.simulator.collectives.pattern_tables import Evaluation
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from paceline.simulator.collectives import state_machine
+from paceline.simulator.collectives.message_paths import Numbers
+from paceline.simulator.collectives.pattern_tables import (
+    READY,
+    STARTS,
+    PatternTables,
+    as_lists,
+    build_tables,
+    column,
+    enter_all,
+    finish_s,
+)
+from paceline.simulator.collectives.plan import CollectivePlan
+from paceline.simulator.collectives.rounds import Amounts
+from paceline.simulator.collectives.standalone_network import OwnNetwork, own_network
+from paceline.simulator.collectives.state_machine import advance, bytes_through, handle
+from paceline.simulator.flows import compiled
+from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.indexed_heap import least, put, take
 from paceline.simulator.flows.max_min import enter, leave, solve, together
-from paceline.simulator.flows.network_state import NONE, Net
+from paceline.simulator.flows.network_state import NONE
+
+MANY = 5000
+"""from so many messages on, machine code is worth loading, as most collectives are simulated several times"""
+MANY_ONCE = 50_000
+"""the same for a part of one simulation: loading takes as long as about so many messages do in plain Python"""
 
 
-def perform(score: Evaluation, net: Net) -> None:
-    """Everything, from the entries in the queue of events on."""
-    now = 0.0
-    while score.events.size[0] > 0 or net.ends.size[0] > 0:
-        soonest = min(least(score.events), least(net.ends))
+def simulate(
+    plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, *, compiled: bool | None = None
+) -> tuple[Amounts, Entered]:
+    """When each rank is done, and when it entered the last repetitions of each round.
+
+    Args:
+        plan: what is carried out, from the moment at which its messages may begin.
+        fabric: what its messages cross.
+        entries_s: when each rank comes.
+        compiled: whether to run as machine code; by default, where there are many messages.
+    """
+    compiled = plan.pattern.messages >= MANY if compiled is None else compiled
+    tables, _ = _carried_out(plan, fabric, entries_s, inf, compiled)
+    entered = Entered(np.array(column(tables.rounds, "round")), np.reshape(tables.entered, (-1, 3)))
+    return finish_s(tables, entries_s), entered
+
+
+def state_at(
+    plan: CollectivePlan, fabric: Fabric, time_s: float, *, compiled: bool | None = None
+) -> tuple[PatternTables, dict[int, float]]:
+    """The state before what happens at a time, where all ranks come at 0.
+
+    Args:
+        plan: what is carried out.
+        fabric: what its messages cross.
+        time_s: counted from the moment at which messages may begin.
+        compiled: whether to run as machine code; by default, where there are very many messages.
+
+    Returns:
+        The tables as lists, and the bytes that are left of messages, by number.
+    """
+    compiled = plan.pattern.messages >= MANY_ONCE if compiled is None else compiled
+    tables, network = _carried_out(plan, fabric, np.zeros(len(plan.ranks)), time_s, compiled)
+    net, left = network.net, {}
+    for number in net.ends.order[: int(net.ends.size[0])]:
+        flow = net.flows[number]
+        left[int(network.message_of[number])] = max(0.0, float(flow.remaining - flow.rate * (time_s - flow.since)))
+    return as_lists(tables), left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entered:
+    """Of each round of each member: its number, and when the member entered the last repetitions."""
+
+    round: Numbers
+    times_s: Amounts
+
+    def last(self, number: int, times: int) -> list[Amounts]:
+        """When its members entered the last three repetitions, the first of them first."""
+        rows = self.times_s[self.round == number]
+        return [rows[:, (times - back) % 3] for back in (3, 2, 1)]
+
+
+def _carried_out(
+    plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, until_s: float, compiled: bool
+) -> tuple[PatternTables, OwnNetwork]:
+    tables = build_tables(plan)
+    network = own_network(tables, plan.message_paths, len(plan.ranks), fabric.capacity, lists=not compiled)
+    if not compiled:
+        tables = as_lists(tables)
+    enter_all(tables, entries_s)
+    (machine_code() if compiled else run)(tables, network, until_s)
+    return tables, network
+
+
+@cache
+def machine_code() -> Callable[..., Any]:
+    """`run`, to be compiled at its first call."""
+    return compiled.compiled(run, (*compiled.PARTS, *state_machine.COMPILED, proceed))
+
+
+# --- plain Python, or machine code ------------------------------------------------------------------------------------
+
+
+def run(tables: PatternTables, network: OwnNetwork, until: float) -> None:
+    """Processes everything that is due before a time."""
+    now, net = 0.0, network.net
+    while min(least(tables.events), least(net.ends)) < until:
+        soonest = min(least(tables.events), least(net.ends))
         latest = together(soonest, now)
         now = soonest
         while least(net.ends) <= latest:
             flow = net.ends.order[0]
             leave(net, flow, now)
-            pass_on(score, score.carries[flow], now)
-        while least(score.events) <= latest:
-            item = score.events.order[0]
-            take(score.events, item)
-            happen(score, item, now)
-            while score.size[0] > 0:
-                score.size[0] -= 1
-                go_on(score, net, score.ready[score.size[0]], now)
-        while score.size[0] > 0:
-            score.size[0] -= 1
-            go_on(score, net, score.ready[score.size[0]], now)
+            bytes_through(tables, network.message_of[flow], now)
+        while least(tables.events) <= latest:
+            item = tables.events.order[0]
+            take(tables.events, item)
+            handle(tables, item, now)
+            if tables.counts[READY] > 0:
+                proceed(tables, network, now)
+        if tables.counts[READY] > 0:
+            proceed(tables, network, now)
         solve(net, now)
 
 
-def happen(score: Evaluation, item: int, now: float) -> None:
-    """What the queue says is due."""
-    count = len(score.messages)
-    if item < count:
-        arrive(score, item, now)
-    elif item < 2 * count:
-        end_one(score, score.messages[item - count].target)
-    elif item < 3 * count:
-        pass_on(score, item - 2 * count, now)
-    else:
-        score.ready[score.size[0]] = item - 3 * count
-        score.size[0] += 1
-
-
-def go_on(score: Evaluation, net: Net, number: int, now: float) -> None:
-    """A player who is done with a repetition of a round comes to the next, and to the one after it if that is over."""
-    player = score.players[number]
-    going = True
-    while going and player.pending == 0:
-        if player.turn != NONE and player.repetition + 1 < player.times:
-            player.repetition += 1
-        elif player.next < player.last:
-            player.turn, player.repetition = player.next, 0
-            player.times = score.turns[player.turn].times
-            player.next += 1
+def proceed(tables: PatternTables, network: OwnNetwork, now: float) -> None:
+    """Members that are ready go on, and messages set out; those that need no bandwidth are through at once."""
+    advance(tables, now)
+    for at in range(tables.counts[STARTS]):
+        index = tables.starts[at]
+        message, flow = tables.messages[index], network.flow_of[index]
+        if flow == NONE or message.nbytes == 0.0:
+            put(tables.events, 2 * len(tables.messages) + index, now)
         else:
-            player.turn, player.finish_s, going = NONE, now, False
-        if going:
-            come(score, net, number, now)
-
-
-def come(score: Evaluation, net: Net, number: int, now: float) -> None:
-    """A player is ready for a round: those of its messages begin whose other end is, too."""
-    player = score.players[number]
-    turn = score.turns[player.turn]
-    player.pending = turn.count
-    score.entered[3 * player.turn + player.repetition % 3] = now
-    for at in range(turn.first, turn.first + turn.count):
-        index = score.parts[at]
-        message = score.messages[index]
-        begins = False
-        if not turn.buffered:
-            begins = message.waiting == 1
-            message.waiting = 1 - message.waiting
-        elif message.source == number:
-            begins = True
-        elif message.arrived > player.repetition:
-            if message.adding_s > 0.0:
-                put(score.events, len(score.messages) + index, now + message.adding_s)
-            else:
-                player.pending -= 1
-        if begins:
-            if message.flow == NONE or message.nbytes == 0.0:
-                put(score.events, 2 * len(score.messages) + index, now)
-            else:
-                net.flows[message.flow].remaining = message.nbytes
-                score.carries[message.flow] = index
-                enter(net, message.flow, now)
-
-
-def pass_on(score: Evaluation, index: int, now: float) -> None:
-    """A message's bytes are through its ports: it will arrive."""
-    message = score.messages[index]
-    due = now + message.latency_s
-    score.dues[message.due + message.sent % message.ahead] = due
-    message.sent += 1
-    if message.sent == message.arrived + 1:
-        put(score.events, index, due)
-    if not score.turns[score.players[message.source].turn].blocking:
-        end_one(score, message.source)
-
-
-def arrive(score: Evaluation, index: int, now: float) -> None:
-    """A message is there: its receiver takes it if he has come to its round, and to this repetition."""
-    message = score.messages[index]
-    message.arrived += 1
-    if message.sent > message.arrived:
-        put(score.events, index, score.dues[message.due + message.arrived % message.ahead])
-    sender, receiver = score.players[message.source], score.players[message.target]
-    if sender.turn != NONE:
-        turn = score.turns[sender.turn]
-        if turn.round == message.round and turn.blocking:
-            end_one(score, message.source)
-    if receiver.turn != NONE:
-        turn = score.turns[receiver.turn]
-        if turn.round == message.round and (not turn.buffered or receiver.repetition == message.arrived - 1):
-            if message.adding_s > 0.0:
-                put(score.events, len(score.messages) + index, now + message.adding_s)
-            else:
-                end_one(score, message.target)
-
-
-def end_one(score: Evaluation, number: int) -> None:
-    """One of a player's messages is over for it; after the last, it goes on."""
-    player = score.players[number]
-    player.pending -= 1
-    if player.pending == 0:
-        score.ready[score.size[0]] = number
-        score.size[0] += 1
+            network.net.flows[flow].remaining = message.nbytes
+            network.message_of[flow] = index
+            enter(network.net, flow, now)
+    tables.counts[STARTS] = 0

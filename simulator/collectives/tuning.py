@@ -1,15 +1,13 @@
-"""Which pattern a collective takes: the one asked for or, as MPI's and NCCL's tuners do, the one predicted cheapest.
+"""Chooses the pattern of a collective: the one asked for or, as the tuners of MPI and NCCL do, the cheapest predicted.
 
-Rules of this file:
-
-* Predictions are quick: the max-plus recurrence of `perform`, in which a message takes its latency and the time that
-  the most loaded of its ports needs for all bytes of its round. So rounds of disjoint ranks run side by side; that
-  rounds which are under way together may share is not seen. What is picked is then carried out exactly; only the choice
-  rests on the prediction.
-* What would be too long to carry out message by message is left out, and the choice says so.
-* A library offers its own patterns, each by each of its protocols that fits, and decides by its own table where it has
-  one. Plain offers all patterns without costs of their own.
-* A choice is a function of kind, group and bytes, and is kept, so that a run says what it picked.
+* Predictions use the max-plus recurrence of `pattern_time`. A message takes its latency, and the time that the most
+  loaded of its ports needs for all bytes of the round. So rounds of disjoint ranks run side by side, but sharing
+  between different rounds is not predicted. Only the choice depends on the prediction; the chosen pattern is simulated
+  exactly.
+* Patterns that would take too long to simulate message by message are left out, and the choice lists them.
+* A library offers its own patterns, each with each of its protocols that fits, and uses its own decision table if it
+  has one. The library `plain` offers all patterns without costs of its own.
+* A choice depends on kind, group and bytes, and is recorded, so that a run reports what was chosen.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ import numpy as np
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group
-from paceline.simulator.collectives.message_paths import Courses
-from paceline.simulator.collectives.pattern_time import foreseen, recurrence
+from paceline.simulator.collectives.message_paths import MessagePaths
+from paceline.simulator.collectives.pattern_time import messages_needed, recurrence
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import PATTERN_OF, governed, patterns_of, ways
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.collectives.rounds import Amounts
@@ -36,18 +34,18 @@ from paceline.topologies.catalogue.libraries import LIBRARIES
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
 MOST_MESSAGES = 1_000_000
-"""a pattern of which more would be carried out is left out: it would take several seconds; provenance: ours"""
+"""patterns with more messages to simulate are left out, as they would take several seconds; our choice"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was picked for a collective, and what it was predicted to take beside the others.
+    """The chosen pattern of a collective, with the predictions for all candidates.
 
     Args:
         algorithm: the pattern.
-        protocol: what its messages go by; None where the library has no costs of its own.
-        others_s: of every other candidate, what it was predicted to take.
-        left_out: candidates that would be too long to carry out, and of how many messages.
+        protocol: of its messages; None where the library has no costs of its own.
+        others_s: the prediction for every other candidate, seconds.
+        left_out: candidates with too many messages to simulate, and their number.
     """
 
     kind: Kind
@@ -60,7 +58,7 @@ class Choice:
     left_out: Mapping[str, int]
 
     def record(self) -> dict[str, Any]:
-        """What a run writes down of it."""
+        """The entry in the record of a run."""
         return {
             "kind": self.kind,
             "ranks": self.ranks,
@@ -83,7 +81,7 @@ class Candidate:
 
     algorithm: str
     protocol: str | None
-    play: Play
+    plan: CollectivePlan
 
     @property
     def label(self) -> str:
@@ -111,39 +109,39 @@ class Tuner:
             raise InputError(f"found the library {library!r}; there are {', '.join(LIBRARIES)}")
         self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
         self._transport = transport
-        self._plays: dict[tuple[Kind, Group, float, int], Play] = {}
+        self._plans: dict[tuple[Kind, Group, float, int], CollectivePlan] = {}
         self._layouts: dict[Group, Layout] = {}
         self.choices: dict[tuple[Kind, Group, float], Choice] = {}
 
-    def play(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> Play:
-        """What carries out a collective.
+    def plan(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> CollectivePlan:
+        """The plan of a collective.
 
         Args:
             nbytes: the n of the closed forms.
-            root: the place in the group that it goes to or comes from.
+            root: the place of the root in the group.
         """
         key = kind, group, nbytes, root
-        if key not in self._plays:
-            self._plays[key] = self._picked(kind, group, float(nbytes), root)
-        return self._plays[key]
+        if key not in self._plans:
+            self._plans[key] = self._picked(kind, group, float(nbytes), root)
+        return self._plans[key]
 
     @property
     def largest_message(self) -> float:
-        """Bytes of the largest message in what it has picked."""
-        return max((play.pattern.largest for play in self._plays.values()), default=0.0)
+        """Bytes of the largest message of all plans so far."""
+        return max((plan.pattern.largest for plan in self._plans.values()), default=0.0)
 
     def forget(self) -> None:
         """Links have changed: choices are made anew."""
-        self._plays.clear()
+        self._plans.clear()
         self._layouts.clear()
 
-    def _picked(self, kind: Kind, group: Group, nbytes: float, root: int) -> Play:
+    def _picked(self, kind: Kind, group: Group, nbytes: float, root: int) -> CollectivePlan:
         found = list(self._offers(kind, group, nbytes, root))
-        sizes = {one.label: foreseen(one.play) for one in found} if len(found) > 1 else {}
+        sizes = {one.label: messages_needed(one.plan) for one in found} if len(found) > 1 else {}
         left_out = {label: size for label, size in sizes.items() if size > MOST_MESSAGES}
         if len(left_out) == len(found):  # the shortest has to do
             left_out.pop(min(left_out, key=left_out.__getitem__), None)
-        left = [(one, self.predicted_s(one.play)) for one in found if one.label not in left_out]
+        left = [(one, self.predicted_s(one.plan)) for one in found if one.label not in left_out]
         best, seconds = min(left, key=lambda pair: pair[1])
         self.choices[kind, group, nbytes] = Choice(
             kind=kind,
@@ -155,10 +153,10 @@ class Tuner:
             others_s={one.label: predicted_s for one, predicted_s in left if one is not best},
             left_out=left_out,
         )
-        return best.play
+        return best.plan
 
     def _offers(self, kind: Kind, group: Group, nbytes: float, root: int) -> Iterator[Candidate]:
-        """All that may be picked."""
+        """All candidates."""
         if group not in self._layouts:
             self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
         layout = self._layouts[group]
@@ -170,12 +168,14 @@ class Tuner:
                 one = replace(setting, channels=layout.channels)
                 if len(layout.channels) == 1 < len(names):
                     continue  # a ring
-            play = Play(build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte)
-            if self._library.name == "plain" or not play.pattern.parts:
-                yield Candidate(name, None, play)
+            plan = CollectivePlan(
+                build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte
+            )
+            if self._library.name == "plain" or not plan.pattern.parts:
+                yield Candidate(name, None, plan)
                 continue
             for way in ways(self._library, name, self._transport):
-                yield Candidate(name, way.name(play.pattern), governed(play, way))
+                yield Candidate(name, way.name(plan.pattern), governed(plan, way))
 
     def _nodes(self, group: Group) -> tuple[tuple[int, ...], ...]:
         nodes: dict[int, list[int]] = {}
@@ -197,29 +197,31 @@ class Tuner:
         own += ["ring-channels"] if self._library.name == "nccl" else []
         return [name for name in names if name in own]
 
-    def predicted_s(self, play: Play) -> float:
-        """The quick prediction of what a pattern takes; for ever where a link is broken."""
-        if not play.pattern.parts:
-            return play.base_s
-        ways = play.courses
+    def predicted_s(self, plan: CollectivePlan) -> float:
+        """The predicted seconds of a plan; infinite where a link is broken."""
+        if not plan.pattern.parts:
+            return plan.base_s
+        ways = plan.message_paths
         capacity = ways.capacities(self._fabric.capacity)
         if not capacity.all():
             return math.inf
         ready = [
-            recurrence(part, self._rows(play, ways, index, capacity), np.zeros(len(play.ranks)), play.reduce_s_per_byte)
-            for index, part in enumerate(play.pattern.parts)
+            recurrence(part, self._rows(plan, ways, index, capacity), np.zeros(len(plan.ranks)), plan.reduce_s_per_byte)
+            for index, part in enumerate(plan.pattern.parts)
         ]
-        return play.base_s + float(np.max(ready))
+        return plan.base_s + float(np.max(ready))
 
-    def _rows(self, play: Play, ways: Courses, part: int, capacity: Amounts) -> list[tuple[Amounts, Amounts]]:
-        """Of each round of a part: what its messages take on the ports, and their latencies.
+    def _rows(
+        self, plan: CollectivePlan, ways: MessagePaths, part: int, capacity: Amounts
+    ) -> list[tuple[Amounts, Amounts]]:
+        """Of each round of a part: the seconds that its messages need on the ports, and their latencies.
 
         Rounds of the same number of all parts are under way together.
         """
         rows = []
-        for number, (one, path) in enumerate(zip(play.pattern.parts[part], ways.of[part], strict=True)):
+        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], ways.of[part], strict=True)):
             of_path = np.zeros(len(ways.source))
-            for other, along in zip(play.pattern.parts, ways.of, strict=True):
+            for other, along in zip(plan.pattern.parts, ways.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
             loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from paceline.simulator.flows.ports import FULL, Then
-from paceline.simulator.kernel.clock import after
+from paceline.simulator.kernel.simpy_events import after
 
 
 @dataclass(eq=False, slots=True)

@@ -13,25 +13,22 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 import simpy
-from simpy.events import EventPriority
 
 from paceline.algorithms.core.errors import InputError
 from paceline.simulator.flows import indexed_heap, max_min
 from paceline.simulator.flows.compiled import AS_IT_STANDS, machine_code
 from paceline.simulator.flows.network_state import NONE, add_flow, add_link, as_arrays, network, with_room
-from paceline.simulator.kernel.clock import after, happen
+from paceline.simulator.kernel.simpy_events import after, afterwards, happen
 
 MANY = 300
 """from so many flows under way on, machine code is worth loading"""
 Port = str
 """something that messages share, by name"""
-AFTERWARDS = EventPriority(2)
-"""SimPy's priority of what comes after the urgent (0) and the usual (1) of an instant"""
 
 
 def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]) -> list[float]:
@@ -212,7 +209,7 @@ class Flows:
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
             self._to_solve = True
-            _Afterwards(self._env, self._solve)
+            afterwards(self._env, self._solve)
 
     def _solve(self) -> None:
         """New rates, and a timer for those that end first under them."""
@@ -286,13 +283,3 @@ class Flows:
             self._carried[port] += moved
         del self._under_way[done]
         happen(done)
-
-
-class _Afterwards(simpy.Event):
-    """Comes at this instant, after all else that does."""
-
-    def __init__(self, env: simpy.Environment, then: Callable[[], None]) -> None:
-        super().__init__(env)
-        self.callbacks = [lambda _: then()]
-        self._ok, self._value = True, None
-        env.schedule(self, AFTERWARDS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -210,9 +211,11 @@ def _records(kind: Any, rows: Sequence[Any]) -> Any:
     return np.array(values, dtype=_types(kind)).view(np.recarray)
 
 
+@cache
 def _columns(kind: Any) -> list[tuple[str, str]]:
     return [(field.name, "i4" if field.type == "int" else "f8") for field in fields(kind)]
 
 
+@cache
 def _types(kind: Any) -> np.dtype[Any]:
     return np.dtype(_columns(kind), align=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import simpy
 
 from paceline.simulator.flows.flow_engine import Flows, Port
-from paceline.simulator.kernel.clock import after
+from paceline.simulator.kernel.simpy_events import after, upon
 
 FULL = 1 + 1e-9
 """so many times as much is as much: sums are rounded"""
@@ -93,8 +93,7 @@ class Ports:
             del self._calm[port][part]
         batch.pending += 1
         flow = self._flows.begin(part.ports, part.amount * left, part.pace)
-        assert flow.callbacks is not None, "what has just begun is still to come"
-        flow.callbacks.append(lambda _: self._through(part, batch))
+        upon(flow, lambda _: self._through(part, batch))
 
     def _due(self, batch: _Batch) -> None:
         for part in batch.parts:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import simpy
 
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.operations import Access, Charge, Lock, Unlock
 from paceline.algorithms.core.values import Group
+from paceline.algorithms.runtime.program_errors import check_access, not_the_holder
 from paceline.records.trace import LostUpdates, Span, Trace
 from paceline.simulator.interpreter.sweeps import OptimizerState
 from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
@@ -31,7 +31,8 @@ class Cells:
     def access(self, strand: Strand, op: Access) -> Steps:
         """Reads, adds or swaps; answers the value before."""
         memory = self._memories.setdefault((strand.me.node, op.cell.name), OptimizerState())
-        size = _size(strand, op, memory)
+        check_access(op, memory.nbytes)
+        size = memory.nbytes or (0 if op.value is None else op.value.nbytes)
         work = Charge("access", PASSES[op.action] * size, where="host")
         seconds, start_s = self._timing.work_s(strand.me.rank, work) if size else 0.0, self._env.now
         sweep = memory.begin(op, start_s, seconds)
@@ -60,17 +61,6 @@ class Cells:
         """Gives the lock back; any lane of the rank that took it may do so."""
         cell = op.cell
         mutex = self._locks.get((strand.me.node, cell.name))
-        holder = mutex.holder if mutex else None
-        if mutex is None or holder is None or holder.station is not strand.station:
-            held = f"which {holder or 'nobody'} holds; only its holder may"
-            raise ProgramError(f"{strand.standing()}: unlocks cell {cell.name!r}, {held}")
+        if mutex is None or mutex.holder is None or mutex.holder.station is not strand.station:
+            raise not_the_holder(cell.name)
         mutex.release()
-
-
-def _size(strand: Strand, op: Access, memory: OptimizerState) -> int:
-    """Bytes of the cell; raises `ProgramError` where the value is of another size."""
-    here, given = memory.nbytes, 0 if op.value is None else op.value.nbytes
-    if here and given and here != given:
-        wrong = f"a value of {given} bytes for cell {op.cell.name!r}, which has {here}"
-        raise ProgramError(f"{strand.standing()}: {wrong}; a cell keeps its size")
-    return here or given

@@ -13,6 +13,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
 from paceline.records.trace import Span, Trace
 from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ByMember, Network
 
 
@@ -60,13 +61,7 @@ class Gatherings:
 
     def _begin(self, room: Room, op: Collective, stream: str, done_at: simpy.Event) -> None:
         answers = outcome(room)
-        done = self._network.collective(op, payload(room), stream)
-        assert done.callbacks is not None, "a network answers with an event that is still to come"
-
-        def open_it(_: simpy.Event) -> None:
-            done_at.succeed(answers)
-
-        done.callbacks.append(open_it)
+        upon(self._network.collective(op, payload(room), stream), lambda _: done_at.succeed(answers))
 
 
 def payload(room: Room) -> int:

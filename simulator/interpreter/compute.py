@@ -14,11 +14,12 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import Charge, Gradient, LayerGradients, Load
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
+from paceline.algorithms.runtime.handles import Promise
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline
-from paceline.simulator.kernel.lanes import Steps, Strand, Task
+from paceline.simulator.kernel.lanes import Steps, Strand
 from paceline.simulator.kernel.timing import Timing
 
 
@@ -79,9 +80,9 @@ class Compute:
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
-        self, strand: Strand, op: LayerGradients, weights: Sequence[Task], parts: Sequence[tuple[Bucket, Task]]
+        self, strand: Strand, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
     ) -> Steps:
-        """Ends tasks one by one as backward passes their layers; forward waits for the layers' `weights`, if tasks.
+        """Keeps promises one by one as backward passes their layers; forward waits for those of `weights`.
 
         The device is this gradient's from the start of forward to the end of backward, waiting included: nobody swaps
         the activations of a half-done pass.
@@ -112,26 +113,24 @@ class Compute:
             self._flight.give_up(pending)
             strand.station.device.release()
 
-    def _forward(self, strand: Strand, tasks: Sequence[Task], shares: Sequence[float], step: int) -> Steps:
+    def _forward(self, strand: Strand, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """A forward pass in which each layer waits for its own weights; the version is the oldest among them."""
         held: list[Weights] = []
         busy = 0.0
-        for layer, task, seconds in zip(strand.me.layout.layers, tasks, shares, strict=True):
-            if not task.ended:
-                yield from self._weights_of(strand, layer, task)
-            if task.failure is not None:
-                raise task.failure
-            held.append(task.answer)
+        for layer, promise, seconds in zip(strand.me.layout.layers, promises, shares, strict=True):
+            if not promise.settled:
+                yield from self._weights_of(strand, layer, promise)
+            held.append(promise.result())
             stretches, spent = yield from self._lives(strand, seconds, step)
             busy += spent
             self._note_life(strand, stretches, step=step, layer=layer.name)
         return together(held), busy
 
-    def _weights_of(self, strand: Strand, layer: Layer, task: Task) -> Steps:
+    def _weights_of(self, strand: Strand, layer: Layer, promise: Promise) -> Steps:
         """Waits until the layer's weights have come."""
         come = self.env.event()
-        task.watchers.append(come.succeed)
-        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {task.what()}"
+        promise.watchers.append(come.succeed)
+        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
         yield come
 
     def _lives(self, strand: Strand, work_s: float, step: int) -> Steps:
@@ -192,6 +191,6 @@ class Compute:
 
 def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
     """Computing without a break as one stretch; the rest as it is."""
-    for stage, run in groupby(stretches, key=lambda time_dilation: time_dilation.stage):
+    for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
         parts = list(run)
         yield from [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts

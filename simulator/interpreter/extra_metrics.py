@@ -19,7 +19,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.operations import RecordUpdate
 from paceline.algorithms.core.values import Rank, may_diverge, norm
-from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.algorithms.runtime.update_log import Update
 from paceline.records.trace import Drift, Probe, Schedule, Trace
 
 

@@ -12,7 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -28,7 +28,9 @@ from paceline.algorithms.core.operations import Handle, LayerGradients, Op
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import may_diverge, nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
-from paceline.algorithms.runtime.staleness_ledger import Ledger
+from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, named
+from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
+from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Gatherings
@@ -39,7 +41,7 @@ from paceline.simulator.interpreter.loading import Loading, Supply
 from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.weights_owner import Keeper, Progress
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Handles, Mutex, Station, Steps, Strand, Task, cancelled, continued
+from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Strand, continued
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 
@@ -93,11 +95,9 @@ class Simulation:
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
-        self._handles = Handles()
         self._strands: dict[Strand, None] = {}
         """those that have not ended, in the order of their beginnings"""
-        self._unheard: list[Exception] = []
-        """failures that no program has been told of"""
+        self._unheard = UnheardFailures()
         self._failure: Exception | None = None
         self._operations = 0
         self._meanings = self._table()
@@ -115,8 +115,8 @@ class Simulation:
             ops.Receive: self._mail.receive,
             ops.Start: self._start,
             ops.Wait: self._wait,
-            ops.WaitFor: lambda strand, op: self._wait_for(strand, op.handles, op.least),
-            ops.Cancel: self._cancel,
+            ops.WaitFor: self._wait_for,
+            ops.Cancel: lambda strand, op: strand.station.handles.cancel(strand.line, op.handle),
             ops.Now: lambda strand, _: self.trace.look(strand.me.rank, self.env.now),
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
@@ -148,8 +148,7 @@ class Simulation:
         """Raises what went wrong. A failure that nobody heard of comes before the deadlock that it may have caused."""
         if self._failure is not None:
             raise self._failure
-        if self._unheard:
-            raise self._unheard[0]
+        self._unheard.raise_first()
         if any(strand.name == "main" for strand in self._strands):
             lines = [f"{strand.standing()}: {strand.blocked()}" for strand in self._strands]
             lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
@@ -159,17 +158,18 @@ class Simulation:
 
     def _main(self, me: RankContext) -> Steps:
         """A rank's program, from its first state to its end."""
-        station = Station(me, Mutex(self.env), Ledger(self.job.method.staleness_kind, self.job.workers))
+        log, report = UpdateLog(self.job.method.staleness_kind, self.job.workers), partial(self.trace.tell, me.rank)
+        station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
-        strand = Strand(station, "main", Task(lambda: "its program"), lane)
+        strand = Strand(station, "main", Promise(lambda: "its program"), lane)
         yield from self._carry(strand, self._drive(strand, lane))
         if self._loading is not None:
             self._loading.end(me.rank)
-        if (failure := strand.task.failure) is not None:
+        if (failure := strand.promise.failure) is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {strand.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
         else:
-            self.trace.states[me.rank] = strand.task.answer
+            self.trace.states[me.rank] = strand.promise.answer
 
     def _carry(self, strand: Strand, steps: Steps) -> Steps:
         """Carries a strand to its end, and keeps its outcome as a value."""
@@ -179,13 +179,12 @@ class Simulation:
         try:
             answer = yield from steps
         except simpy.Interrupt:
-            failure = cancelled(strand, strand.task)
+            assert strand.promise.cancelled, "a strand is interrupted by `Cancel` alone"
         except Exception as error:
-            failure = error
-            if not any(error is one for one in self._unheard):
-                self._unheard.append(error)
+            failure = error.at(strand.standing()) if isinstance(error, InvalidOperation) else error
+            self._unheard.add(failure)
         del self._strands[strand]
-        strand.task.end(answer, failure)
+        strand.promise.end(answer, failure)
 
     def _drive(self, strand: Strand, lane: Lane) -> Steps:
         """Performs a program's operations until it ends."""
@@ -202,13 +201,13 @@ class Simulation:
                 lane.steps.close()
                 raise
             except Exception as error:
-                failure = error
+                failure = error.at(strand.standing()) if isinstance(error, InvalidOperation) else error
         return lane.answer
 
     def _perform(self, strand: Strand, op: Op[Any]) -> Any:
         """Answers one operation; where that takes time, with the steps that do."""
         if (meaning := self._meanings.get(type(op))) is None:
-            raise ProgramError(f"{strand.standing()}: asked for {describe(op)}, which the simulator does not know")
+            raise unknown_operation(describe(op))
         return meaning(strand, op)
 
     def _steps(self, strand: Strand, op: Op[Any]) -> Steps:
@@ -221,20 +220,19 @@ class Simulation:
     def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any] | Steps:
         """Begins an operation or a sub-program beside the strand; to start it may take time."""
         what: Op[Any] | Routine[Any] = op.what
-        if not isinstance(what, Op | Routine):
-            raise ProgramError(f"{strand.standing()}: starts {what!r}; only an operation or a program can be started")
+        check_start(what)
         line = strand.station.branches.name(strand.line, what)
         if isinstance(what, Routine):
             lane = Lane(what)
-            child = self._beside(strand, lambda: f"sub-program {lane.name}", line, lane)
+            child = self._beside(strand, what, line, lane)
             self._begin(child, self._drive(child, lane))
         else:
             self._operations += 1
-            child = self._beside(strand, lambda: describe(what), line)
+            child = self._beside(strand, what, line)
             self._begin(child, self._steps(child, what))
-            if isinstance(child.task.failure, ProgramError):  # nonsense is told where it was asked for
-                self._raise(child.task)
-        handle = self._handles.give(strand.station, child.task)
+            if isinstance(child.promise.failure, ProgramError):  # a mistake is told where the program made it
+                strand.station.handles.result(child.promise)
+        handle = strand.station.handles.give(child.promise)
         seconds = self._handling.lane_s
         if isinstance(what, COLLECTIVES):
             seconds = self._handling.start_s(what.group, nbytes(getattr(what, "value", None)))
@@ -247,65 +245,46 @@ class Simulation:
 
     def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Begins the pass through the layers; each part of the gradient is a task of its own, ended by that pass."""
-        weights = [self._handles.task(strand, handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        handles = strand.station.handles
+        weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         buckets = op.parts(strand.me.layout)
-        parts = [Task(partial("the gradient of layer {!r}".format, bucket.name)) for bucket in buckets]
-        child = self._beside(strand, lambda: "the gradients of the layers", strand.line)
+        parts = [Promise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
+        child = self._beside(strand, op, strand.line)
 
         def end_all() -> None:
             for part in parts:  # those that have ended keep their outcome
-                part.end(failure=child.task.failure)
+                part.end(failure=child.promise.failure)
 
-        child.task.watchers.append(end_all)
+        child.promise.watchers.append(end_all)
         self._begin(child, self._compute.layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True))))
-        return tuple(self._handles.give(strand.station, part) for part in parts)
+        return tuple([handles.give(part) for part in parts])
 
-    def _beside(self, strand: Strand, what: Callable[[], str], line: str, lane: Lane | None = None) -> Strand:
+    def _beside(self, strand: Strand, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None) -> Strand:
         """A new strand on the same rank; the collectives of a sub-program are a stream of their own."""
         place, station, stream = strand.where(), strand.station, strand.stream if lane is None else line
-        task = Task(lambda: f"{what()}, started at {place}")
-        return Strand(station, station.take_name(), task, lane, place, line, stream, strand.step)
+        promise = Promise(lambda: named(what, place))
+        return Strand(station, station.take_name(), promise, lane, place, line, stream, strand.step)
 
     def _begin(self, strand: Strand, steps: Steps) -> None:
         """Runs a new strand up to its first event, and from there on as a process of its own."""
-        strand.task.watchers.append(lambda: strand.station.give_name(strand.name))
+        strand.promise.watchers.append(lambda: strand.station.give_name(strand.name))
         carried = self._carry(strand, steps)
         try:
             event = next(carried)
         except StopIteration:
             return
-        strand.task.process = self.env.process(continued(carried, event))
+        strand.promise.give_up = self.env.process(continued(carried, event)).interrupt
 
     def _wait(self, strand: Strand, op: ops.Wait[Any]) -> Steps:
         """The answer of what the handle stands for."""
-        return (yield from self._wait_for(strand, [op.handle], 1))[0][1]
+        promise = strand.station.handles.entry(op.handle)
+        if not promise.settled:
+            yield from strand.wait_for([promise], 1, self.env)
+        return strand.station.handles.result(promise)
 
-    def _wait_for(self, strand: Strand, handles: Sequence[Handle[Any]], least: int) -> Steps:
-        """Waits until `least` of them have ended; answers all that have by then, with their places in `handles`."""
-        tasks = [self._handles.task(strand, handle) for handle in handles]
-        if not 0 <= least <= len(tasks):
-            raise ProgramError(f"{strand.standing()}: waits for {least} of {len(tasks)} handles; give no more")
-        yield from strand.wait_for(tasks, least, self.env)
-        found = tuple(index for index, task in enumerate(tasks) if task.ended)
-        if least < len(tasks):
-            self.trace.tell(strand.me.rank, strand.line, found)
-        for task in tasks:
-            if task.failure is not None:
-                self._raise(task)
-        return tuple((index, tasks[index].answer) for index in found)
-
-    def _raise(self, task: Task) -> None:
-        """Raises a task's failure in the program, which has then heard of it."""
-        assert task.failure is not None
-        self._unheard = [one for one in self._unheard if one is not task.failure]
-        raise task.failure
-
-    def _cancel(self, strand: Strand, op: ops.Cancel) -> bool:
-        """Gives up what was started; a collective goes on for the others, a layer's gradient for the other layers."""
-        task = self._handles.task(strand, op.handle)
-        in_time = not task.ended
-        self.trace.tell(strand.me.rank, strand.line, in_time)
-        if in_time and task.process is not None:
-            task.process.interrupt()
-        task.end(failure=cancelled(strand, task))  # what has ended keeps its outcome
-        return in_time
+    def _wait_for(self, strand: Strand, op: ops.WaitFor[Any]) -> Steps:
+        """The answers of all that have settled, once enough have."""
+        handles, least = strand.station.handles, op.least
+        promises = handles.awaited(op.handles, least)
+        yield from strand.wait_for(promises, least, self.env)
+        return handles.answers(strand.line, promises, least)

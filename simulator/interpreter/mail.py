@@ -8,13 +8,14 @@ from typing import Any
 
 import simpy
 
-from paceline.algorithms.core.errors import ProgramError, TimedOut
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Message, Rank, nbytes
+from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import Network
 
 
@@ -64,14 +65,11 @@ class Mail:
     def send(self, strand: Strand, op: Send) -> Steps | None:
         """Hands over the value as it is now; the sender waits for its own processor alone."""
         source, to, now = strand.me.rank, op.to, self._env.now
-        if to not in self._inboxes:
-            raise ProgramError(f"{strand.standing()}: sends to rank {to}; there are {strand.me.world}")
+        check_peer(op, strand.me.world)
         size = nbytes(op.value)
         letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
         self._under_way[source, to].append(letter)
-        arrival = self._network.message(source, to, size)
-        assert arrival.callbacks is not None, "a network answers with an event that is still to come"
-        arrival.callbacks.append(lambda _: self._arrive(letter))
+        upon(self._network.message(source, to, size), lambda _: self._arrive(letter))
         if (seconds := self._handling.send_s(source, to, size)) > 0:
             return self._busy(strand, letter, seconds)
         self._note_sent(strand, letter)
@@ -91,6 +89,7 @@ class Mail:
 
     def receive(self, strand: Strand, op: Receive) -> Message | Steps:
         """The oldest message that matches; waits for one, for `timeout_s` at most."""
+        check_peer(op, strand.me.world)
         inbox = self._inboxes[strand.me.rank]
         for letter in inbox:
             if letter.suits(op):
@@ -102,11 +101,11 @@ class Mail:
 
     def _waited(self, strand: Strand, op: Receive) -> Steps:
         start = self._env.now
-        strand.blocked = lambda: f"waits to receive from {_whom(op)}"
+        strand.blocked = lambda: f"waits to receive from {message_wanted(op)}"
         letter = yield from self._await(strand.me.rank, Request(op, self._env.event()))
         if letter is None:
             self._trace.hear(strand.me.rank, None, strand.line)
-            raise TimedOut(f"{strand.standing()}: no message from {_whom(op)} within {op.timeout_s} s")
+            raise timed_out(op, strand.standing())
         return (yield from self._taken(strand, letter, start))
 
     def _taking_s(self, letter: Letter) -> float:
@@ -167,8 +166,3 @@ class Mail:
                 return
         inbox = self._inboxes[letter.to]
         inbox.insert(0 if oldest else len(inbox), letter)
-
-
-def _whom(op: Receive) -> str:
-    """Whom a receive listens to, in words."""
-    return ("anyone" if op.source is None else f"rank {op.source}") + (f" with tag {op.tag!r}" if op.tag else "")

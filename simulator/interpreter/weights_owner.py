@@ -2,24 +2,21 @@
 
 Rules of this file:
 
-* Only the keeper's role is held against the stop rule; the workers of a server hear of it from the server.
-* Once a stop is decided, nobody gets a step beyond the last one that somebody has got, and everybody gets that far;
-  where workers step independently, their steps are counted together, and nobody gets another one.
 * Evaluation costs no virtual time. It happens afterwards, except where it may end the run.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Step
+from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.records.goals import Goal
 from paceline.records.learned import Learned
-from paceline.records.trace import Reason, Schedule, Snapshot, Trace
+from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.interpreter.extra_metrics import Watch
 from paceline.simulator.kernel.lanes import Station, Strand
 
@@ -35,40 +32,27 @@ class Keeper:
         self.learned = Learned(job, schedule)
         self._watch = Watch(job, schedule, trace)
         self.goal = Goal(job.budget)
-        self.role, self.rank = job.method.weights_owner, job.weights_owner
-        self._stop_at: float = math.inf if job.limit is None else job.limit
-        trace.stop_reason = job.budget.usual_end
-        self._granted = 0
-        """steps that the keeper's role has been let into: the number of the next one, or of all workers' together"""
+        self.rank = job.weights_owner
+        together = job.method.independent
+        self._grants = OwnGrants(together=together)
+        self._rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
 
     def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
         """The step, or None for a stop."""
         me, strand.step = strand.me, state.step
-        if me.role == self.role:
-            seconds = self.job.budget.seconds
-            if seconds is not None and now_s >= seconds:
-                self.stop("seconds")
-            position = self._granted if self.job.method.independent else state.step
-            if position >= self._stop_at:
-                return None
-            self._granted = max(self._granted, position + 1)
-            if self.progress is not None and me.rank == self.rank:
-                self.progress(self.learned.latest.samples, now_s)
-        return Step(state.step, self.job.samples(me, state.step))
-
-    def stop(self, why: Reason) -> None:
-        """Ends the run after the last step that anybody has been let into, if it does not end there anyway."""
-        if self._granted < self._stop_at:
-            self._stop_at, self.trace.stop_reason = self._granted, why
+        step = next_step(self.job, me, state.step, now_s, self._rule.grant, self._rule.stop)
+        if step is not None and self.progress is not None and me.rank == self.rank:
+            self.progress(self.learned.latest.samples, now_s)
+        return step
 
     def applied(self, station: Station, op: RecordUpdate, now_s: float) -> int:
         """Books an update, or a layer's part of one; answers the version that the weights now have."""
-        if op.layer is not None:
-            self.trace.layers.extend(station.ledger.land(op, op.layer, now_s))
-            return op.weights.version
-        version, rows = station.ledger.enter(op, now_s)
+        version, rows, layers = station.log.book(op, now_s)
         self.trace.updates.extend(rows)
+        self.trace.layers.extend(layers)
+        if op.layer is not None:
+            return version
         self._watch.stepped(station.me.rank, op, rows)
         if station.me.rank == self.rank:
             self._watch.updated(self.learned.latest.vector, op, rows)
@@ -78,6 +62,7 @@ class Keeper:
     def close(self) -> None:
         """Keeps the last weights, which are always evaluated."""
         self._keep(self.learned.show())
+        self.trace.stop_reason = self._grants.why or self.job.budget.usual_end
         self.trace.weights = self.learned.latest.vector
 
     def _keep(self, shot: Snapshot | None) -> None:
@@ -87,5 +72,5 @@ class Keeper:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
             if (why := self.goal.reached(score)) is not None:
-                self.stop(why)
+                self._rule.stop(why)
         self.trace.snapshots.append(shot)

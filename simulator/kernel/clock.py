@@ -13,26 +13,7 @@ from itertools import count
 
 import simpy
 
-
-def after(env: simpy.Environment, seconds: float, then: Callable[[simpy.Event], None]) -> None:
-    """Calls somebody after so many seconds, with the event that this is."""
-    timer = env.timeout(seconds)
-    assert timer.callbacks is not None, "a timer that has just been made is still to come"
-    timer.callbacks.append(then)
-
-
-def come(event: simpy.Event, seconds: float) -> None:
-    """From now on it is settled that the event comes, after so many seconds: it needs no timer beside it."""
-    event._ok, event._value = True, None
-    event.env.schedule(event, delay=seconds)
-
-
-def happen(event: simpy.Event) -> None:
-    """The event comes at this very moment, before anything else that does, without a place in the queue."""
-    event._ok, event._value = True, None
-    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # SimPy's mark of what has come
-    for callback in callbacks:
-        callback(event)
+from paceline.simulator.kernel.simpy_events import after
 
 
 class Clock(simpy.Environment):

@@ -1,10 +1,10 @@
-"""What runs in a simulation: strands, the stations of the ranks that they run on, and what a handle stands for.
+"""What runs in a simulation: strands, and the stations of the ranks that they run on.
 
 Rules of this file:
 
 * A strand is one line of execution on one rank: the program itself ("main") or something that it started.
 * Failures are values here. SimPy makes an exception anew when it passes from one process to another, and loses what it
-  held; so a strand keeps its failure in its `Task`, and whoever waits for it is told there.
+  held; so a strand keeps its failure in its `Promise`, which raises it where it is waited for.
 """
 
 from __future__ import annotations
@@ -15,40 +15,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import simpy
 
-from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.program import Branches, Lane
-from paceline.algorithms.runtime.staleness_ledger import Ledger
+from paceline.algorithms.runtime.handles import HandleTable, Promise
+from paceline.algorithms.runtime.program_errors import place_of
+from paceline.algorithms.runtime.update_log import UpdateLog
 
 Steps = Generator[simpy.Event, Any, Any]
 """the part of a SimPy process that performs one operation"""
-
-
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class Task:
-    """What a handle stands for: the answer or the failure of something started, once it has ended."""
-
-    what: Callable[[], str]
-    """in words, which are made only when a message needs them: the name of a large group is long"""
-    ended: bool = False
-    answer: Any = None
-    failure: Exception | None = None
-    process: simpy.Process | None = None
-    watchers: list[Callable[[], object]] = field(default_factory=list)
-
-    def end(self, answer: Any = None, failure: Exception | None = None) -> None:
-        """Keeps the outcome and tells those who wait for it; the first outcome counts."""
-        if self.ended:
-            return
-        self.ended, self.answer, self.failure = True, answer, failure
-        watchers, self.watchers = self.watchers, []
-        for tell in watchers:
-            tell()
 
 
 class Mutex:
@@ -92,14 +69,13 @@ class Mutex:
 
 @dataclass(eq=False, slots=True)
 class Station:
-    """One rank's place: its device, its book of updates, the names of its lanes."""
+    """One rank's place: its device, its log of updates, its handles, the names of its lanes."""
 
     me: RankContext
     device: Mutex
-    ledger: Ledger
+    log: UpdateLog
+    handles: HandleTable[Promise]
     branches: Branches = field(default_factory=Branches)
-    handles: int = 0
-    """how many have been given out"""
     _names: list[int] = field(default_factory=list)
     _named: int = 0
 
@@ -120,7 +96,7 @@ class Strand:
 
     station: Station
     name: str
-    task: Task
+    promise: Promise
     lane: Lane | None = None
     """None for a single operation"""
     place: str = ""
@@ -145,9 +121,9 @@ class Strand:
     def __str__(self) -> str:
         return f"rank {self.me.rank} ({self.me.role}), lane {self.name}"
 
-    def wait_for(self, tasks: Sequence[Task], least: int, env: simpy.Environment) -> Steps:
-        """Waits until `least` of the tasks have ended."""
-        missing = least - sum(task.ended for task in tasks)
+    def wait_for(self, promises: Sequence[Promise], least: int, env: simpy.Environment) -> Steps:
+        """Waits until `least` of the promises have settled."""
+        missing = least - sum([promise.settled for promise in promises])
         if missing <= 0:
             return
         turn = env.event()
@@ -158,41 +134,15 @@ class Strand:
             if missing == 0:
                 turn.succeed()
 
-        waited = [task for task in tasks if not task.ended]
-        for task in waited:
-            task.watchers.append(one_more)
-        self.blocked = lambda: "waits for " + "; ".join(task.what() for task in waited if not task.ended)
+        waited = [promise for promise in promises if not promise.settled]
+        for promise in waited:
+            promise.watchers.append(one_more)
+        self.blocked = lambda: "waits for " + "; ".join(one.what() for one in waited if not one.settled)
         yield turn
 
     def standing(self) -> str:
-        """Who it is, where it stands, and in which step."""
-        return f"{self} at {self.where()}, step {self.step}"
-
-
-class Handles:
-    """What handles stand for: an answer lives as long as a program keeps its handle, which may be waited for again."""
-
-    def __init__(self) -> None:
-        self._tasks: WeakKeyDictionary[Handle[Any], Task] = WeakKeyDictionary()
-
-    def give(self, station: Station, task: Task) -> Handle[Any]:
-        """A new handle of the rank."""
-        station.handles += 1
-        handle: Handle[Any] = Handle(station.me.rank, station.handles)
-        self._tasks[handle] = task
-        return handle
-
-    def task(self, strand: Strand, handle: Handle[Any]) -> Task:
-        """What a handle of the strand's rank stands for."""
-        task = self._tasks.get(handle) if handle.rank == strand.me.rank else None
-        if task is None:
-            raise ProgramError(f"{strand.standing()}: {handle} was started by nobody on this rank")
-        return task
-
-
-def cancelled(strand: Strand, task: Task) -> ProgramError:
-    """What somebody is told who waits for it nevertheless."""
-    return ProgramError(f"{strand.standing()}: {task.what()}, was cancelled; there is no answer to wait for")
+        """The rank, its lane, the line of its program and the step, for messages."""
+        return place_of(self.me, self.name, self.where(), self.step)
 
 
 def continued(steps: Steps, event: simpy.Event) -> Steps:

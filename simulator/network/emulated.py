@@ -23,7 +23,8 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.kernel.clock import Clock, after, happen
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.simpy_events import after, happen, upon
 from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.network.store_and_forward import StoreAndForward
@@ -88,9 +89,7 @@ class EmulatedNetwork:
             happen(arrival)
 
         def take() -> None:
-            coming = self._here.message(source, to, nbytes)
-            assert coming.callbacks is not None, "a network answers with an event that is still to come"
-            coming.callbacks.append(arrive)
+            upon(self._here.message(source, to, nbytes), arrive)
 
         inbox.add(take)
         return arrival
@@ -186,9 +185,7 @@ def all_reduce_s(plan: Plan, profile: EmulatedProfile, lines: Lines, leads_s: Se
     last_s, exits_s = max(leads_s), list[float]()
 
     def enter(rank: Rank) -> None:
-        done = groups.enter(rank, op, "")
-        assert done.callbacks is not None, "a process that has just begun is still to end"
-        done.callbacks.append(lambda _: exits_s.append(clock.now))
+        upon(groups.enter(rank, op, ""), lambda _: exits_s.append(clock.now))
 
     for rank, lead_s in zip(group, leads_s, strict=True):
         after(clock, last_s - lead_s, lambda _, rank=rank: enter(rank))  # type: ignore[misc]

@@ -34,8 +34,8 @@ import simpy
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.kernel.clock import happen
 from paceline.simulator.kernel.lanes import Steps
+from paceline.simulator.kernel.simpy_events import happen
 
 WORD_BYTES = 48
 """of an announcement, and in front of every message"""
@@ -230,7 +230,7 @@ class ProcessGroups:
         self._entered: dict[tuple[Rank, Group, str], Iterator[int]] = defaultdict(count)
         self._threads: dict[tuple[Rank, Group, str], simpy.Resource] = {}
         self._under_way: dict[tuple[Group, str, int], tuple[Pairs, set[Rank]]] = {}
-        """of each allreduce_algorithm: its messages, and the members that have not left"""
+        """of each collective: its messages, and the members that have not left"""
 
     def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event:
         """A member comes to the next collective of its group and stream; the event comes when it may leave."""

@@ -19,14 +19,15 @@ import simpy
 from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.collectives.contention import Concert
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
-from paceline.simulator.kernel.clock import Clock, after, come
+from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
+from paceline.simulator.kernel.simpy_events import after, come, upon
 from paceline.simulator.network.outages import Outages
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes
@@ -176,7 +177,7 @@ class ClusterNetwork:
 
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
-        self._concert = Concert(env, self.fabric, self._carry)
+        self._contention = Contention(env, self.fabric, self._carry)
         self._last: dict[tuple[Rank, Rank], Trip] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
@@ -185,7 +186,7 @@ class ClusterNetwork:
         self._outages: Outages | None = None
         if self._changes:
             assert isinstance(env, Clock), "links that fail need a clock whose moments keep no run alive"
-            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._concert, self.tuner)
+            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:
@@ -222,14 +223,13 @@ class ClusterNetwork:
     def _move(self, trip: Trip) -> None:
         path = trip.path
         moving = self._carry(trip.source, trip.to, trip.nbytes, path)
-        self._concert.message(moving, path.ports)
-        assert moving.callbacks is not None, "what carries answers with an event that is still to come"
-        moving.callbacks.append(lambda _: self._passed(trip, moving))
+        self._contention.message(moving, path.ports)
+        upon(moving, lambda _: self._passed(trip, moving))
 
     def _passed(self, trip: Trip, moving: simpy.Event) -> None:
         """It has passed the ports: the latency at the end, and the receiver's processor; the next one sets out."""
         path, trip.through = trip.path, True
-        self._concert.passed(moving)
+        self._contention.passed(moving)
         latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)
         if path.receive_s:
             after(self._env, latency_s, lambda _: self._take(trip))
@@ -252,12 +252,12 @@ class ClusterNetwork:
     def _perform(self, before: simpy.Event | None, op: Collective, nbytes: int) -> Steps:
         if before is not None and not before.processed:
             yield before
-        yield self._concert.perform(self.play(op, nbytes))
+        yield self._contention.start(self.plan(op, nbytes))
 
-    def play(self, op: Collective, nbytes: int) -> Play:
+    def plan(self, op: Collective, nbytes: int) -> CollectivePlan:
         """What carries out a collective operation."""
         root = op.group.ranks.index(op.root) if isinstance(op, Reduce | Broadcast) else 0
-        return self.tuner.play(type(op).__name__, op.group, nbytes, root)  # type: ignore[arg-type]
+        return self.tuner.plan(type(op).__name__, op.group, nbytes, root)  # type: ignore[arg-type]
 
 
 @dataclass(eq=False, slots=True)

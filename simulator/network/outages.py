@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import simpy
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.contention import Concert
+from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.simpy_events import upon
 from paceline.topologies.faults.link_faults import Change, Ends
 from paceline.topologies.graphs.routing import port
 
@@ -44,14 +45,20 @@ class Outages:
     Args:
         clock: the run's.
         changes: of links, in the order of time.
-        fabric, flows, concert, tuner: the network's own, which are told of each.
+        fabric, flows, contention, tuner: the network's own, which are told of each.
     """
 
     def __init__(
-        self, clock: Clock, changes: Iterable[Change], fabric: GraphFabric, flows: Flows, concert: Concert, tuner: Tuner
+        self,
+        clock: Clock,
+        changes: Iterable[Change],
+        fabric: GraphFabric,
+        flows: Flows,
+        contention: Contention,
+        tuner: Tuner,
     ) -> None:
         self._clock, self._changes = clock, deque(changes)
-        self._fabric, self._flows, self._concert, self._tuner = fabric, flows, concert, tuner
+        self._fabric, self._flows, self._contention, self._tuner = fabric, flows, contention, tuner
         self._under_way: dict[simpy.Event, Moving] = {}
         self._broken: dict[Ends, float] = {}
         """links that carry nothing, and since when"""
@@ -65,8 +72,7 @@ class Outages:
             event = self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
         if not event.triggered:
             self._under_way[event] = Moving(source, to, nbytes, path.ports)
-            assert event.callbacks is not None, "what has not come yet has callbacks"
-            event.callbacks.append(self._arrived)
+            upon(event, self._arrived)
         return event
 
     def _arrived(self, event: simpy.Event) -> None:
@@ -101,7 +107,7 @@ class Outages:
         broken = {ends: since for ends, since in self._broken.items() if ends not in change.rates}
         broken |= {ends: self._broken.get(ends, now) for ends, rate in change.rates.items() if rate == 0.0}
         anew = broken.keys() != self._broken.keys()
-        self._concert.disturb(one for ends in change.rates for one in _both_ways(ends))
+        self._contention.disturb(one for ends in change.rates for one in _both_ways(ends))
         if anew:
             self._carry_out_those_elsewhere(broken)
         for ends, rate in change.rates.items():
@@ -112,19 +118,21 @@ class Outages:
         self._tuner.forget()
         if anew:
             self._fabric.without(broken)
-            self._concert.rerouted()
+            self._contention.rerouted()
             self._move()
         self._await_next()
 
     def _carry_out_those_elsewhere(self, broken: Iterable[Ends]) -> None:
-        """Collectives that nobody disturbs but whose messages would go other ways from now on."""
-        alone = self._concert.alone()
-        ways = [turn.play.ways() for turn in alone]
+        """Collectives whose ports stay as they are, but whose messages will take other paths."""
+        alone = self._contention.alone()
+        ways = [active.plan.current_routes() for active in alone]
         self._fabric.without(broken)
-        elsewhere = [turn for turn, before in zip(alone, ways, strict=True) if turn.play.ways() != before]
+        elsewhere = [
+            active for active, before in zip(alone, ways, strict=True) if active.plan.current_routes() != before
+        ]
         self._fabric.without(self._broken)
-        for turn in elsewhere:
-            self._concert.carry_out(turn)
+        for active in elsewhere:
+            self._contention.carry_out(active)
 
     def _move(self) -> None:
         """Everything under way goes on along the ways that there are now."""
@@ -134,7 +142,7 @@ class Outages:
             ports = self._fabric.path(one.source, one.to, one.nbytes).ports
             if ports != one.ports:
                 one.ports = ports
-                self._concert.moved(event, ports)
+                self._contention.moved(event, ports)
                 if one.nbytes:
                     self._flows.move(event, ports)
             if not one.nbytes and self._gap(ports) is None:

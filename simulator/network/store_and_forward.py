@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import simpy
 
-from paceline.simulator.kernel.clock import after
+from paceline.simulator.kernel.simpy_events import after
 from paceline.topologies.packet_lines import HEADERS, Lines
 
 Then = Callable[[], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.extent import cases
 from tests.attacks.mounts import Ended, needs_mounts, within
+from tests.thorough import cases
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.timeout(900), needs_mounts]
 

@@ -1,7 +1,7 @@
 """Every kind of stored file, damaged: reading it ends in an `InputError` that names the file, or in the same values.
 
 A JSON document may be damaged where it does not count, in its white space. Everything else is found by its checksum.
-With PACELINE_THOROUGH_ATTACKS=1 there are 500 damaged versions of each file.
+In `make test-all` there are 500 damaged versions of each file.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from paceline.workloads.convert_dataset import convert, find_source
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.folder import recorded
 from paceline.workloads.reading.reader import Opened
-from tests.attacks.extent import cases
 from tests.attacks.garbling import attack
 from tests.stored import rewrite, seal_run
+from tests.thorough import cases
 
 pytestmark = [pytest.mark.backend, pytest.mark.timeout(600)]
 
-COUNT = cases(30, 500)
+COUNT = cases(18, 500)
 SCENARIO: dict[str, Any] = {
     "name": "damaged",
     "algorithms": ["async-sgd"],

@@ -20,8 +20,8 @@ from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.grid import grid
 from paceline.scenarios.sections.evaluation import StopPart
 from paceline.simulator.runs.run import simulate
-from tests.attacks.extent import cases
 from tests.attacks.mutants import Mutant, mutants
+from tests.thorough import cases
 
 pytestmark = pytest.mark.timeout(3600)
 

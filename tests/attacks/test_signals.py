@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from paceline.records.store import read_run
-from tests.attacks.extent import cases
+from tests.thorough import cases
 
 pytestmark = [pytest.mark.backend, pytest.mark.timeout(3600)]
 
@@ -230,7 +230,7 @@ def length(tmp_path_factory: pytest.TempPathFactory) -> Length:
     return Length(time.monotonic() - began_s, time.monotonic() - launched_s)
 
 
-@pytest.mark.parametrize("part", range(cases(2, 4)))
+@pytest.mark.parametrize("part", range(cases(1, 4)))
 def test_signals_to_a_running_team(
     part: int, length: Length, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,14 +12,14 @@ import pytest
 from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.board_layout import BUCKETS, TEXT
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.status_board import StatusBoard
 
 BOTH = [Rank(0), Rank(1)]
 
 
-def board_of_two(what: str) -> Board:
+def board_of_two(what: str) -> StatusBoard:
     """Rank 0 has entered its first collective."""
-    board = Board(2, BOTH)
+    board = StatusBoard(2, BOTH)
     board.enter(Rank(0), BOTH, "everyone", 0, what, "here.py:1")
     return board
 
@@ -46,7 +46,7 @@ def test_nobody_reads_an_entry_that_is_being_written() -> None:
     """Two streams of one bucket: what one rank enters in them overwrites itself while the other looks at it."""
     workers, node = "ranks 0,1,2,3", "ranks 0,1"
     assert zlib.crc32(workers.encode()) % BUCKETS == zlib.crc32(node.encode()) % BUCKETS
-    board = Board(2, BOTH)
+    board = StatusBoard(2, BOTH)
 
     def enter(rank: Rank, streams: Sequence[str]) -> None:
         for stream in [*streams] * 20_000:
@@ -63,7 +63,7 @@ def test_nobody_reads_an_entry_that_is_being_written() -> None:
 
 def test_who_looks_after_ranks_waits_for_no_lock_of_theirs() -> None:
     """A rank that is stopped may be at the board's lock: who would have to wait could not end it."""
-    board, (reading, writing) = Board(2, BOTH), multiprocessing.Pipe(duplex=False)
+    board, (reading, writing) = StatusBoard(2, BOTH), multiprocessing.Pipe(duplex=False)
 
     def hold() -> None:
         with board._lock:
@@ -79,4 +79,4 @@ def test_who_looks_after_ranks_waits_for_no_lock_of_theirs() -> None:
         holder.kill()
         holder.join()
     assert board.grant(Rank(0), 0) and board.stop_if_free("accuracy")
-    assert board.stopping and board.why == "accuracy" and not board.grant(Rank(1), 1)
+    assert board.stopping and board.stop_reason == "accuracy" and not board.grant(Rank(1), 1)

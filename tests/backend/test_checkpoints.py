@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.posix.polling import wait_until
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, read, steps_in
 from paceline.backend.training.run import train
 from paceline.records import RunsFailed, store
@@ -30,6 +30,7 @@ from paceline.scenarios import load
 from paceline.workloads import build
 from tests.backend.jobs import no_children, ranks_of
 from tests.support import built, nodes_for, staleness_table
+from tests.thorough import FAMILIES, sampled
 
 pytestmark = pytest.mark.backend
 
@@ -89,7 +90,7 @@ def assert_same(found: Trace, expected: Trace) -> None:
         np.testing.assert_array_equal(one.vector, other.vector)
 
 
-@pytest.mark.parametrize("name", DETERMINISTIC)
+@pytest.mark.parametrize("name", sampled(DETERMINISTIC, FAMILIES))
 def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
     """Neither the pauses in a run, nor that a run ended after any of them and was gone on with."""
     job = job_for(built(name), STEPS)
@@ -174,9 +175,7 @@ def test_a_killed_launcher_leaves_its_checkpoints(tmp_path: Path) -> None:
     if (launcher := os.fork()) == 0:
         train(load(SCENARIO, ["stop.updates=100000"]), out=tmp_path)
         os._exit(0)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("*/checkpoints/step-2*")) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: bool(list(tmp_path.glob("*/checkpoints/step-2*"))), within_s=120)
     started = ranks_of(launcher)
     os.kill(launcher, signal.SIGKILL)
     os.waitpid(launcher, 0)
@@ -187,8 +186,7 @@ def test_a_killed_launcher_leaves_its_checkpoints(tmp_path: Path) -> None:
     (whole,) = train(load(SCENARIO, [f"stop.updates={more}", "train.checkpoint=null"]))
     np.testing.assert_array_equal(resumed.weights, whole.weights)
     assert steps_of(resumed.tables.updates) == steps_of(whole.tables.updates)
-    while list((tmp_path / "shared").iterdir()) and time.monotonic() < until:  # which the guard removes
-        time.sleep(0.05)
+    assert wait_until(lambda: not list((tmp_path / "shared").iterdir()), within_s=120)  # the guard removes them
 
 
 def test_an_interrupted_run_says_where_its_checkpoint_is(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,11 +14,11 @@ import pytest
 
 from paceline.records.store import read_run
 from tests.backend.jobs import Started, wait_for_ranks
+from tests.thorough import sampled
+from tests.warm import Program
 
 pytestmark = pytest.mark.backend
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from paceline.cli import main; main()"]
 SCENARIO = """
 name: endless
 algorithms: [sync-sgd, async-sgd]
@@ -44,15 +42,8 @@ class Called:
         self.out = folder / "runs"
         scenario = folder / "endless.yaml"
         scenario.write_text(text)
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments, str(scenario), "--out", str(self.out)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = [*arguments, str(scenario), "--out", str(self.out)]
+        self.process = Program("from paceline.cli import main; main()", command, start_new_session=True)
 
     @property
     def pid(self) -> int:
@@ -61,7 +52,7 @@ class Called:
     def ends(self, within_s: float) -> tuple[int, str]:
         """Its exit status and what it said, once it has ended."""
         _, said = self.process.communicate(timeout=within_s)
-        return self.process.returncode, said
+        return self.process.wait(), said
 
     def left(self) -> list[int]:
         """Processes of its session, whoever is their parent by now; a moment is given to the kernel."""
@@ -147,7 +138,9 @@ def to_the_group_twice(pid: int) -> None:
     os.killpg(pid, signal.SIGINT)
 
 
-INTERRUPTS = pytest.mark.parametrize("interrupt", [to_the_launcher, to_the_group, to_the_group_twice])
+INTERRUPTS = pytest.mark.parametrize(
+    "interrupt", sampled([to_the_launcher, to_the_group, to_the_group_twice], [to_the_group_twice])
+)
 
 
 def check_interrupted(called: Called, started: Started) -> None:

@@ -24,6 +24,7 @@ from paceline.backend.local.launch import RankFailed
 from tests.backend.jobs import PROMPT_S, Steps, no_children, ranks_of, run_for_real
 from tests.contract.cases import Case, vector
 from tests.support import Bowl, job_of
+from tests.thorough import extra
 
 pytestmark = pytest.mark.backend
 
@@ -63,11 +64,11 @@ class Killer:
     [
         ("sync-sgd", 2, "worker", signal.SIGKILL),
         ("sync-sgd", 0, "worker", signal.SIGTERM),
-        ("sync-easgd3", 1, "worker", signal.SIGKILL),
+        extra(("sync-easgd3", 1, "worker", signal.SIGKILL)),
         ("layerwise-sgd", 3, "worker", signal.SIGKILL),
-        ("agd", 0, "worker", signal.SIGKILL),
-        ("easgd", 1, "worker", signal.SIGKILL),
-        ("async-sgd", 4, "server", signal.SIGKILL),
+        extra(("agd", 0, "worker", signal.SIGKILL)),
+        extra(("easgd", 1, "worker", signal.SIGKILL)),
+        extra(("async-sgd", 4, "server", signal.SIGKILL)),
         ("easgd", 4, "server", signal.SIGTERM),
     ],
 )
@@ -224,10 +225,10 @@ class NobodySends(Method):
 def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
     began_s = time.monotonic()
     with pytest.raises(DeadlockError) as caught:
-        run_for_real(job_of(NobodySends(), 2, steps=50), patience_s=2.0)
+        run_for_real(job_of(NobodySends(), 2, steps=50), deadlock_timeout_s=2.0)
     assert time.monotonic() - began_s < PROMPT_S
     first, *lines = str(caught.value).splitlines()
-    assert first == "deadlock: nobody has moved for 2 s"
+    assert first == "deadlock: no rank has made progress for 2 s"
     expected = [
         rf"  rank 0 \(worker\) at {HERE}worker, step 3: waits to receive from rank 2 with tag 'answer'",
         rf"  rank 1 \(worker\) at {HERE}worker, step 3: waits .*Barrier 'stuck' over ranks 0,1",
@@ -250,7 +251,7 @@ class Slow(Case):
 
 
 def test_waiting_for_a_long_gradient_is_no_deadlock() -> None:
-    trace = run_for_real(job_of(Slow(), 2, steps=1), patience_s=0.2, pace=Steps((1.0, 1.0)))
+    trace = run_for_real(job_of(Slow(), 2, steps=1), deadlock_timeout_s=0.2, pace=Steps((1.0, 1.0)))
     assert trace.wall_s > 1.0
 
 

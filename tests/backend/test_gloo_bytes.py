@@ -25,7 +25,8 @@ from torch._C._distributed_c10d import FileStore
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.kernel.clock import Clock, after
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.gloo import SEGMENT_BYTES, ProcessGroups
 
 pytestmark = [pytest.mark.backend, pytest.mark.skipif(shutil.which("ss") is None, reason="no ss")]

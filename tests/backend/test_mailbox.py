@@ -24,16 +24,17 @@ from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
 from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.posix.polling import wait_until
 from paceline.backend.transports import inbox as inbox_module
 from paceline.backend.transports import interfaces, mailbox, serialization
 from paceline.backend.transports.inbox import Cancelled, Claim, Envelope, Inbox
 from paceline.backend.transports.mail import GlooMail
-from paceline.backend.transports.mailbox import Mailbox, Way
+from paceline.backend.transports.mailbox import Mailbox, Sender
 from paceline.backend.transports.process_groups import Groups
 from paceline.records.trace import Schedule
 from tests.contract.cases import Case, answers
 from tests.filesystems import fill_up
-from tests.support import job_of, wait_until
+from tests.support import job_of
 
 pytestmark = pytest.mark.backend
 
@@ -66,16 +67,14 @@ class Host:
                 does(*self.box(rank))
             finally:
                 os._exit(0)
-        until = time.monotonic() + FOREVER_S
-        while not (self.folder / f"rank{rank}.alarm").exists() and time.monotonic() < until:
-            time.sleep(0.001)
+        assert wait_until((self.folder / f"rank{rank}.drain").exists, within_s=FOREVER_S)
         return pid
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     """With waits that do not end by themselves: whoever is not woken sleeps for ever."""
-    monkeypatch.setattr(inbox_module, "LOOK_S", FOREVER_S)
+    monkeypatch.setattr(inbox_module, "POLL_S", FOREVER_S)
     return Host(tmp_path, mailbox.anonymous(len(HOST)), set())
 
 
@@ -145,7 +144,7 @@ def test_of_lanes_that_wait_each_has_its_own(host: Host) -> None:
 
     for number, tag in enumerate(("b", "a", "c"), start=1):
         other.send(ZERO, Envelope(ONE, tag, tag, 0.0))
-        assert wait_until(partial(so_many, number))
+        assert wait_until(partial(so_many, number), within_s=FOREVER_S)
     for lane in lanes:
         lane.join()
     assert found == ["b", "a", "c"]
@@ -304,7 +303,7 @@ def test_memory_on_a_host_and_gloo_between_hosts(
     nodes: list[list[int]], shared: bool, by_gloo: set[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Every pair always goes one way; where nobody needs gloo there is none."""
-    kinds: tuple[type[Any], ...] = (GlooMail, Way)
+    kinds: tuple[type[Any], ...] = (GlooMail, Sender)
 
     def noted(kind: type[Any], send: Any) -> Any:
         def noting(self: Any, *args: Any) -> None:
@@ -320,10 +319,10 @@ def test_memory_on_a_host_and_gloo_between_hosts(
     assert found == [[1, 2], [0, 2], [0, 1]]
     ways = {
         kind: {tuple(map(int, path.name.split()[1:])) for path in tmp_path.glob(f"{kind}*")}
-        for kind in ("GlooMail", "Way")
+        for kind in ("GlooMail", "Sender")
     }
     assert ways["GlooMail"] == by_gloo
-    assert ways["Way"] == {(a, b) for a in range(3) for b in range(3) if a != b} - by_gloo
+    assert ways["Sender"] == {(a, b) for a in range(3) for b in range(3) if a != b} - by_gloo
 
 
 def launch_of(job: Any, **options: Any) -> Launch:

@@ -15,13 +15,14 @@ from tests import datasets
 from tests.backend.jobs import job_with, plain
 from tests.backend.test_differential import INTERPRETERS, TOLERANCE, Noting
 from tests.support import built
+from tests.thorough import sampled
 
 pytestmark = pytest.mark.backend
 
 STEPS, BATCH, WORKERS = 7, 4, 4
 
 
-@pytest.mark.parametrize("method", ["sync-sgd", "hbs-sgd"])
+@pytest.mark.parametrize("method", sampled(["sync-sgd", "hbs-sgd"], ["hbs-sgd"]))
 def test_simulated_and_real_runs_draw_the_same_samples(method: str, tmp_path: Path) -> None:
     folder = datasets.mnist(tmp_path / "mnist", train=60, test=10, packed=True)
     learner = build("lenet", dataset="mnist", data_dir=str(folder), seed=3, dtype="float64")
@@ -42,7 +43,7 @@ def test_simulated_and_real_runs_draw_the_same_samples(method: str, tmp_path: Pa
     assert len(set(contents)) == len(contents) == STEPS * WORKERS, "every batch is another"
 
 
-@pytest.mark.parametrize("strategy", ["scattered", "strided", "contiguous"])
+@pytest.mark.parametrize("strategy", sampled(["scattered", "strided", "contiguous"], ["strided"]))
 def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: Strategy, tmp_path: Path) -> None:
     """Bit for bit, in every interpreter; real ranks open the file for themselves."""
     folder = datasets.mnist(tmp_path / "mnist", train=60, test=10)

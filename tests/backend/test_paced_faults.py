@@ -1,4 +1,8 @@
-"""Paced real runs meet the slow places and slowdowns that a simulation meets."""
+"""Paced real runs meet the slow places and slowdowns that a simulation meets.
+
+That a device holds them to the moment is tested with a fake clock (tests/unit/test_device.py): a busy machine may wake
+every rank late, by more than a gradient takes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ stop: {samples: 320}
 """
 
 
-def test_every_gradient_takes_what_the_simulator_says_from_its_start_on() -> None:
+def test_no_gradient_ends_before_the_simulator_says() -> None:
     scenario = load(SCENARIO)
     for run, plan in zip(train(scenario), scenario.plans(paced=True), strict=True):
         spans = run.tables.spans.query("activity == 'compute'")
@@ -33,7 +37,6 @@ def test_every_gradient_takes_what_the_simulator_says_from_its_start_on() -> Non
             late_s.append(end_s - plan.end_s(Rank(rank), start_s, work_s))
         assert len(late_s) == 20
         assert min(late_s) > -1e-4, "never sooner than the pace, but for the clock's reading"
-        assert min(late_s) < 0.01, "at least one of them is on time, however busy this machine is"
         faults = run.summary.get("faults")
         assert faults is not None
         assert faults["slowed_s"] > 0.05

@@ -36,6 +36,7 @@ from tests.backend.jobs import Started, job_with, plain, run_for_real, wait_for_
 from tests.backend.test_balance import PerSample
 from tests.backend.test_command import Called
 from tests.support import FixedTiming
+from tests.thorough import sampled
 
 pytestmark = pytest.mark.backend
 
@@ -93,8 +94,16 @@ def asked_for(how: Reading, worker: int) -> Reads:
     return Reads(len(asked), seeks, sum(piece.records for piece in asked) * RECORD_BYTES)
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-@pytest.mark.parametrize("strategy", get_args(Strategy))
+EVERY_WAY = pytest.mark.parametrize(
+    ("strategy", "prefetch"),
+    sampled(
+        [(strategy, prefetch) for strategy in get_args(Strategy) for prefetch in (0, 2)],
+        [("scattered", 2), ("strided", 0), ("contiguous", 2)],
+    ),
+)
+
+
+@EVERY_WAY
 def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Strategy, prefetch: int) -> None:
     """However far a reader had got when the run ended: what was read ahead and never used counts on neither side."""
     how = reading(strategy, prefetch)
@@ -120,8 +129,7 @@ def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
     np.testing.assert_array_equal(found[2], found[0])
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-@pytest.mark.parametrize("strategy", get_args(Strategy))
+@EVERY_WAY
 def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, prefetch: int) -> None:
     """Which sizes come out is the clock's affair: so the weights are those of a replay that sees the same clock."""
     job = job_with(DbsSgd(interval=4), learner_of(reading(strategy, prefetch), digits), steps=80, batch=BATCH)

@@ -22,6 +22,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
 from tests.impatient import Impatient
 from tests.support import built, nodes_for
+from tests.thorough import FAMILIES, sampled
 
 pytestmark = pytest.mark.backend
 UPDATES = 120
@@ -132,7 +133,7 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
 ASYNCHRONOUS = [name for name in METHODS if not built(name).deterministic and not built(name).shared]
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
+@pytest.mark.parametrize("name", sampled(ASYNCHRONOUS, FAMILIES))
 def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     """Bit-identical weights on every rank and the same staleness, with one torch thread on both sides."""
     import torch

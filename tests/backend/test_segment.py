@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
@@ -30,6 +30,7 @@ from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_command import Called, call, on_its_way
 from tests.backend.test_failures import LONG, Killer
 from tests.support import ONE_NODE, job_of
+from tests.thorough import examples, extra
 
 __all__ = ["call"]  # a fixture
 KINDS = ("sum", "mean", "reduce", "broadcast", "gather", "barrier")
@@ -91,7 +92,7 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(np.atleast_1d(found), np.atleast_1d(expected))
 
 
-@settings(max_examples=30)
+@examples(25, 200)
 @given(data=st.data(), members=st.integers(1, 4))
 def test_any_sequence_is_answered_as_the_simulator_does(data: st.DataObject, members: int) -> None:
     """Bit for bit, however far some are behind the others, for vectors of no piece, of parts and of several."""
@@ -110,6 +111,13 @@ def test_any_sequence_is_answered_as_the_simulator_does(data: st.DataObject, mem
         expected = outcome(room)
         for rank in group:
             same(found[rank][place], expected[rank])
+
+
+def test_the_mean_of_whole_numbers_is_no_whole_number() -> None:
+    group = group_of(2)
+    ops = [[AllReduce(value=np.array([rank, 3]), group=group, key="mean")] for rank in group]
+    for (found,) in performed(Segment(group), ops, [[0.0], [0.0]]):
+        same(found, np.array([0.5, 3.0]))
 
 
 def test_nobody_passes_a_barrier_before_all_have_come() -> None:
@@ -266,7 +274,7 @@ def test_nothing_is_left_of_a_run(end: str) -> None:
 
 @pytest.mark.backend
 @pytest.mark.usefixtures("clean")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, extra(signal.SIGKILL)])
 def test_nothing_is_left_of_a_launcher_that_is_ended(call: Callable[..., Called], number: signal.Signals) -> None:
     called = call("train", "--algorithms", "hsgd")
     started = on_its_way(called, 3)

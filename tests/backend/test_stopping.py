@@ -19,10 +19,13 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.backend.jobs import run_for_real
 from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
+from tests.thorough import FAMILIES, sampled
 
 pytestmark = pytest.mark.backend
 
 METHODS_BUILT = {name: built(name) for name in METHODS}
+UNLIKE = ["sync-sgd", "async-sgd", "hogwild-sgd", "easgd", "layerwise-sgd", "post-local-sgd", "gossip", "ad-psgd"]
+"""methods that hear of the end in unlike ways"""
 ENDLESS = 100_000
 BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
 SOON = 10
@@ -65,7 +68,7 @@ def check_ends_soon(trace: Trace, seconds: float) -> None:
     assert max(map(len, late.values())) <= SOON, late
 
 
-@pytest.mark.parametrize("name", METHODS_BUILT)
+@pytest.mark.parametrize("name", sampled(METHODS_BUILT, FAMILIES))
 def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     job = endless(METHODS_BUILT[name], **BY_SECONDS)
     trace = run_for_real(job)
@@ -75,7 +78,7 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     check_ends_soon(trace, BY_SECONDS["seconds"])
 
 
-@pytest.mark.parametrize("name", METHODS_BUILT)
+@pytest.mark.parametrize("name", sampled(METHODS_BUILT, UNLIKE))
 def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
     slow = {"learning_rate": 0.05}  # at the default rate it is there in less than ten steps, and ends at once
     job = endless(replace(METHODS_BUILT[name], **slow), **BY_ACCURACY)  # all have a rate

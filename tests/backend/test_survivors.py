@@ -23,12 +23,14 @@ from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.values import Group, Rank, Samples
 from paceline.backend.local.launch import RankFailed
-from paceline.backend.status.status_board import Board, Mark
+from paceline.backend.status.rank_status import Vote
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports.agreement import Agreement, name_of
 from paceline.backend.transports.inbox import Claim, Envelope, Inbox
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_failures import Killer
 from tests.support import Bowl, built, job_of, nodes_for
+from tests.thorough import extra
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # a folder of scripts, no package
 fault_cases = importlib.import_module("fault_cases")
@@ -59,7 +61,7 @@ def test_how_many_each_method_can_lose() -> None:
 
 
 def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message() -> None:
-    board = Board(3, [Rank(2)], spare=2)
+    board = StatusBoard(3, [Rank(2)], spare=2)
     inbox = Inbox(board.lost, [Rank(rank) for rank in range(3)])
 
     def get(source: Rank | None = None) -> Any:
@@ -80,22 +82,22 @@ def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message()
 
 
 def test_where_the_run_ends_every_wait_does() -> None:
-    board = Board(3, [Rank(2)])
+    board = StatusBoard(3, [Rank(2)])
     board.lose(Rank(1))
     assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(1)])] == [1, 1, 1]
 
 
 def test_where_it_goes_on_only_those_end_who_need_the_dead() -> None:
-    board = Board(3, [Rank(2)], spare=2)
+    board = StatusBoard(3, [Rank(2)], spare=2)
     board.lose(Rank(1), ends=False)
     assert [board.lost(), board.lost([Rank(0)]), board.lost([Rank(0), Rank(1)])] == [None, None, 1]
 
 
 def test_a_step_that_the_dead_had_begun_is_the_others_again() -> None:
     ranks = [Rank(0), Rank(1)]
-    board = Board(2, ranks, limit=3, together=True, spare=1)
+    board = StatusBoard(2, ranks, limit=3, together=True, spare=1)
     assert [board.grant(Rank(1), 0), board.grant(Rank(1), 1), board.grant(Rank(0), 0)] == [True] * 3
-    board.rows["step"][1] = 1  # one of its two is done
+    board.ranks[1].step = 1  # one of its two is done
     assert not board.grant(Rank(0), 1)
     board.lose(Rank(1), ends=False)
     assert board.grant(Rank(0), 1) and not board.grant(Rank(0), 2)
@@ -107,7 +109,7 @@ def test_a_step_that_the_dead_had_begun_is_the_others_again() -> None:
 TRIO = Group((Rank(0), Rank(1), Rank(2)))
 
 
-def outcomes(board: Board, has_it: dict[int, bool]) -> list[str]:
+def outcomes(board: StatusBoard, has_it: dict[int, bool]) -> list[str]:
     """What members find who have, or have not, an answer."""
 
     def member(rank: int) -> str:
@@ -126,23 +128,23 @@ def outcomes(board: Board, has_it: dict[int, bool]) -> list[str]:
 
 
 def test_all_have_the_answer_or_nobody() -> None:
-    board = Board(3, TRIO.ranks, spare=2)
+    board = StatusBoard(3, TRIO.ranks, spare=2)
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
-    board = Board(3, TRIO.ranks, spare=2)
+    board = StatusBoard(3, TRIO.ranks, spare=2)
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: False}) == ["rank 2 died", "rank 2 died"]
 
 
 def test_a_mark_of_the_dead_stays_and_the_others_wait_for_it() -> None:
-    board = Board(3, TRIO.ranks, spare=2)
-    board.mark(Rank(2), name_of("stream"), 5, Mark.GIVEN_UP)
+    board = StatusBoard(3, TRIO.ranks, spare=2)
+    board.ranks[Rank(2)].vote(name_of("stream"), 5, Vote.ABORT)
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: True}) == ["rank 2 died", "rank 2 died"]
-    board = Board(3, TRIO.ranks, spare=2)
+    board = StatusBoard(3, TRIO.ranks, spare=2)
     threading.Timer(0.2, board.lose, [Rank(2)], {"ends": False}).start()
     assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
-    assert board.dead(Rank(2)), "they have waited for that"
+    assert board.ranks[Rank(2)].dead, "they have waited for that"
 
 
 # --- real runs --------------------------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
 # --- the campaign, shortly --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [12, 27])
+@pytest.mark.parametrize("number", [12, extra(27)])
 def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
     case = fault_cases.draw(number, 1)
     what = in_a_process(lambda: fault_cases.happened(case, tmp_path))

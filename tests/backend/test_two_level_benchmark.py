@@ -50,6 +50,7 @@ def test_what_it_says_is_what_was_run() -> None:
     assert shared["of_flat"] == pytest.approx(shared["step_s"] / flat["step_s"])
 
 
+@pytest.mark.thorough
 @needs_hosts
 def test_it_shows_tables_for_a_person() -> None:
     done = benchmark(*TINY)

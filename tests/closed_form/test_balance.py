@@ -60,6 +60,14 @@ def simulated(method: Method, timing: FixedTiming, workers: int = 8, updates: in
     return simulate_job(job, timing, NoCost(), Schedule(10**9))
 
 
+def test_batches_change_after_the_interval_and_not_before() -> None:
+    batches = [
+        simulated(DbsSgd(interval=32), unlike(), updates=updates).states[Rank(8)].batches for updates in (31, 32)
+    ]
+    assert batches[0] == (BASE,) * 8
+    assert batches[1] != batches[0]
+
+
 def batches(trace: Trace) -> tuple[int, ...]:
     """Those in force at the end of a run."""
     server: Any = trace.states[Rank(len(trace.states) - 1)]

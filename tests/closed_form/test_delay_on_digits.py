@@ -9,7 +9,7 @@ delay = pytest.importorskip("benchmarks.delay", reason="needs the repository")
 
 
 def test_a_delay_costs_nothing_then_steps_then_everything() -> None:
-    """Of steps to 95 %, by two seeds; the table in docs/quadratic.md comes from more of them.
+    """Of steps to 95 %, by two seeds; the table in docs/results/quadratic.md comes from more of them.
 
     The network computes in float32, so its rounding depends on the processor. With a delay of 32 it is close to
     instability: whether it reaches 95 % depends on that rounding, that it learns does not. Small delays are compared
@@ -25,6 +25,7 @@ def test_a_delay_costs_nothing_then_steps_then_everything() -> None:
     assert max(most.final) < 0.5
 
 
+@pytest.mark.thorough
 def test_with_the_rate_in_step_twice_the_batch_needs_half_the_steps() -> None:
     """Epochs to 95 % stay the same up to batches of 64 or so."""
     few, more = (delay.batched(batch, rate, seeds=2, epochs=8) for batch, rate in ((16, 0.05), (64, 0.2)))

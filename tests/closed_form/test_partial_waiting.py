@@ -20,6 +20,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, job_of
+from tests.thorough import extra, sampled
 
 N = 8
 LAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Any]] = {
@@ -32,9 +33,10 @@ LAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Any]] = {
 UNLIKE = [1.0, 1.0, 1.0, 1.0, 0.25, 0.25, 2.0, 0.5]
 """mean times of workers on unlike devices"""
 ANY_LAW = pytest.mark.parametrize(
-    ("law", "scale"), [("exponential", None), ("lognormal", UNLIKE), ("equal", UNLIKE), ("equal", None)]
+    ("law", "scale"),
+    [("exponential", None), ("lognormal", UNLIKE), extra(("equal", UNLIKE)), extra(("equal", None))],
 )
-EVERY_K = pytest.mark.parametrize("k", [1, 2, 4, 8])
+EVERY_K = pytest.mark.parametrize("k", sampled([1, 2, 4, 8], [1, 4]))
 
 
 def drawn_times(law: str, workers: int) -> Any:
@@ -102,7 +104,7 @@ def test_k_async_takes_as_long_with_exponential_times(k: int) -> None:
 
 
 @EVERY_K
-@pytest.mark.parametrize("law", ["exponential", "lognormal", "uniform"])
+@pytest.mark.parametrize("law", sampled(["exponential", "lognormal", "uniform"], ["lognormal"]))
 def test_k_batch_async_takes_k_nths_of_a_gradient(k: int, law: str) -> None:
     """K E[X] / N for any law: N renewal processes side by side."""
     check_time(run(KBatchAsync(k=k), 3000 // k, times(law, N)), k / N)
@@ -136,7 +138,7 @@ def test_the_mean_lag_of_k_batch_async_is_n_less_1_over_k(k: int, law: str, scal
 
 
 @pytest.mark.parametrize("n", [1, 4, 8])
-@pytest.mark.parametrize("law", ["lognormal", "exponential", "equal"])
+@pytest.mark.parametrize("law", sampled(["lognormal", "exponential", "equal"], ["lognormal"]))
 def test_the_mean_lag_of_softsync_is_the_others_over_c(n: int, law: str) -> None:
     """Number 24: (λ − 1)/c, c = ⌊λ/n⌋; and so 1-softsync is not hardsync, whose every lag is 0 (number 21)."""
     check_mean_lag(run(Softsync(n=n), 1600 // (N // n), times(law, N)), (N - 1) / (N // n))

@@ -6,16 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.event_driver import simulate_by_events
+from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import Path
 from paceline.topologies import closed_forms as forms
 from tests.replay import Uniform, replayed_s
+from tests.thorough import examples
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
 POWERS = [2, 4, 8, 16, 64]
@@ -32,9 +34,9 @@ def setting(p: int, nbytes: float, workers_per_node: int = 1, root: int = 0) -> 
     return Setting(p, nbytes, root, nodes)
 
 
-def play(kind: Kind, name: str, fabric: Uniform, nbytes: float, root: int = 0) -> Play:
+def plan(kind: Kind, name: str, fabric: Uniform, nbytes: float, root: int = 0) -> CollectivePlan:
     pattern = build(kind, name, setting(fabric.p, nbytes, fabric.workers_per_node, root))
-    return Play(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
+    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
 
 
 def close(expected: object) -> object:
@@ -63,12 +65,12 @@ CLOSED: list[tuple[Kind, str, Form, bool, list[int]]] = [
 def test_closed_forms(kind: Kind, name: str, form: Form, reduces: bool, p: int) -> None:
     for nbytes in (1e3, 1e6 / 3):
         expected_s = form(p, nbytes, ALPHA_S, BETA, *([GAMMA] if reduces else []))
-        assert alone_s(play(kind, name, star(p), nbytes), star(p)).max() == close(expected_s)
+        assert alone_s(plan(kind, name, star(p), nbytes), star(p)).max() == close(expected_s)
 
 
 @pytest.mark.parametrize("p", NUMBERS)
 def test_a_barrier_takes_a_latency_a_round(p: int) -> None:
-    assert alone_s(play("Barrier", "dissemination", star(p), 0.0), star(p)).max() == close(forms.barrier_s(p, ALPHA_S))
+    assert alone_s(plan("Barrier", "dissemination", star(p), 0.0), star(p)).max() == close(forms.barrier_s(p, ALPHA_S))
 
 
 @pytest.mark.parametrize(("workers_per_node", "nodes"), [(2, 2), (4, 2), (2, 3), (3, 4), (8, 4)])
@@ -78,14 +80,14 @@ def test_two_levels_that_share_a_nic(workers_per_node: int, nodes: int) -> None:
     expected_s = 2 * (g - 1) * fabric.inside_s + 2 * (g - 1) / g * nbytes / fabric.inside_bytes_per_s
     expected_s += 2 * (m - 1) * ALPHA_S + 2 * (m - 1) / m * nbytes * BETA
     expected_s += ((g - 1) / g + (m - 1) / m / g) * nbytes * GAMMA
-    assert alone_s(play("AllReduce", "two-level", fabric, nbytes), fabric).max() == close(expected_s)
+    assert alone_s(plan("AllReduce", "two-level", fabric, nbytes), fabric).max() == close(expected_s)
 
 
 ALL = [(kind, name) for kind, names in PATTERNS.items() for name in names]
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-@settings(max_examples=12, deadline=None)
+@examples(12, 200)
 @given(data=st.data())
 def test_every_pattern_equals_the_replay(kind: Kind, name: str, data: st.DataObject) -> None:
     """Any number of ranks, nodes of any size, ranks that come at any time: each rank is done as in the replay."""
@@ -95,7 +97,7 @@ def test_every_pattern_equals_the_replay(kind: Kind, name: str, data: st.DataObj
     times = st.sampled_from([0.0, 1e-6, 1.7e-5, 1e-3])
     entries_s = data.draw(st.lists(times, min_size=p, max_size=p), label="entries")
     rooted = kind in ("Broadcast", "Reduce")
-    one = play(kind, name, fabric, nbytes, data.draw(st.integers(0, p - 1), label="root") if rooted else 0)
+    one = plan(kind, name, fabric, nbytes, data.draw(st.integers(0, p - 1), label="root") if rooted else 0)
     expected_s = replayed_s(one.pattern, fabric, entries_s)
     assert alone_s(one, fabric, np.array(entries_s)) == close(np.array(expected_s))
 
@@ -103,9 +105,9 @@ def test_every_pattern_equals_the_replay(kind: Kind, name: str, data: st.DataObj
 # --- what disturbs a ring --------------------------------------------------------------------------------------------
 
 
-def ring_of(p: int) -> tuple[Uniform, Play]:
+def ring_of(p: int) -> tuple[Uniform, CollectivePlan]:
     fabric = star(p)
-    return fabric, play("AllReduce", "ring", fabric, 1e6)
+    return fabric, plan("AllReduce", "ring", fabric, 1e6)
 
 
 def test_one_link_at_half_rate() -> None:
@@ -135,10 +137,10 @@ def test_one_link_that_two_messages_share() -> None:
         return Path((*usual.ports, "trunk"), usual.latency_s) if source in (3, 4, 9) else usual
 
     fabric.path, fabric.capacity["trunk"] = path, 1.1 / BETA  # type: ignore[method-assign]
-    one = play("AllReduce", "ring", fabric, 1e6)
+    one = plan("AllReduce", "ring", fabric, 1e6)
     entries_s = np.linspace(0.0, 1e-4, 12)
     assert alone_s(one, fabric, entries_s) == close(np.array(replayed_s(one.pattern, fabric, entries_s.tolist())))
-    assert alone_s(one, fabric, entries_s) == close(np.array(played(one, fabric, entries_s).finish_s))
+    assert alone_s(one, fabric, entries_s) == close(simulate_by_events(one, fabric, entries_s))
 
 
 # --- what is pipelined -----------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def test_one_link_that_two_messages_share() -> None:
 def test_a_double_tree_from_few_bytes_to_many() -> None:
     """C16: 2 ⌈lg p⌉ α for few bytes, and 2 n β for many, but for the rounds in which the trees fill and drain."""
     fabric = Uniform(64)
-    few, many = (play("AllReduce", "double-tree", fabric, nbytes) for nbytes in (1e-3, 1e9))
+    few, many = (plan("AllReduce", "double-tree", fabric, nbytes) for nbytes in (1e-3, 1e9))
     assert alone_s(few, fabric).max() == pytest.approx(2 * 6 * fabric.alpha_s, rel=1e-6)
     assert 1.0 < alone_s(many, fabric).max() * fabric.bytes_per_s / 2e9 < 1.15
     assert sum(one.times for one in many.pattern.parts[0]) == 128 + 2 * 6 - 1
@@ -155,7 +157,7 @@ def test_a_double_tree_from_few_bytes_to_many() -> None:
 
 def test_rounds_of_a_double_tree_that_are_left_out_change_nothing() -> None:
     fabric = star(12)
-    one = play("AllReduce", "double-tree", fabric, 3e7)
+    one = plan("AllReduce", "double-tree", fabric, 3e7)
     assert max(round_.times for round_ in one.pattern.parts[0]) > 16
     entries_s = np.linspace(0.0, 1e-4, 12)
-    assert alone_s(one, fabric, entries_s) == close(np.array(played(one, fabric, entries_s).finish_s))
+    assert alone_s(one, fabric, entries_s) == close(simulate_by_events(one, fabric, entries_s))

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
 from paceline.simulator.collectives.pipelined import chunks, double_tree, schedule, two_trees
+from tests.thorough import examples
 
 Pieces = Callable[["Message"], set[int]]
 NBYTES = 5040.0
@@ -149,7 +150,7 @@ SOME = st.integers(2, 20)
 
 
 @pytest.mark.parametrize(("kind", "name"), RULES)
-@settings(max_examples=40, deadline=None)
+@examples(25, 200)
 @given(data=st.data())
 def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.DataObject) -> None:
     p = data.draw(SOME, label="p")

@@ -9,13 +9,13 @@ import pytest
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS
-from paceline.simulator.collectives.performance import Play
+from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import Way, governed, patterns_of, transport_of, ways
 from paceline.simulator.collectives.tuning import Choice, Tuner
 from paceline.topologies.catalogue.libraries import LATENCY_US, LIBRARIES, Protocol
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.network_graphs import star
-from tests.closed_form.test_patterns import play
+from tests.closed_form.test_patterns import plan
 from tests.replay import Uniform
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
@@ -38,7 +38,7 @@ def picked(p: int, nbytes: float, library: str, pattern: str = "auto", transport
     """What a library takes for an all-reduce, and how long that takes."""
     fabric = uniform(p)
     tuner = Tuner(fabric, pattern, library, transport)
-    one = tuner.play("AllReduce", group(p), nbytes)
+    one = tuner.plan("AllReduce", group(p), nbytes)
     return tuner.choices["AllReduce", group(p), nbytes], float(alone_s(one, fabric).max())
 
 
@@ -48,9 +48,9 @@ def test_a_protocol_of_all_kinds_of_cost(p: int, pattern: str) -> None:
     """base + steps · step + bytes / (share · rate) + γ: a ring has 2 (p − 1) steps of n/p bytes, half of them added."""
     one = Protocol(name="one", base_s=7e-6, step_s={"network": 3e-6}, bandwidth_factor=0.5, provenance="a test's own")
     fabric, nbytes = uniform(p), 1e6
-    found = alone_s(governed(play("AllReduce", pattern, fabric, nbytes), Way((one,))), fabric).max()
+    found = alone_s(governed(plan("AllReduce", pattern, fabric, nbytes), Way((one,))), fabric).max()
     plain = Uniform(p, alpha_s=3e-6, bytes_per_s=0.5 * BYTES_PER_S, reduce_s_per_byte=GAMMA)
-    assert found == close(7e-6 + alone_s(play("AllReduce", pattern, plain, nbytes), plain).max())
+    assert found == close(7e-6 + alone_s(plan("AllReduce", pattern, plain, nbytes), plain).max())
     if pattern == "ring":
         steps, moved = 2 * (p - 1), 2 * (p - 1) / p * nbytes
         assert found == close(7e-6 + steps * 3e-6 + moved / (0.5 * BYTES_PER_S) + moved / 2 * GAMMA)
@@ -61,7 +61,7 @@ def test_gloo_moves_no_more_than_a_core_can(p: int) -> None:
     (segments,) = LIBRARIES["gloo"].protocols
     fast, nbytes = uniform(p), 1e7
     fast.capacity = dict.fromkeys(fast.capacity, 100000000000.0)
-    found = alone_s(governed(play("AllReduce", "ring", fast, nbytes), Way((segments,))), fast).max()
+    found = alone_s(governed(plan("AllReduce", "ring", fast, nbytes), Way((segments,))), fast).max()
     step_s, moved = ALPHA_S + segments.step_extra_s, 2 * (p - 1) / p * nbytes
     assert found == close(2 * (p - 1) * step_s + moved / segments.limit_bytes_per_s + moved / 2 * GAMMA)
 
@@ -70,7 +70,7 @@ def test_two_messages_on_one_port_carry_half_each_of_what_the_protocol_leaves() 
     """A share of what is sent is data, however many share the port."""
     one = Protocol(name="one", bandwidth_factor=0.5, step_s={"network": 0.0}, provenance="a test's own")
     fabric = Uniform(4, alpha_s=0.0, bytes_per_s=1000.0, workers_per_node=2)
-    both = play("AllReduce", "two-level", fabric, 4000.0)
+    both = plan("AllReduce", "two-level", fabric, 4000.0)
     assert alone_s(governed(both, Way((one,))), fabric).max() > alone_s(both, fabric).max() * 1.8
 
 
@@ -137,8 +137,8 @@ def test_every_library_can_do_every_kind(library: str) -> None:
     fabric = uniform(5)
     tuner = Tuner(fabric, "auto", library)
     for kind in PATTERNS:
-        one = tuner.play(kind, group(5), 1000.0)
-        assert isinstance(one, Play) and math.isfinite(alone_s(one, fabric).max())
+        one = tuner.plan(kind, group(5), 1000.0)
+        assert isinstance(one, CollectivePlan) and math.isfinite(alone_s(one, fabric).max())
     assert set(patterns_of(LIBRARIES[library])) & set(PATTERNS["AllReduce"])
     assert all(ways(LIBRARIES[library], name, "tcp") for name in PATTERNS["AllReduce"])
 
@@ -151,7 +151,7 @@ def test_the_transport_is_told_from_the_links() -> None:
 def test_what_would_be_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.simulator.collectives.tuning.MOST_MESSAGES", 40)
     tuner = Tuner(Uniform(16, workers_per_node=4))
-    tuner.play("AllReduce", group(16), 1e6)
+    tuner.plan("AllReduce", group(16), 1e6)
     (choice,) = tuner.choices.values()
     assert choice.left_out["double-tree"] > 40 and "double-tree" not in choice.others_s
     assert choice.record()["left_out"] == choice.left_out

@@ -17,6 +17,7 @@ from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
 from tests.quadratic import Experiment, Finding, limit, named, play
+from tests.thorough import sampled
 
 
 def limit_of(oracle: str, method: SgdMethod, expected: float, *, workers: int = 1, span: float = 0.05) -> Finding:
@@ -72,7 +73,7 @@ def q11() -> Iterator[Finding]:
 EXPERIMENTS: tuple[Experiment, ...] = (q6, q7, q8, q11)
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", sampled(EXPERIMENTS, [q8, q11]))
 def test_runs_show_what_is_exact(experiment: Experiment) -> None:
     for finding in experiment():
         assert finding.holds, finding

@@ -20,6 +20,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.support import Bowl, FixedTiming, Vector, job_of
+from tests.thorough import extra, sampled
 
 LEARNERS, GRADIENTS = 30, 12_000
 Law = Callable[[np.random.Generator, tuple[int, int]], Any]
@@ -59,7 +60,7 @@ def test_1_softsync_has_lags_of_0_1_and_2() -> None:
     assert lags.mean() == pytest.approx(29 / 30, abs=4 * LEARNERS**2 / GRADIENTS)
 
 
-@pytest.mark.parametrize(("n", "mean"), [(15, 14.5), (30, 29.0)])
+@pytest.mark.parametrize(("n", "mean"), [(15, 14.5), extra((30, 29.0))])
 def test_n_softsync_lags_by_about_n_and_hardly_ever_by_more_than_2_n(n: int, mean: float) -> None:
     """Published: means near 15 and 30, P(τ > 2n) < 1e-4; number 26: at most 2 n, here, in all 12 000 gradients."""
     lags = lags_of(run(n))
@@ -68,7 +69,7 @@ def test_n_softsync_lags_by_about_n_and_hardly_ever_by_more_than_2_n(n: int, mea
     assert lags.max() <= 2 * n
 
 
-@pytest.mark.parametrize("n", [1, 15, 30])
+@pytest.mark.parametrize("n", sampled([1, 15, 30], [15]))
 def test_the_bound_of_2_n_is_no_law(n: int) -> None:
     """Number 26: with exponential times lags pass 2 n by far, while their mean is where it was."""
     lags = lags_of(run(n, exponential))
@@ -107,7 +108,7 @@ def test_the_rate_lies_between_the_limits() -> None:
     assert limit[29] / 2 > RATE / 29
 
 
-@pytest.mark.parametrize("n", [1, 15, 30])
+@pytest.mark.parametrize("n", sampled([1, 15, 30], [15]))
 @pytest.mark.parametrize("damping", ["none", "inverse"])
 def test_a_fixed_rate_diverges_where_the_paper_saw_it_and_a_damped_one_never(n: int, damping: Any) -> None:
     """Published for λ = 30: n = 15 and n = 30 diverge with a fixed rate; with α/τ every n converges."""

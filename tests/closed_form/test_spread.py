@@ -10,6 +10,7 @@ import pytest
 
 from paceline.simulator.runs.run import simulate
 from paceline.topologies import Jitter
+from tests.thorough import sampled
 
 STEPS = 4_000
 E_MAX: dict[tuple[str, str, float], dict[int, float]] = {
@@ -35,6 +36,8 @@ E_MAX: dict[tuple[str, str, float], dict[int, float]] = {
     ("norm", "scale", 0.1): {2: 1.0564, 8: 1.1424, 32: 1.2070, 128: 1.2595},
 }  # fmt: skip
 """of unit mean, to four digits; of the normal law the scale is its coefficient of variation"""
+ONE_OF_EACH = {("lognorm", 0.25), ("weibull_min", 2.0), ("gamma", 4.0), ("norm", 0.05)}
+CASES = sampled(E_MAX, lambda case: (case[0], case[2]) in ONE_OF_EACH, several=False)
 ROUNDING = 5e-5
 
 
@@ -52,7 +55,11 @@ def check(slowest: np.ndarray, expected: float, rounding: float = 0.0) -> None:
     assert abs(slowest.mean() - expected) < 4 * error + rounding
 
 
-@pytest.mark.parametrize("case", E_MAX, ids=lambda case: f"{case[0]}-{case[2]}")
+@pytest.mark.parametrize(
+    "case",
+    CASES,
+    ids=lambda case: f"{case[0]}-{case[2]}",
+)
 def test_mean_of_the_slowest_of_n(case: tuple[str, str, float]) -> None:
     drawn = factors(law_of(*case), ranks=max(E_MAX[case]), steps=STEPS)
     for ranks, expected in E_MAX[case].items():

@@ -7,7 +7,7 @@ import math
 
 import networkx as nx
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.topologies.graphs import measures
@@ -18,6 +18,7 @@ from paceline.topologies.graphs.graph_registry import NODES, TOPOLOGIES, build
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.network_graphs import hypercube, ring, star, torus
 from paceline.topologies.graphs.trees import fat_tree, leaf_spine
+from tests.thorough import examples
 
 B = LINKS["eth-10g"].bytes_per_s
 
@@ -160,7 +161,7 @@ def test_diameters_are_networkxs(name: str) -> None:
     assert measures.diameter_hops(graph) == nx.diameter(graph.nx)
 
 
-@settings(max_examples=20)
+@examples(20, 200)
 @given(sides=st.lists(st.integers(2, 4), min_size=2, max_size=3), seed=st.integers(0, 99))
 def test_the_diameter_of_any_graph_is_networkxs(sides: list[int], seed: int) -> None:
     import dataclasses

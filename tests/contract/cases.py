@@ -22,7 +22,6 @@ from paceline.records.trace import Trace
 from tests.support import UNLIKE, job_of, nodes_for
 
 Interpreter = Callable[[Job], Trace]
-RunOf = Callable[[str], tuple[Job, Trace]]
 STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,49 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
-from tests.contract.cases import STEPS, Interpreter, RunOf, job_for
+from paceline.records.trace import Trace
+from tests.contract.cases import STEPS, Interpreter, job_for
+from tests.contract.interpreters import BY_DEFAULT, REAL, every_interpreter
 from tests.exact import still
+from tests.folded import check_all
 from tests.support import UNLIKE, Uneven, built, job_of, nodes_for
+from tests.thorough import FAMILIES
 
-EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
+
+def every_pair(names: Iterable[str] = METHODS) -> pytest.MarkDecorator:
+    """Methods in interpreters; `make test` starts real processes for one method of each family."""
+    pairs = []
+    for name in names:
+        keep = BY_DEFAULT if name in FAMILIES else BY_DEFAULT - {REAL}
+        pairs += every_interpreter(keep.__contains__, name)
+    return pytest.mark.parametrize(("interpreter", "name"), pairs, indirect=["interpreter"])
 
 
 def promising(*guarantees: Guarantee) -> pytest.MarkDecorator:
-    names = [name for name, method in METHODS.items() if method.guarantees & set(guarantees)]
-    return pytest.mark.parametrize("name", names)
+    return every_pair(name for name, method in METHODS.items() if method.guarantees & set(guarantees))
 
 
-@EVERY_METHOD
-def test_it_runs_to_its_budget(run_of: RunOf, name: str) -> None:
+@every_pair()
+def test_it_does_what_every_method_does(interpreter: Interpreter, name: str) -> None:
+    job = job_for(built(name))
+    trace = interpreter(job)
+    check_all(
+        {
+            "it runs to its budget": lambda: it_runs_to_its_budget(job, trace),
+            "no gradient is applied twice, or before it is computed": lambda: gradients_are_applied_once(trace),
+            "the clock never goes back": lambda: the_clock_never_goes_back(job, trace),
+            "it keeps its promises": lambda: it_keeps_its_promises(job, trace),
+            "it does nothing on an empty budget": lambda: it_does_nothing_on_an_empty_budget(interpreter, name),
+        }
+    )
+
+
+def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     """The keeper's role takes its steps, and what was applied is as many samples. AGD leaves its last in flight."""
-    job, trace = run_of(name)
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
@@ -37,25 +62,20 @@ def test_it_runs_to_its_budget(run_of: RunOf, name: str) -> None:
     assert set(trace.states) == {me.rank for me in job.team}
 
 
-@EVERY_METHOD
-def test_it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> None:
+def it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> None:
     job = job_for(built(name), steps=0)
     trace = interpreter(job)
     assert trace.updates == []
     np.testing.assert_array_equal(trace.weights, job.learner.initial())
 
 
-@EVERY_METHOD
-def test_gradients_are_applied_at_most_once_and_never_before_they_are_computed(run_of: RunOf, name: str) -> None:
-    _, trace = run_of(name)
+def gradients_are_applied_once(trace: Trace) -> None:
     times = Counter((row.rank, row.step) for row in trace.updates)
     assert set(times.values()) == {1}
     assert all(row.version_read <= row.version_applied and row.staleness >= 0 for row in trace.updates)
 
 
-@EVERY_METHOD
-def test_the_clock_of_the_trace_never_goes_back(run_of: RunOf, name: str) -> None:
-    job, trace = run_of(name)
+def the_clock_never_goes_back(job: Job, trace: Trace) -> None:
     times = [snapshot.time_s for snapshot in trace.snapshots]
     assert times == sorted(times)
     assert all(0 <= span.start_s <= span.end_s <= trace.wall_s for span in trace.spans)
@@ -63,16 +83,14 @@ def test_the_clock_of_the_trace_never_goes_back(run_of: RunOf, name: str) -> Non
     assert computing == workers if job.method.deterministic else computing <= workers
 
 
-@EVERY_METHOD
-def test_it_keeps_its_promises(run_of: RunOf, name: str) -> None:
+def it_keeps_its_promises(job: Job, trace: Trace) -> None:
     """Deterministic methods end in the weights of the any-order interpreter (number 57), to 1e-12 of their scale."""
-    job, trace = run_of(name)
     vectors = [state.weights.vector for state in trace.states.values()]
     assert max(np.abs(vector - job.learner.initial()).max() for vector in vectors) > 0.1
     assert broken(job, trace) == []
 
 
-@EVERY_METHOD
+@pytest.mark.parametrize("name", METHODS)
 def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
     """On losses of unlike curvature, over as many samples; what has the same numbers is not checked for nothing."""
     method = built(name)

@@ -11,10 +11,15 @@ import pytest
 from paceline.algorithms.core.errors import DeadlockError, ProgramError, RunFailed
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
+    OPERATIONS,
+    Access,
     AllReduce,
     Barrier,
+    Broadcast,
     Cancel,
     Cell,
+    Handle,
+    Lock,
     Now,
     Op,
     Receive,
@@ -25,7 +30,7 @@ from paceline.algorithms.core.operations import (
     WaitFor,
 )
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Rank, Step
+from paceline.algorithms.core.values import Group, Rank, Step
 from tests.contract.cases import Case, Interpreter, vector
 from tests.support import job_of
 
@@ -175,7 +180,7 @@ class UnlocksWhatItDoesNotHold(Case):
     ("case", "words"),
     [
         (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
-        (WaitsForTooMany(), "waits for 2 of 1 handles; give no more"),
+        (WaitsForTooMany(), "waits for 2 of 1 handles; ask for 0 to 1"),
         (WaitsForWhatItCancelled(), "cancelled"),
         (UnlocksWhatItDoesNotHold(), "unlocks cell 'c'"),
     ],
@@ -186,3 +191,122 @@ def test_nonsense_is_a_program_error_that_names_rank_line_and_step(
 ) -> None:
     with pytest.raises(ProgramError, match=rf"rank 0 \(worker\).* at {HERE}, step 0: .*{words}"):
         interpreter(job_of(case, 1, steps=1))
+
+
+# --- one sentence for each mistake ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong(Case):
+    """Asks for one operation that makes no sense."""
+
+    op: Op[Any]
+
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
+        yield from self.op
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesTheSizeOfACell(Case):
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
+        yield from Access(Cell("c"), "swap", vector(1.0, 2.0))
+        yield from Access(Cell("c"), "add", vector(1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlocksForAnother(Case):
+    """Rank 1 unlocks what rank 0 of the same node has locked."""
+
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 0:
+            yield from Lock(Cell("c"))
+        yield from Barrier(group=me.workers, key="locked")
+        if me.rank == 1:
+            yield from Unlock(Cell("c"))
+        yield from Barrier(group=me.workers, key="unlocked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mismatched(Case):
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
+        if me.rank == 1:
+            yield from Receive(ZERO)  # so that rank 1 is the second one to enter
+        else:
+            yield from Start(Barrier(group=me.workers, key="left"))
+            yield from Send(Rank(1), None)
+            return
+        yield from Start(Barrier(group=me.workers, key="right"))
+
+
+ZERO = Rank(0)
+PLACE = r"rank \d \(worker\)[^:]* at tests/contract/test_wrong_programs\.py:\d+ in body, step 0"
+LINE = r"tests/contract/test_wrong_programs\.py:\d+ in body"
+MISTAKES: list[tuple[Case, str]] = [
+    (
+        Wrong(op=Teleport(Rank(7))),
+        "asks for Teleport(to=7), which no interpreter knows; operations are "
+        + ", ".join(operation.__name__ for operation in OPERATIONS),
+    ),
+    (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
+    (WaitsForTooMany(), "waits for 2 of 1 handles; ask for 0 to 1"),
+    (Wrong(op=WaitFor([], "any")), "waits for 1 of 0 handles; ask for 0 to 0"),
+    (
+        WaitsForWhatItCancelled(),
+        (
+            "waits for Receive(source=None, tag='', timeout_s=None), started at LINE, which was cancelled; "
+            "there is no answer to wait for"
+        ),
+    ),
+    (Wrong(op=Wait(Handle(ZERO, 99))), f"uses {Handle(ZERO, 99)}, which stands for nothing that rank 0 has started"),
+    (
+        Wrong(op=Cancel(Handle(Rank(1), 1))),
+        f"uses {Handle(Rank(1), 1)}, which stands for nothing that rank 0 has started",
+    ),
+    (Wrong(op=Send(Rank(9), None)), "sends to rank 9; there are ranks 0"),
+    (Wrong(op=Receive(Rank(9))), "receives from rank 9; there are ranks 0"),
+    (
+        Wrong(op=Barrier(group=Group((Rank(1), Rank(2))), key="ours")),
+        "enters Barrier 'ours' over ranks 1,2, but is no member of ranks 1,2",
+    ),
+    (
+        Wrong(op=Broadcast(value=vector(1.0), group=Group((ZERO,)), root=Rank(1), key="w")),
+        "enters Broadcast 'w' over ranks 0, whose root, rank 1, is no member of ranks 0",
+    ),
+    (
+        Wrong(op=AllReduce(value=vector(1.0), group=Group((ZERO,)), key="g", op="max")),  # type: ignore[arg-type]
+        "enters AllReduce 'g' over ranks 0 with 'max'; reductions are sum and mean",
+    ),
+    (
+        Mismatched(),
+        (
+            "mismatched collectives: rank 1 at LINE enters Barrier 'right', where rank 0 at LINE entered "
+            "Barrier 'left'; all members of a group must issue the same collectives in the same order"
+        ),
+    ),
+    (UnlocksWhatItDoesNotHold(), "unlocks cell 'c', which it does not hold; Lock it first"),
+    (UnlocksForAnother(), "unlocks cell 'c', which it does not hold; Lock it first"),
+    (ChangesTheSizeOfACell(), "gives cell 'c' 8 bytes; it has 16 and keeps its size"),
+    (Wrong(op=Access(Cell("c"), "add")), "gives no value to add in cell 'c'"),
+    (
+        Wrong(op=Access(Cell("c"), "halve", vector(1.0))),  # type: ignore[arg-type]
+        "asks cell 'c' to halve; actions are read, add and swap",
+    ),
+]
+"""each with its sentence, LINE standing for a line of this file"""
+TWO_RANKS = (Mismatched, UnlocksForAnother)
+
+
+@pytest.mark.parametrize(("case", "sentence"), MISTAKES, ids=lambda one: type(one).__name__ * isinstance(one, Case))
+def test_each_mistake_is_told_in_the_same_sentence_everywhere(
+    interpreter: Interpreter, case: Case, sentence: str
+) -> None:
+    """Interpreters may differ in the place alone, which stands in front."""
+    nodes = [[0, 1]] if isinstance(case, TWO_RANKS) else [[0]]
+    with pytest.raises(ProgramError) as caught:
+        interpreter(job_of(case, steps=1, nodes=nodes))
+    told = re.sub(LINE, "LINE", re.sub(rf"^{PLACE}: ", "", caught.value.args[0]))
+    assert told == sentence

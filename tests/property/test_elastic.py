@@ -11,21 +11,24 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import find
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled, first
+from paceline.checking.moves import RoundRobin, Shuffled, first
 from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from tests.elastic import ALPHAS, exact_job
+from tests.elastic import ALPHAS, exact_job, matrix_of
 from tests.exact import ExactBowl, SyncEasgd3Apart
 from tests.support import FixedTiming, job_of
+from tests.thorough import examples
 
 
 @given(data=st.data(), workers=st.integers(2, 4), alpha=ALPHAS, steps=st.integers(1, 5))
@@ -45,6 +48,20 @@ def test_synchronous_easgd_contracts(data: st.DataObject, workers: int, alpha: F
         assert (y[1] - y[0] == (1 - alpha) * (x[1] - x[0])).all()
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_moving_rate_is_shared_by_the_workers(workers: int) -> None:
+    """α = β / P: the same steps as with this elastic rate itself."""
+    shared, given_itself = SyncEasgd3(moving_rate=0.6), SyncEasgd3(elastic=0.6 / workers)
+    np.testing.assert_allclose(matrix_of(shared, workers, 3), matrix_of(given_itself, workers, 3), rtol=1e-12)
+
+
+def test_a_delta_is_as_old_as_the_centre_that_it_was_computed_from() -> None:
+    """In turns, each of the other workers moves the centre at most once in between, however long the run."""
+    trace = AnyOrder(job_of(AsyncEasgd(sends="delta"), 3, steps=30)).run(RoundRobin())
+    assert len(trace.updates) == 30
+    assert {row.staleness for row in trace.updates} <= {0, 1, 2}
+
+
 @given(data=st.data(), workers=st.integers(1, 5), steps=st.integers(0, 12))
 def test_exchanges_come_in_rank_order(data: st.DataObject, workers: int, steps: int) -> None:
     """Number 16: each worker has ⌊T/P⌋ or ⌈T/P⌉ exchanges, in turn, whoever is fast."""
@@ -54,7 +71,7 @@ def test_exchanges_come_in_rank_order(data: st.DataObject, workers: int, steps: 
 
 
 @pytest.mark.parametrize("name", ["easgd", "sync-easgd1", "sync-easgd2", "sync-easgd3"])
-@settings(max_examples=25)
+@examples(25, 200)
 @given(data=st.data(), speeds=st.permutations([1.0, 1.5, 2.25, 4.0]))
 def test_deterministic_easgd_does_not_see_speeds(name: str, data: st.DataObject, speeds: list[float]) -> None:
     """Number 17: the same weights, bit for bit, for any permutation of speeds and any order of moves."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank, Samples
@@ -18,6 +18,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from tests.elastic import ALPHAS, exact_job
 from tests.exact import ExactBowl, apart, applied, fractions
+from tests.thorough import examples
 
 RATES = st.fractions(0, 1, max_denominator=10)
 WORKERS, STEPS = st.integers(1, 3), st.integers(0, 4)
@@ -38,7 +39,7 @@ def centre_of(run: AnyOrder) -> list[Any]:
 
 
 @pytest.mark.parametrize(("method", "parameters"), EVERY)
-@settings(max_examples=30)
+@examples(25, 200)
 @given(data=st.data(), workers=WORKERS, steps=STEPS, rate=RATES)
 def test_without_elasticity_workers_are_alone(
     method: Any, parameters: dict[str, Any], data: st.DataObject, workers: int, steps: int, rate: Fraction
@@ -70,7 +71,7 @@ class AtRest(ExactBowl):
 
 
 @pytest.mark.parametrize(("method", "parameters"), EVERY)
-@settings(max_examples=30)
+@examples(25, 200)
 @given(data=st.data(), alpha=ALPHAS, steps=st.integers(1, 3))
 def test_agreement_in_a_minimum_lasts(
     method: Any, parameters: dict[str, Any], data: st.DataObject, alpha: Fraction, steps: int
@@ -87,7 +88,7 @@ def test_agreement_in_a_minimum_lasts(
 
 
 @pytest.mark.parametrize(("method", "parameters"), EVERY[1:])
-@settings(max_examples=30)
+@examples(25, 200)
 @given(data=st.data(), alpha=ALPHAS, rate=RATES, steps=st.integers(1, 5))
 def test_with_one_worker_all_agree(
     method: Any, parameters: dict[str, Any], data: st.DataObject, alpha: Fraction, rate: Fraction, steps: int

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import PeerFailed
@@ -31,6 +31,7 @@ from paceline.checking.strategies import drawn
 from tests.elastic import check_the_sum, exact_job, total
 from tests.exact import Apart, apart
 from tests.support import job_of
+from tests.thorough import examples
 
 HALF = Fraction(1, 2)
 
@@ -192,7 +193,7 @@ def test_every_exchange_lands_once_and_every_worker_is_told_once(
 
 
 @pytest.mark.parametrize(("method", "parameters"), CASES)
-@settings(max_examples=20)
+@examples(20, 200)
 @given(data=st.data(), workers=st.integers(1, 3), stops=st.sets(st.integers(0, 5), max_size=2))
 def test_a_stop_on_the_way_loses_nothing(
     method: Callable[..., Any], parameters: dict[str, Any], data: st.DataObject, workers: int, stops: set[int]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -27,6 +27,8 @@ from paceline.workloads.batches.examples import Batch, Examples
 from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models.initial_weights import uniform
 from tests.support import FixedTiming, built, job_of, nodes_for, staleness_table
+from tests.thorough import FAMILIES, sampled
+from tests.thorough import examples as tried
 
 INPUTS, CLASSES, POPULATION = 6, 3, 512
 SIX = [[0, 1, 2], [3, 4, 5]]
@@ -52,7 +54,7 @@ def close(found: torch.Tensor, right: torch.Tensor) -> None:
     np.testing.assert_allclose(found, right, rtol=0, atol=1e-10 * float(right.abs().max()))
 
 
-@settings(max_examples=10)
+@tried(10, 80)
 @given(
     widths=st.lists(st.integers(1, 9), max_size=3),
     activation=ACTIVATIONS,
@@ -87,13 +89,13 @@ def same(one: Trace, many: Trace) -> None:
     close(many.weights, one.weights)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_simulated_numbers_of_every_method_are_the_same_either_way(name: str) -> None:
     """Updates and spans to the letter, weights but for rounding."""
     same(run(name, 1, [5]), run(name, 8, [5]))
 
 
-@settings(max_examples=5)
+@tried(5, 40)
 @given(
     name=st.sampled_from(["sync-sgd", "async-sgd", "k-sync", "layerwise-sgd", "easgd"]),
     widths=st.lists(st.integers(1, 9), min_size=1, max_size=1),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.simulator.network.network import ClusterNetwork
@@ -16,6 +16,7 @@ from paceline.topologies.graphs.network_graphs import ring, torus
 from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
 from tests.outages import WIRE, ends, on
+from tests.thorough import examples
 
 QUICK = replace(WIRE, latency_s=0.125)
 CLUSTERS = [
@@ -39,7 +40,7 @@ def failing(draw: st.DrawFn) -> Cluster:
     return replace(cluster, link_faults=tuple(draw(st.lists(one, min_size=1, max_size=4))))
 
 
-@settings(max_examples=150)
+@examples(25, 600)
 @given(cluster=failing(), data=st.data())
 def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluster, data: st.DataObject) -> None:
     ranks = st.integers(0, cluster.workers - 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
@@ -19,6 +19,7 @@ from paceline.backend.transports import serialization
 from paceline.backend.transports.byte_ring import COUNTS_BYTES, Ring
 from paceline.backend.transports.inbox import Claim, Envelope, Inbox
 from paceline.backend.transports.mailbox import Mailbox, mailbox_bytes
+from tests.thorough import examples
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
 """write or read, and so many bytes"""
@@ -70,7 +71,7 @@ SENT = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1
 """from whom, to whom, and how many numbers"""
 
 
-@settings(max_examples=15)
+@examples(15, 200)
 @given(sent=SENT, ring_bytes=st.sampled_from([7, 64, 1000, 4096]))
 def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, int, int]], ring_bytes: int) -> None:
     """Nobody receives before all has been sent: a send waits for no program. Rings are smaller than most messages."""

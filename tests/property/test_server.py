@@ -25,7 +25,7 @@ from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, Stop
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KSync
 from paceline.algorithms.methods.survivors import Crew
-from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
 from paceline.checking.reentry import run_in_parts
@@ -36,6 +36,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.servers import CREWS, FINDING, ORDERS, SERVERS, Make, exact_run, exactly
 from tests.support import FixedTiming, job_of
+from tests.thorough import examples
 
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
 EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
@@ -240,7 +241,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
 
 
 @EVERY_SERVER
-@settings(max_examples=20)
+@examples(20, 200)
 @given(seed=st.integers(0, 999), build_team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
 def test_a_stopped_run_goes_on_where_it_stopped(
     name: str, seed: int, build_team: tuple[int, int], stops: set[int]
@@ -254,7 +255,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(
 
 
 @EVERY_SERVER
-@settings(max_examples=10)
+@examples(10, 80)
 @given(order=ORDERS, build_team=CREWS)
 def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_team: tuple[int, int]) -> None:
     """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""

@@ -21,12 +21,13 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, NoCost
 from tests.clusters import star
 from tests.support import FixedTiming, job_of, nodes_for
+from tests.thorough import FAMILIES, sampled
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 COMPUTE = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)
 LATENCY = st.sampled_from([0.0, 0.01, 1.0])
 STEPS = 7
-EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
+EVERY_METHOD = pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 DETERMINISTIC = [name for name, method in METHODS.items() if method().deterministic]
 ASYNCHRONOUS = [name for name in METHODS if name not in DETERMINISTIC and not METHODS[name].shared]
 
@@ -105,7 +106,7 @@ def test_shares_are_the_whole_time_of_every_worker(
     assert found["compute"] == pytest.approx(computed_s / (trace.wall_s * job.workers), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", DETERMINISTIC)
+@pytest.mark.parametrize("name", sampled(DETERMINISTIC, FAMILIES))
 @given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY, seed=st.integers(0, 99))
 def test_time_decides_when_and_not_what(
     name: str, counts: list[int], compute: list[float], latency_s: float, seed: int
@@ -120,7 +121,7 @@ def test_time_decides_when_and_not_what(
         np.testing.assert_array_equal(mine.weights.vector, other.weights.vector)
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
+@pytest.mark.parametrize("name", sampled(ASYNCHRONOUS, FAMILIES))
 @given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
 def test_a_simulated_order_replayed_ends_in_the_same_weights(
     name: str, counts: list[int], compute: list[float], latency_s: float
@@ -141,7 +142,7 @@ SERVED = [name for name, method in METHODS.items() if method.has_server and name
 """methods of messages alone; what collectives carry is not in the record, link by link"""
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", sampled(SERVED, FAMILIES))
 @given(counts=COUNTS, compute=COMPUTE, latency_s=LATENCY)
 def test_every_link_carries_what_was_sent_over_it(
     name: str, counts: list[int], compute: list[float], latency_s: float

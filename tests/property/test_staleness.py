@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.methods.delayed import LayerwiseAgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync
+from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
@@ -24,6 +25,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, built, job_of, nodes_for
+from tests.thorough import examples
 
 LAYERWISE = [name for name in METHODS if name.startswith("layerwise")]
 
@@ -33,7 +35,7 @@ def tables_of(trace: Trace) -> Tables:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@settings(max_examples=4)
+@examples(4, 32)
 @given(data=st.data(), steps=st.integers(0, 6))
 def test_every_part_adds_up_and_nothing_is_younger_than_new(name: str, data: st.DataObject, steps: int) -> None:
     """Ranks and windows hold each row once, in every notion; ages are known and not negative; so is staleness."""
@@ -83,6 +85,13 @@ def test_the_clock_gap_of_ssp_is_bounded(data: st.DataObject, workers: int, slac
     assert most is None or most <= job.method.bounds(workers)[Guarantee.BOUNDED_CLOCK_GAP] == slack + 1
 
 
+@pytest.mark.parametrize(("workers", "ages"), [(1, {0}), (2, {0, 1, 2})])
+def test_local_steps_of_a_single_worker_do_not_age(workers: int, ages: set[int]) -> None:
+    """Its weights are the average of all workers after every step."""
+    trace = AnyOrder(job_of(KAvg(k=3), workers, steps=7)).run()
+    assert {row.staleness for row in trace.updates} == ages
+
+
 def test_without_ssp_the_gap_is_beyond_it() -> None:
     """What the bound forbids does happen where nobody keeps it: 1 step of the slow worker are 8 of the fast one."""
     timing = FixedTiming(lambda rank, _: 8.0 if rank else 1.0)
@@ -94,7 +103,7 @@ def test_without_ssp_the_gap_is_beyond_it() -> None:
 
 
 @pytest.mark.parametrize("name", LAYERWISE)
-@settings(max_examples=15)
+@examples(15, 200)
 @given(data=st.data(), workers=st.integers(1, 3), delay=st.integers(0, 3), steps=st.integers(0, 5))
 def test_every_layer_lands_once_and_is_as_late_as_promised(
     name: str, data: st.DataObject, workers: int, delay: int, steps: int

@@ -17,7 +17,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.ports import Part, Ports
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.clock import after
+from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.network import NoCost
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Order, Piece, Strategy

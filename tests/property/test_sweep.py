@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -18,6 +18,7 @@ from paceline.reports.sweeps.sweep_table import Table, tabulate
 from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
 from paceline.scenarios.resolution.grid import axis, grid
 from tests.made_up import run
+from tests.thorough import examples
 
 WORDS = st.text("abc -:.", min_size=1, max_size=4).map(str.strip).filter(bool)
 LINKS: list[Any] = ["eth-1g", "ib-edr", {"latency": "2 us", "bandwidth": "1 Gbit/s"}]
@@ -82,7 +83,7 @@ def test_a_range_by_factors_holds_exactly_the_powers_within(first: int, last: in
 
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
-@settings(max_examples=25)
+@examples(25, 200)
 def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
     table = tabulate(sweep)
     assert len(table.frame) == len(sweep.entries)
@@ -92,7 +93,7 @@ def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
 
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
-@settings(max_examples=5)
+@examples(5, 40)
 def test_anything_can_be_drawn(sweep: Sweep) -> None:
     table = tabulate(sweep)
     sweep_figure(table, table.frame, table.others).draw_without_rendering()

@@ -167,8 +167,8 @@ def test_a_deadlock_of_lanes_names_lane_lock_and_handle() -> None:
     with pytest.raises(DeadlockError) as caught:
         AnyOrder(job_of(Blocked(), 1, steps=1)).run()
     main, lane = str(caught.value).splitlines()[1:]
-    assert "waits for the end of Lock started at tests/unit/test_anyorder.py:" in main
-    assert "lane Lock 1) at tests/unit/test_anyorder.py:" in lane
+    assert "waits for the end of Lock(), started at tests/unit/test_anyorder.py:" in main
+    assert "rank 0 (worker), lane Lock 1 at tests/unit/test_anyorder.py:" in lane
     assert "step 0: waits for the lock of cell 'c', held by rank 0, lane main" in lane
 
 
@@ -205,7 +205,7 @@ class TooMany(Case):
     ("case", "said"),
     [
         (WrongUnlock(), "unlocks cell 'c', which it does not hold"),
-        (NobodyThere(), "sends to rank 9; there are ranks 0 to 0"),
+        (NobodyThere(), "sends to rank 9; there are ranks 0"),
         (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
         (TooMany(), "waits for 2 of 1 handles"),
     ],

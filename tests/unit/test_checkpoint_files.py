@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from paceline.algorithms.methods.layerwise import Flight
 from paceline.backend.posix.restricted_pickle import Restricted
 from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
 from paceline.backend.rank.checkpoint_parts import read_part, write_part
+from paceline.backend.rank.handles import Handles, Pending
 from paceline.backend.training.resume import differences, plan_of, resume_point, saving_of
 from paceline.cli.app import EXIT_INPUT, app
 from paceline.records.learned import Kept, Learned
@@ -202,6 +204,24 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     assert find_last(tmp_path / "checkpoints/step-10").step == 10
 
 
+def test_checkpoints_come_at_multiples_wherever_a_run_goes_on() -> None:
+    saving = Saving(folder=Path(), every=10, keep=1, about={})
+    assert [saving.following(step) for step in (0, 9, 10, 13)] == [10, 10, 20, 20]
+
+
+def test_handles_are_numbered_after_those_of_the_checkpoint() -> None:
+    station: Any = SimpleNamespace(me=SimpleNamespace(rank=Rank(0)))
+    started = Handles(station)
+    started.restore({Handle(Rank(0), 2): "old", Handle(Rank(0), 4): "old, too"})
+    assert started.keep(Pending(lambda: True, lambda: "new", "something")).number == 5
+
+
+def test_a_checksum_covers_all_of_a_long_file(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 10_000
+    (tmp_path / "long").write_bytes(content)
+    assert checksums_in(tmp_path) == {"long": checksum(content)}
+
+
 def test_what_is_not_whole_has_no_name(tmp_path: Path) -> None:
     saving = made(tmp_path, 5)
     (saving.building(10) / "rank0").mkdir(parents=True)
@@ -341,23 +361,23 @@ def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
 def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
     """Whenever the book is closed and opened again, the same weights are shown."""
     from paceline.algorithms.core.operations import RecordUpdate
-    from paceline.algorithms.runtime.staleness_ledger import Ledger
+    from paceline.algorithms.runtime.update_log import UpdateLog
 
     job = job_of(built("sync-sgd"))
 
     def book() -> Learned:
         return Learned(job, dataclasses.replace(schedule))
 
-    def shown(learned: Learned, ledger: Ledger, step: int) -> Any:
+    def shown(learned: Learned, log: UpdateLog, step: int) -> Any:
         op = RecordUpdate(Weights(np.array([step]), step), [Contribution(Rank(0), step, step, 8)])
-        version, rows = ledger.enter(op, step)
+        version, rows, _ = log.book(op, step)
         return learned.applied(op, version, rows, float(step))
 
-    whole, ledger = book(), Ledger(job.method.staleness_kind, job.workers)
-    expected = [shown(whole, ledger, step) for step in range(12)] + [whole.show()]
+    whole, log = book(), UpdateLog(job.method.staleness_kind, job.workers)
+    expected = [shown(whole, log, step) for step in range(12)] + [whole.show()]
     for stop in range(12):
         before, after = book(), book()
-        found = [shown(before, ledger, step) for step in range(stop)]
+        found = [shown(before, log, step) for step in range(stop)]
         after.restore(pickle.loads(pickle.dumps(before.kept())))
-        found += [shown(after, ledger, step) for step in range(stop, 12)] + [after.show()]
+        found += [shown(after, log, step) for step in range(stop, 12)] + [after.show()]
         assert [str(one) for one in found] == [str(one) for one in expected]

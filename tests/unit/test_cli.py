@@ -22,6 +22,7 @@ from paceline.algorithms.core.method import SgdMethod
 from paceline.cli.app import app
 from paceline.records import Run, RunsFailed
 from tests.made_up import run
+from tests.thorough import extra
 
 COMMAND = [sys.executable, "-c", "from paceline.cli import main; main()"]
 Engine = Callable[..., Any]
@@ -309,7 +310,7 @@ def test_a_disk_that_fills_up_is_told_without_a_traceback(engines: Engines, tmp_
     assert (result.exit_code, result.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
-@pytest.mark.parametrize("words", [["schema"], ["list", "algorithms", "--json"], ["list", "models"]])
+@pytest.mark.parametrize("words", [extra(["schema"]), ["list", "algorithms", "--json"], ["list", "models"]])
 def test_output_does_not_depend_on_what_the_terminal_can_show(words: list[str]) -> None:
     """JSON escapes what ASCII lacks, so that it says the same; a table has a question mark there."""
     answers = [

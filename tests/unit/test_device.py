@@ -18,11 +18,12 @@ from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.posix.precise_wait import SPIN_S, Clock
-from paceline.backend.rank.device import SIGN_S, Device
+from paceline.backend.rank.device import SIGN_S, Device, Pace
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.recorder import Recorder, Tail
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.status_board import StatusBoard
 from paceline.records.trace import Span
+from paceline.scenarios import load
 from tests.backend.jobs import Steps
 from tests.support import Bowl
 
@@ -66,9 +67,9 @@ class Takes(Bowl):
 class Bench:
     """The device of a single rank, and the spans that it records."""
 
-    def __init__(self, learner: Bowl, pace: Steps | None, folder: Path) -> None:
+    def __init__(self, learner: Bowl, pace: Pace | None, folder: Path) -> None:
         me = build_team(SyncSgd(), [[Rank(0)]], learner.layout)[0]
-        self.board, self._path = Board(1, [Rank(0)]), folder / "rank0.stream"
+        self.board, self._path = StatusBoard(1, [Rank(0)]), folder / "rank0.stream"
         self._recorder = Recorder(Rank(0), self._path)
         self.device = Device(Station(me, self.board, self._recorder, Clock(START_S)), learner, pace)
         self.learner = learner
@@ -82,14 +83,14 @@ class Bench:
         self._recorder._file.close()
 
 
-Benches = Callable[[Bowl, Steps | None], Bench]
+Benches = Callable[[Bowl, Pace | None], Bench]
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Benches]:
     made: list[Bench] = []
 
-    def make(learner: Bowl, pace: Steps | None) -> Bench:
+    def make(learner: Bowl, pace: Pace | None) -> Bench:
         made.append(Bench(learner, pace, tmp_path))
         return made[-1]
 
@@ -121,6 +122,31 @@ def test_the_computing_is_within_the_modelled_time(bench: Benches, fake: FakeTim
     made = bench(Takes(fake=fake, seconds=0.005), Steps((0.008,)))
     assert lasted(made) == [on_time(0.008)] * 3
     assert 0 <= made.device.late_s <= TURN_S
+
+
+HARD = """
+name: hard
+algorithms: [sync-sgd]
+workload: {model: digits-mlp, batch_per_worker: 8}
+cluster:
+  nodes: [{device: {name: d, overhead: 4 ms, per_sample: 0.5 ms}}]
+  step_time: {distribution: lognorm, sigma: 0.2}
+  stragglers: [{worker: 0, factor: 1.5}]
+  slowdowns: [{at: 55 ms, lasts: 100 ms, factor: 3}, {worker: 0, every: 50 ms, lasts: 20 ms, factor: 2}]
+stop: {samples: 160}
+"""
+
+
+def test_a_plan_with_slow_places_and_slowdowns_is_held_to_the_moment(bench: Benches, fake: FakeTime) -> None:
+    """From its start on, every gradient takes what the simulator says; some are slower than others."""
+    (plan,) = load(HARD).plans(paced=True)
+    made = bench(Takes(fake=fake, seconds=0.001), plan)
+    found, steps = lasted(made, 20), range(20)
+    work_s = [plan.compute_s(Rank(0), step, 8) for step in steps]
+    due_s = [plan.end_s(Rank(0), span.start_s, work_s[span.step]) - span.start_s for span in made.spans()]
+    assert found == [on_time(seconds) for seconds in due_s]
+    slowed = [due > work * 1.01 for due, work in zip(due_s, work_s, strict=True)]
+    assert any(slowed) and not all(slowed)
 
 
 def test_a_device_that_is_too_fast_for_this_machine_is_noticed(bench: Benches, fake: FakeTime) -> None:
@@ -158,9 +184,9 @@ def fail(error: BaseException) -> None:
 
 def test_a_long_wait_gives_signs_of_life(bench: Benches, fake: FakeTime) -> None:
     made = bench(Takes(fake=fake, seconds=0.0), Steps((4 * SIGN_S,)))
-    before = int(made.board.rows["moves"][0])
+    before = made.board.ranks[0].progress
     assert lasted(made, 1) == [on_time(4 * SIGN_S)]
-    assert int(made.board.rows["moves"][0]) - before >= 4
+    assert made.board.ranks[0].progress - before >= 4
 
 
 def test_a_clock_sleeps_until_just_before_the_moment_and_never_returns_early(fake: FakeTime) -> None:

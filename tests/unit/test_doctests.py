@@ -3,19 +3,35 @@
 import doctest
 import importlib
 import pkgutil
+from collections import defaultdict
+from functools import partial
 
 import pytest
 
 import paceline
+from tests.folded import check_all
 
-MODULES = ["paceline", *(info.name for info in pkgutil.walk_packages(paceline.__path__, "paceline."))]
+
+def modules_by_package() -> dict[str, list[str]]:
+    """The modules of each package, and the package itself."""
+    found = defaultdict(list, paceline=["paceline"])
+    for info in pkgutil.walk_packages(paceline.__path__, "paceline."):
+        found[info.name if info.ispkg else info.name.rpartition(".")[0]].append(info.name)
+    return found
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
-    assert result.failed == 0
+PACKAGES = modules_by_package()
+
+
+def check(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_examples(package: str) -> None:
+    check_all({module: partial(check, module) for module in PACKAGES[package]})
 
 
 def test_modules_are_found_through_the_links() -> None:
-    assert {"paceline.algorithms.core.values", "paceline.workloads.sampling", "paceline.records.trace"} <= set(MODULES)
+    found = {module for modules in PACKAGES.values() for module in modules}
+    assert {"paceline.algorithms.core.values", "paceline.workloads.sampling", "paceline.records.trace"} <= found

@@ -12,13 +12,15 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.backend.calibration.probe_starts import start_s
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.clock import Clock, after
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
 from paceline.simulator.network.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.runs.run import PlanTiming
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 from paceline.topologies.packet_lines import HEADERS, Line, Lines
+from tests.thorough import cases
 from tests.unit.test_emulation import plan
 
 RATE, LATENCY_S, ADDED_S, PACKET = 10e6, 2e-3, 5e-4, 1500
@@ -150,7 +152,7 @@ def test_an_all_reduce_sends_a_segment_while_it_announces_the_next(p: int) -> No
 
 
 def test_an_all_reduce_of_much_needs_what_its_line_needs() -> None:
-    nbytes = 40 * SEGMENT_BYTES
+    nbytes = cases(8, 40) * SEGMENT_BYTES
     (left,), sent = performed(star(4), AllReduce(value=Null(nbytes // 4), group=group(4), key="k"))
     beside_s = max(left.values()) - 2 * 3 / 4 * nbytes / RATE
     assert 0 < beside_s < SEGMENT_BYTES / RATE  # it stands still once, as what is gathered has to be reduced first

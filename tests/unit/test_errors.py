@@ -103,3 +103,8 @@ def test_the_interval_holds_its_mean(values: list[float]) -> None:
 @pytest.mark.parametrize("make", [figure, lambda values: relative_figure(values, values)])
 def test_none_is_contagious(make: Callable[[list[float | None]], Any]) -> None:
     assert make([1.0, None]) is None
+
+
+def test_an_interval_of_errors_rises_where_the_figure_is_negative() -> None:
+    error = relative_figure([-1.1, -1.3], [-1.0, -1.0])
+    assert error["low"] < error["mean"] < error["high"]

@@ -12,6 +12,7 @@ import pytest
 
 from paceline.backend.posix import run_folders
 from paceline.backend.posix.host_lock import takes
+from paceline.backend.posix.polling import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +67,7 @@ def test_a_folder_is_in_use_while_a_process_holds_a_file_in_it() -> None:
             takes(file)
             (folder / "ready").touch()
             signal.pause()
-    while not (folder / "ready").exists():
-        time.sleep(0.01)
+    assert wait_until((folder / "ready").exists, within_s=60.0)
     stays_while_it_lives(folder, child)
 
 

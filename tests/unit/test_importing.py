@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -30,6 +30,7 @@ from paceline.topologies.importing.nvidia_smi import machine
 from paceline.topologies.importing.quantities import bytes_per_s, seconds
 from paceline.topologies.importing.simgrid import platform
 from paceline.topologies.importing.simgrid_routes import Listed, joined
+from tests.thorough import examples
 
 DATA = Path(__file__).parents[1] / "data/topologies"
 FILES = sorted(DATA.iterdir())
@@ -400,7 +401,7 @@ def test_a_dogbone_is_found_from_its_routes() -> None:
     assert "approximated" not in graph.provenance
 
 
-@settings(max_examples=40)
+@examples(25, 200)
 @given(data=st.data())
 def test_any_tree_is_found_from_its_routes(data: st.DataObject) -> None:
     """All routes between the leaves of a tree say what the tree is, where no vertex merely passes on."""
@@ -510,7 +511,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
 # --- whatever a file holds -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@examples(25, 600)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A piece cut out, doubled or overwritten; never anything but a graph or an `InputError`."""

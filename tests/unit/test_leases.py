@@ -10,25 +10,27 @@ import torch.distributed as dist
 
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status import leases
-from paceline.backend.status.leases import Across, Bound, Lease, Shares
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.leases import Bound, Lease, Shares, StepGrants
+from paceline.backend.status.status_board import StatusBoard
 
 BOTH = [Rank(0), Rank(1)]
 NEVER = 2**63 - 1
 
 
-def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[Board]:
+def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusBoard]:
     """Two hosts with one keeper each, and the store between them."""
     store = dist.HashStore()  # type: ignore[attr-defined]  # torch re-exports it without saying so
     made = []
     for host in range(2):
         (folder / str(host)).mkdir()
-        across: Across = Lease(store, limit) if kind is Lease else Shares(store, limit, 2)
-        made.append(Board(2, BOTH, limit=limit, together=kind is Shares, folder=folder / str(host), across=across))
+        grants: StepGrants = Lease(store, limit) if kind is Lease else Shares(store, limit, 2)
+        made.append(
+            StatusBoard(2, BOTH, limit=limit, together=kind is Shares, folder=folder / str(host), grants=grants)
+        )
     return made
 
 
-def taken(board: Board, rank: Rank, most: int) -> int:
+def taken(board: StatusBoard, rank: Rank, most: int) -> int:
     """Steps that a keeper is granted, one after the other."""
     return next((step for step in range(most) if not board.grant(rank, step)), most)
 
@@ -41,7 +43,7 @@ def test_everybody_stops_at_the_same_step(tmp_path: Path) -> None:
     behind.stop("accuracy")
     ends = [taken(ahead, Rank(0), 10_000), taken(behind, Rank(1), 10_000)]
     assert ends[0] == ends[1] and 37 <= ends[0] <= 37 + leases.MOST
-    assert (ahead.why, behind.why) == ("accuracy", "accuracy")
+    assert (ahead.stop_reason, behind.stop_reason) == ("accuracy", "accuracy")
 
 
 def test_the_first_reason_stands(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_the_first_reason_stands(tmp_path: Path) -> None:
     assert one.grant(Rank(0), 0)
     one.stop("seconds")
     other.stop("loss")
-    assert (one.why, other.why) == ("seconds", "seconds")
+    assert (one.stop_reason, other.stop_reason) == ("seconds", "seconds")
     assert taken(one, Rank(0), 100) == taken(other, Rank(1), 100)
 
 
@@ -69,7 +71,7 @@ def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares
         thread.join()
     assert found == [200, 200] if kind is Lease else sum(found) == 200
     made[0].stop("loss")
-    assert made[0].why is None, "the run had ended anyway"
+    assert made[0].stop_reason is None, "the run had ended anyway"
 
 
 def test_a_host_gets_less_and_less_towards_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A host is given up once its first process is gone and no other one of it writes, not earlier."""
+"""A host is given up once its first process is gone and no other one of it sends heartbeats, not earlier."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.multihost.host_sync import SUCCESSION_S, VANISHED_S, Mirror, loss
-from paceline.backend.multihost.rank_mapping import Host, seat
-from paceline.backend.status.status_board import Board
+from paceline.backend.multihost.host_sync import SUCCESSION_S, VANISHED_S, HostSync
+from paceline.backend.multihost.rank_mapping import Host, map_ranks
+from paceline.backend.status.status_board import StatusBoard
 from tests.support import job_of
 
 
 class Store:
-    """What torch's store can do, of which the mirror needs three things."""
+    """What torch's store can do, of which `HostSync` needs three methods."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -31,31 +31,31 @@ class Store:
 
 
 class Leader:
-    """The leader of two hosts of two processes each; what the other host writes and the time are what a test says."""
+    """The leader of two hosts of two processes each; a test controls the time and what the other host writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int] = (2, 2)) -> None:
-        self.now_s, self.closed, self.beat, self.store = 100.0, False, 0, Store()
+        self.now_s, self.closed, self.heartbeat, self.store = 100.0, False, 0, Store()
         monkeypatch.setattr("paceline.backend.multihost.host_sync.time.monotonic", lambda: self.now_s)
         here, there = counts
         team = job_of(SyncSgd(), nodes=[list(range(here)), list(range(here, here + there))]).team
-        self.board = Board(len(team), [me.rank for me in team])
+        self.board = StatusBoard(len(team), [me.rank for me in team])
         hosts = [Host("a", tuple(range(here))), Host("b", tuple(range(here, here + there)))]
         self.first = Rank(here)
-        self.mirror = Mirror(
-            self.store, self.board, seat(hosts, team), 0, 0.0, closed=lambda _: self.closed, gone=set()
+        self.host_sync = HostSync(
+            self.store, self.board, map_ranks(hosts, team), 0, 0.0, closed=lambda _: self.closed, gone=set()
         )
         self.writes()
         self.passes(0.2)
 
     def writes(self, lost: Rank | None = None, text: str = "") -> None:
-        """The other host's herald writes once."""
-        self.beat += 1
-        self.store.set("host1", json.dumps({"beat": self.beat, "rows": [], "lost": lost, "text": text}))
+        """The other host's coordinator writes once."""
+        self.heartbeat += 1
+        self.store.set("host1", json.dumps({"heartbeat": self.heartbeat, "ranks": [], "lost": lost, "text": text}))
 
     def passes(self, seconds: float) -> None:
         for _ in range(round(10 * seconds)):
             self.now_s += 0.1
-            self.mirror.turn()
+            self.host_sync.exchange()
 
 
 def test_the_next_process_tells_why_the_first_one_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_the_next_process_tells_why_the_first_one_was_killed(monkeypatch: pytest
     assert leader.board.lost() is None
     leader.writes(leader.first, "was stopped for 2 s, in step 7")
     leader.passes(0.1)
-    assert leader.board.lost() == leader.first and loss(leader.board) == "was stopped for 2 s, in step 7"
+    assert leader.board.lost() == leader.first and leader.board.loss_text == "was stopped for 2 s, in step 7"
 
 
 def test_a_host_of_which_no_process_writes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_host_of_which_no_process_writes_is_given_up(monkeypatch: pytest.Monke
     leader.closed = True
     leader.passes(SUCCESSION_S + 0.5)
     assert leader.board.lost() == leader.first
-    assert loss(leader.board) == "host 1 (b) is gone: it has closed its connection"
+    assert leader.board.loss_text == "host 1 (b) is gone: it has closed its connection"
 
 
 def test_the_only_process_of_a_host_has_no_successor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,4 +90,4 @@ def test_a_host_that_keeps_its_connection_is_given_up_late(monkeypatch: pytest.M
     leader.passes(VANISHED_S - 0.5)
     assert leader.board.lost() is None
     leader.passes(1.0)
-    assert loss(leader.board) == "nothing has been heard of host 1 (b) for 15 s"
+    assert leader.board.loss_text == "no heartbeat from host 1 (b) for 15 s"

@@ -1,6 +1,7 @@
 """Every module has one name: imported under two, its classes would exist twice and `isinstance` would fail."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def test_the_guard_sees_a_folder_without_its_prefix(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((Path(__file__).parents[1] / "conftest.py").read_text())
     (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    import workloads\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "imported without the paceline. prefix: workloads" in run.stdout
 

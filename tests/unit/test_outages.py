@@ -165,7 +165,7 @@ def test_the_tuner_sees_links_as_they_are() -> None:
     op, group = AllReduce(value=Null(500), group=Group((Rank(0), Rank(1))), key=""), Group((Rank(0), Rank(1)))
 
     def predicted_s() -> float:
-        network.play(op, 2000)
+        network.plan(op, 2000)
         return network.tuner.choices["AllReduce", group, 2000].predicted_s
 
     before = predicted_s()

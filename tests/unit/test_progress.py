@@ -41,7 +41,7 @@ def test_a_window_tells_of_the_last_while_alone() -> None:
     rates, steps_s = [], []
     for tenth in range(1, 71):
         step = min(tenth, 40)
-        recent = window.look(Totals(0.1 * tenth, step, 2 * step, 1.0 * step, 2 * step, 2 * step, 64 * step))
+        recent = window.add(Totals(0.1 * tenth, step, 2 * step, 1.0 * step, 2 * step, 2 * step, 64 * step))
         rates.append(recent.samples_per_s)
         steps_s.append(recent.step_s)
     assert rates[39] == pytest.approx(640.0) and steps_s[39] == pytest.approx(0.1)

@@ -332,7 +332,7 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
         overall = found[name]["overall"]
         assert len(found[name]["systems"]) >= systems
         assert all(math.isfinite(overall[key]) for key in ("mape_catalogue", "mape_tested"))
-    # what docs/validation.md promises, rounded up
+    # what docs/results/validation.md promises, rounded up
     assert found["collectives"]["overall"]["mape_tested"] < 18.0
     assert found["throughput"]["scaling"]["mape"] < 10.0
 

@@ -20,16 +20,16 @@ from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.calibration.message_costs import LOAD, REST, costs
+from paceline.backend.posix.polling import wait_until
 from paceline.backend.posix.precise_wait import Clock
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.recorder import Recorder, Tail
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.status_board import StatusBoard
 from paceline.records.trace import READER, Activity, Reads, Span, Trace
 from paceline.workloads.reading import Order
 from paceline.workloads.reading.reader import Reader
 from tests.records import numbered
-from tests.support import wait_until
 
 PROGRAM = Thread("main")
 TIMES: list[tuple[Activity, float, float]] = [("load", 0.0, 0.2), ("compute", 0.3, 0.7), ("update", 0.7, 0.8)]
@@ -67,7 +67,7 @@ class Readings:
 
     def __init__(self, source: Source, depth: int | None, path: Path) -> None:
         me = build_team(SyncSgd(), [[Rank(0)]], Layout((Layer("all", 0, 4),)))[0]
-        self.board, self.recorder = Board(1, [Rank(0)]), Recorder(Rank(0), path)
+        self.board, self.recorder = StatusBoard(1, [Rank(0)]), Recorder(Rank(0), path)
         self.station = Station(me, self.board, self.recorder, Clock(time.monotonic()))
         self.loader, self._path = Loader(self.station, source, depth), path  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def step(index: int, count: int = 4) -> Samples:
 
 def settled(source: Source, count: int) -> list[int]:
     """The steps asked for, a while after there were so many: no more than these should come."""
-    assert wait_until(lambda: len(source.asked) >= count)
+    assert wait_until(lambda: len(source.asked) >= count, within_s=60.0)
     time.sleep(0.05)
     return [samples.index for samples in source.asked]
 
@@ -164,7 +164,7 @@ def test_the_stall_is_what_the_program_waited(tmp_path: Path) -> None:
     slow_s = 0.1
     with reading(Source(slow_s=slow_s), 2, tmp_path) as found:
         found.load(step(0))
-        assert wait_until(lambda: len(read_spans(found)) == 4)  # two in the queue, and one more in hand
+        assert wait_until(lambda: len(read_spans(found)) == 4, within_s=60.0)  # two in the queue, and one more in hand
         found.load(step(1))
         waited = {span.step: span.end_s - span.start_s for span in found.spans() if span.activity == "load"}
         assert waited[0] >= slow_s > waited[1]
@@ -222,7 +222,7 @@ def test_lanes_that_load_at_once_have_their_own_batches(tmp_path: Path) -> None:
         for lane in lanes:
             lane.join()
         assert got == {index: f"batch {index} of 4" for index in range(8)}
-        assert found.board.rows["busy"][0] == 0
+        assert found.board.ranks[0].busy == 0
 
 
 def test_what_has_no_file_has_no_figures(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from paceline.reports.comparison.accuracy_figure import PALETTE, accuracy_figure, save_figure
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.conclusion import conclusion
-from paceline.reports.comparison.run_table import comparison_tables, runs_table
+from paceline.reports.comparison.run_table import comparison_tables, error_text, runs_table
 from tests.made_up import run
 
 FAST, SLOW, NEVER = (0.1, 0.95), (0.1, 0.5, 0.95), (0.1, 0.5)
@@ -144,3 +144,8 @@ def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -
     assert {"sync-sgd", "async-sgd", "measured, paced", "simulated"} <= set(labels)
     save_figure(comparison(), tmp_path / "accuracy.png")
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_error_is_coloured_by_its_size(sign: int) -> None:
+    assert [error_text(sign * size).style for size in (0.05, 0.15, 0.16)] == ["green", "yellow", "red"]

@@ -15,8 +15,9 @@ from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.operations import Cell
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.posix.reserve import explained, no_room, reserve, shared_file
+from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import Recorder, Tail
-from paceline.backend.status.status_board import Board, Doing
+from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports import mailbox
 from paceline.backend.transports.cells import Cells
 from paceline.backend.transports.shared_segment import Segment
@@ -38,7 +39,7 @@ def written(folder: Path) -> Cells:
 
 
 MAPPINGS: dict[str, Callable[[Path], object]] = {
-    "board": lambda folder: Board(2, [Rank(0)], folder=folder),
+    "board": lambda folder: StatusBoard(2, [Rank(0)], folder=folder),
     "node0.segment": claimed,
     "mail": lambda folder: mailbox.in_file(folder / "mail", 2),
     "weights.cell": written,
@@ -117,21 +118,21 @@ def test_a_record_holds_whole_pieces_when_the_disk_is_full(small_files: int, tmp
 
 
 def test_the_board_says_why_a_rank_failed_that_cannot_record_it() -> None:
-    board = Board(2, [Rank(0)])
-    board.say(Rank(0), Doing.BLOCKED, "rank 0 (worker) waits for a message")
-    assert board.failure(0) == ""
-    board.fail(Rank(0))
-    assert (board.doing(0), board.failure(0)) == (Doing.FAILED, "")
-    board.fail(Rank(0), "no room")
-    assert board.failure(0) == "no room"
+    board = StatusBoard(2, [Rank(0)])
+    board.ranks[Rank(0)].report(RankState.BLOCKED, "rank 0 (worker) waits for a message")
+    assert board.ranks[0].failure == ""
+    board.ranks[Rank(0)].fail()
+    assert (board.ranks[0].state, board.ranks[0].failure) == (RankState.FAILED, "")
+    board.ranks[Rank(0)].fail("no room")
+    assert board.ranks[0].failure == "no room"
 
 
 def test_ranks_that_all_fail_at_once_have_not_come_to_their_end() -> None:
     """As when none of them finds room: a joined run took that for its end, and answered 0 updates."""
-    board = Board(2, [Rank(0)])
-    board.fail(Rank(0))
-    board.fail(Rank(1))
+    board = StatusBoard(2, [Rank(0)])
+    board.ranks[Rank(0)].fail()
+    board.ranks[Rank(1)].fail()
     assert not board.all_drained
     board.lose(Rank(0))
-    board.say(Rank(1), Doing.DRAINED)
+    board.ranks[Rank(1)].report(RankState.DRAINED)
     assert board.all_drained

@@ -33,7 +33,15 @@ def test_times(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "bytes_per_s"),
-    [("10 Gbit/s", 1.25e9), ("1.25 GB/s", 1.25e9), ("10 Gbps", 1.25e9), ("10 MiB/s", 10 * 2**20), ("8 bit/s", 1.0)],
+    [
+        ("10 Gbit/s", 1.25e9),
+        ("1.25 GB/s", 1.25e9),
+        ("10 Gbps", 1.25e9),
+        ("10 KiB/s", 10 * 2**10),
+        ("10 MiB/s", 10 * 2**20),
+        ("1 GiB/s", 2**30),
+        ("8 bit/s", 1.0),
+    ],
 )
 def test_bandwidths(text: str, bytes_per_s: float) -> None:
     assert RATE.parse(text) == bytes_per_s

@@ -10,7 +10,7 @@ from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layout, Rank
-from paceline.backend.multihost.rank_mapping import Host, Seats, refuse, seat
+from paceline.backend.multihost.rank_mapping import Host, RankMapping, map_ranks, refuse
 from tests.support import job_of
 
 
@@ -20,13 +20,13 @@ def hosts(*counts: int) -> tuple[Host, ...]:
     return tuple(Host(f"h{i}", tuple(range(end - counts[i], end))) for i, end in enumerate(ends))
 
 
-def seated(name: str, nodes: Sequence[int], on: tuple[Host, ...]) -> Seats:
+def seated(name: str, nodes: Sequence[int], on: tuple[Host, ...]) -> RankMapping:
     placed = [list(map(Rank, host.processes)) for host in hosts(*nodes)]
-    return seat(on, build_team(find(name)(), placed, Layout(())))
+    return map_ranks(on, build_team(find(name)(), placed, Layout(())))
 
 
-def ranks(seats: Seats) -> list[list[int]]:
-    return [[int(rank) for rank in seats.on(index)] for index in range(len(seats.hosts))]
+def ranks(mapping: RankMapping) -> list[list[int]]:
+    return [[int(rank) for rank in mapping.on(index)] for index in range(len(mapping.hosts))]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_nodes_keep_together(name: str, nodes: list[int], on: list[int], expecte
 
 
 def test_everybody_finds_a_seat_of_their_own() -> None:
-    seats = seated("async-sgd", [3, 2, 1], hosts(2, 2, 2, 2))
-    assert sorted(map(int, seats.rank_of.values())) == list(range(7))
-    assert len(seats.rank_of) == 7
+    mapping = seated("async-sgd", [3, 2, 1], hosts(2, 2, 2, 2))
+    assert sorted(map(int, mapping.rank_of.values())) == list(range(7))
+    assert len(mapping.rank_of) == 7
 
 
 def test_too_few_processes_are_told_how_many() -> None:
@@ -71,10 +71,10 @@ def test_shared_memory_does_not_reach_from_host_to_host() -> None:
 
 
 def test_lines_and_record_say_the_same() -> None:
-    seats = seated("async-sgd", [1, 1], hosts(2, 2))
-    assert seats.lines[0] == "host 0 (h0): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)"
-    assert seats.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 sits out"
-    assert [(one["rank"], one["role"], one["process"], one["host"]) for one in seats.record()] == [
+    mapping = seated("async-sgd", [1, 1], hosts(2, 2))
+    assert mapping.lines[0] == "host 0 (h0): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)"
+    assert mapping.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 sits out"
+    assert [(one["rank"], one["role"], one["process"], one["host"]) for one in mapping.record()] == [
         (0, "worker, leader", 0, 0),
         (1, "worker, leader", 2, 1),
         (2, "server", 1, 0),

@@ -23,6 +23,7 @@ from paceline.reports.comparison.prediction_errors import FIGURES, figure_at
 from paceline.reports.comparison.run_table import seeds_table
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.targets import aim_of
+from paceline.reports.comparison.ties import leaders
 from tests.made_up import run
 
 SEVERAL = st.lists(st.integers(-(10**6), 10**6).map(lambda value: value / 1000), min_size=2, max_size=12)
@@ -150,3 +151,9 @@ def test_what_runs_are_judged_by(
 ) -> None:
     aim = aim_of({"target_accuracy": accuracy, "target_loss": loss, "final_accuracy": final_accuracy})
     assert (None if aim is None else aim.kind) == kind
+
+
+def test_figures_are_equal_only_where_their_intervals_overlap() -> None:
+    times = {name: {"mean": mean, "low": mean - 0.3, "high": mean + 0.3} for name, mean in (("a", 1.0), ("b", 2.0))}
+    assert leaders(times, str) == ["b"]
+    assert leaders(times, str, least=True) == ["a"]

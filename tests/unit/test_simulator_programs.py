@@ -426,9 +426,7 @@ def test_only_the_holder_may_unlock() -> None:
     def meddle(me: RankContext, state: Replica) -> Program[None]:
         yield from Unlock(CELL)
 
-    with pytest.raises(
-        ProgramError, match=r"rank 1 .* unlocks cell 'counter', which rank 0 \(worker\), lane main holds"
-    ):
+    with pytest.raises(ProgramError, match=r"rank 1 .* unlocks cell 'counter', which it does not hold; Lock it first"):
         played(hold, meddle, workers=2, nodes=[[0, 1]])
 
 
@@ -454,9 +452,9 @@ def test_a_deadlock_names_every_lane_its_line_and_what_it_waits_for() -> None:
     silent = "waits to receive from rank 0 with tag 'never'"
     assert str(caught.value).splitlines() == [
         "deadlock at 1 s, nothing more can happen:",
-        f"  rank 0 (worker), lane main at {HERE}:{line + 3} in stuck, step 0: waits for {waits}",
+        f"  rank 0 (worker) at {HERE}:{line + 3} in stuck, step 0: waits for {waits}",
         f"  rank 0 (worker), lane 1 at {begun}, step 0: waits in AllReduce 'gradient 3' over ranks 0,1 for ranks 1",
-        f"  rank 1 (worker), lane main at {HERE}:{line + 8} in deaf, step 0: {silent}",
+        f"  rank 1 (worker) at {HERE}:{line + 8} in deaf, step 0: {silent}",
     ]
 
 
@@ -464,7 +462,7 @@ def test_a_deadlock_names_every_lane_its_line_and_what_it_waits_for() -> None:
     ("wrong", "words"),
     [
         (Send(Rank(9), None), r"sends to rank 9; there are ranks 0"),
-        (WaitFor([], "any"), r"waits for 1 of 0 handles; give no more"),
+        (WaitFor([], "any"), r"waits for 1 of 0 handles; ask for 0 to 0"),
     ],
 )
 def test_nonsense_is_told_at_the_operation(wrong: Op[Any], words: str) -> None:

@@ -32,6 +32,7 @@ from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import Profile
 from tests.clusters import fixed_costs, star
 from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
+from tests.thorough import FAMILIES, sampled
 
 UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
 NAMES = [name for name in METHODS if name != "sequential-sgd"]
@@ -189,7 +190,7 @@ def test_progress_is_told_samples_and_time() -> None:
     assert told == [(0, 0.0), (16, 1.0), (32, 2.0)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, FAMILIES))
 @given(seed=st.integers(0, 2**16))
 def test_simulator_wide_invariants(name: str, seed: int) -> None:
     """Number 53 of docs/invariants.md, on random speeds."""
@@ -272,7 +273,7 @@ def test_a_scenario_gives_one_run_per_algorithm_and_seed(tmp_path: Path) -> None
     assert all(run.path is not None and read_run(run.path).summary == run.summary for run in runs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, FAMILIES))
 def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name: str) -> None:
     scenario = scenario_of(name, changes=placed(name))
     (run,), (again,) = simulate(scenario), simulate(scenario)
@@ -282,7 +283,7 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
     assert sum(run.summary["time_fraction"].values()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, FAMILIES))
 def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
     changes = [quadratic, f"algorithms=[{{name: {name}, learning_rate: 1e15}}]", "hyperparameters={}"]

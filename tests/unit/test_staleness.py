@@ -16,7 +16,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import KAvg
-from paceline.algorithms.runtime.staleness_ledger import LayerUpdate, Update
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.loss_change import by_staleness, slope
 from paceline.records.staleness import (
     CLOCK_GAP,
@@ -36,6 +36,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.stored import seal_run
 from tests.support import FixedTiming, Uneven, built, job_of
+from tests.thorough import extra
 from tests.unit.test_commands import SCENARIO, TABLES, call, simulated
 
 PAGE = (Path(__file__).parents[2] / "docs/staleness.md").read_text(encoding="utf-8")
@@ -159,7 +160,7 @@ def test_a_phase_of_the_run_is_not_taken_for_staleness() -> None:
     assert with_cost is not None and with_cost["mean"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("fading", [0.0, 3.0])
+@pytest.mark.parametrize("fading", [extra(0.0), 3.0])
 def test_the_interval_of_a_slope_covers_the_truth_as_often_as_it_says(fading: float) -> None:
     """Also where late updates vary e³ times less than early ones."""
     chance, covered = np.random.default_rng(5), 0
@@ -332,7 +333,7 @@ def test_the_page_says_which_notions_a_method_has() -> None:
 
 
 def test_the_page_says_what_each_notion_counts() -> None:
-    section = PAGE.partition("## Six notions")[2].partition("The first five")[0]
+    section = PAGE.partition("## Six kinds of staleness")[2].partition("The first five")[0]
     rows = re.findall(r"^\| ([a-z -]+) \| (.+?) \| .*`", section, re.MULTILINE)
     assert dict(rows) == dict(COUNTS)
 

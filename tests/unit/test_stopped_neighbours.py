@@ -11,9 +11,8 @@ import pytest
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.multihost import neighbours
-from paceline.backend.multihost.host_sync import loss
 from paceline.backend.multihost.neighbours import Neighbours
-from paceline.backend.status.status_board import Board
+from paceline.backend.status.status_board import StatusBoard
 from tests.support import job_of
 
 OTHER = 2**22 + 1
@@ -31,18 +30,18 @@ class Host:
         monkeypatch.setattr(neighbours, "stopped", lambda pid: pid == OTHER and self.stopped)
         monkeypatch.setattr(os, "kill", lambda pid, _: self.killed.append(pid))
         team = job_of(SyncSgd(), nodes=[[0, 1]]).team
-        self.board = Board(2, [me.rank for me in team])
+        self.board = StatusBoard(2, [me.rank for me in team])
         world: Any = SimpleNamespace(
             ids={0: os.getpid(), 1: OTHER}, neighbours=[0, 1], first=True, lives=lambda one: one == 0 or self.alive
         )
-        seats: Any = SimpleNamespace(rank_of={0: Rank(0), 1: Rank(1)})
-        self.neighbours = Neighbours(world, seats, self.board, team, TIMEOUT_S)
+        mapping: Any = SimpleNamespace(rank_of={0: Rank(0), 1: Rank(1)})
+        self.neighbours = Neighbours(world, mapping, self.board, team, TIMEOUT_S)
 
     def passes(self, seconds: float) -> None:
-        """Looks ten times a second for so long."""
+        """Checks ten times a second for so long."""
         for _ in range(round(10 * seconds)):
             self.now_s += 0.1001
-            self.neighbours.look()
+            self.neighbours.check()
 
 
 def test_a_killed_process_that_takes_a_while_to_end_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +55,7 @@ def test_a_killed_process_that_takes_a_while_to_end_was_stopped(monkeypatch: pyt
     assert host.board.lost() is None
     host.alive = False
     host.passes(0.1)
-    assert host.board.lost() == 1 and loss(host.board).startswith("was stopped for 2 s, ")
+    assert host.board.lost() == 1 and host.board.loss_text.startswith("was stopped for 2 s, ")
 
 
 def test_a_process_that_went_on_is_killed_by_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,4 +67,4 @@ def test_a_process_that_went_on_is_killed_by_somebody_else(monkeypatch: pytest.M
     assert host.killed == [] and host.board.lost() is None
     host.alive = False
     host.passes(0.1)
-    assert host.board.lost() == 1 and loss(host.board) == "its process is gone"
+    assert host.board.lost() == 1 and host.board.loss_text == "its process is gone"

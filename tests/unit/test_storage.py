@@ -395,7 +395,7 @@ def test_the_page_has_the_figures_of_all_known_storage() -> None:
 def test_the_page_has_the_keys_of_storage() -> None:
     assert [row[0] for row in rows("key")] == [key for key in StoragePart.model_fields if key not in NAMES]
     needed = [key for key, field in StoragePart.model_fields.items() if field.is_required()]
-    assert [row[0] for row in rows("key") if row[2] == "must be there"] == needed
+    assert [row[0] for row in rows("key") if row[2] == "required"] == needed
 
 
 def test_the_page_says_what_its_scenario_takes() -> None:

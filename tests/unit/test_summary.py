@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.staleness_ledger import Update
+from paceline.algorithms.runtime.update_log import Update
 from paceline.records.goals import crossing
 from paceline.records.metrics import total_variation
 from paceline.records.summary import Summary, summarise
 from paceline.records.tables import assemble
+from paceline.records.targets import axes_of
 from paceline.records.trace import Activity, Snapshot, Span, Trace
 
 
@@ -230,3 +232,9 @@ def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> No
     assert (found["updates"], found["lost_updates"]) == (2, {"adds": 2, "lost_share": 0.25})
     assert summary(trace, staleness_kind=StalenessKind.VERSION_LAG)["updates"] == 1
     assert summary(trace)["lost_updates"] is None
+
+
+def test_an_evaluation_comes_after_the_updates_of_its_time() -> None:
+    evaluations = pd.DataFrame({"time_s": [0.0, 1.0, 2.0], "samples": [0, 20, 30]})
+    updates = pd.DataFrame({"time_s": [1.0, 1.0, 1.5]})
+    assert list(axes_of(evaluations, updates).updates) == [0, 2, 3]

@@ -99,7 +99,7 @@ def device(
     Args:
         spec: from `finding.named` or `finding.find`.
         work: the model's layer rows.
-        precision: of compute_dtype: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
+        precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
         samples: of one gradient: the straight line is exact there.
         optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
         efficiency: of the device's peak; what is known of device and family if not given (`efficiency_of`).

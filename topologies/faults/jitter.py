@@ -11,7 +11,6 @@ from a generator of its own, and blocks are cached. Losing one from the cache co
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
 
 STREAM = 7
 """keeps these draws apart from others of the same seed"""
@@ -134,16 +134,16 @@ def _block(jitter: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
 
 def _check_names(distribution: str, parameters: dict[str, float]) -> None:
     if distribution not in distributions():
-        hint = _hint(distribution, distributions(), "any continuous distribution of scipy.stats, or none")
-        raise InputError(f"distribution: unknown distribution {distribution!r} ({hint})")
+        hint = near_miss(distribution, distributions(), "any continuous distribution of scipy.stats, or none")
+        raise InputError(f"distribution: unknown distribution {distribution!r}{hint}")
     shapes = [name.strip() for name in (getattr(_stats(), distribution).shapes or "").split(",") if name.strip()]
     common = COMMON_NAMES.get(distribution, {})
     words = [next((word for word, letter in common.items() if letter == shape), shape) for shape in shapes]
     known = [*words, *(shape for shape in shapes if shape not in words), "loc", "scale"]
     for name, value in parameters.items():
         if name not in known:
-            hint = _hint(name, known, "it has " + ", ".join(known))
-            raise InputError(f"{name}: {distribution} has no such parameter ({hint})")
+            hint = near_miss(name, known, "it has " + ", ".join(known))
+            raise InputError(f"{name}: {distribution} has no such parameter{hint}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
             raise InputError(f"{name}: found {value!r}, expected a finite number")
     for word, shape in zip(words, shapes, strict=True):
@@ -172,8 +172,3 @@ def _check_distribution(jitter: Jitter) -> None:
             f"distribution: {described} is below 0 with probability {below:.2g}; no step takes a negative time, "
             "so choose a distribution of positive numbers, such as lognorm, gamma or truncnorm"
         )
-
-
-def _hint(name: str, known: tuple[str, ...] | list[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else otherwise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import re
@@ -10,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
 from paceline.topologies.graphs import cpu_machines, gpu_machines, network_graphs, systems, trees
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.dragonfly import dragonfly
@@ -63,14 +63,14 @@ def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
     paceline.algorithms.core.errors.InputError: unknown topology 'fat-tre' (did you mean fat-tree?)
     """
     if name not in TOPOLOGIES:
-        raise InputError(f"unknown topology {name!r} ({_hint(name, list(TOPOLOGIES))})")
+        raise InputError(f"unknown topology {name!r}{_hint(name, list(TOPOLOGIES))}")
     given = dict(settings or {})
     node = given.pop("node", None) if name in NETWORKS else None
     graph = TOPOLOGIES[name](**_values(name, given))
     if node is None:
         return graph
     if node not in NODES:
-        raise InputError(f"node: unknown node {node!r} ({_hint(str(node), list(NODES))})")
+        raise InputError(f"node: unknown node {node!r}{_hint(str(node), list(NODES))}")
     inside = NODES[str(node)]()
     return compose(f"{name}-of-{node}", graph, inside, f"{graph.provenance}; {inside.provenance}")
 
@@ -127,7 +127,7 @@ def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     for key, value in given.items():
         text = "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if key not in known:
-            problems.append(f"{name}: unknown parameter {key!r} ({_hint(key, choices)})")
+            problems.append(f"{name}: unknown parameter {key!r}{_hint(key, choices)}")
         elif key == "sides":
             if not re.fullmatch(r"\d{1,6}(x\d{1,6})+", text):
                 problems.append(f"sides: found {text!r}, expected two or three numbers such as 4x4 or 4x4x4")
@@ -145,5 +145,4 @@ def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return near_miss(name, known, f"there are {', '.join(known)}")

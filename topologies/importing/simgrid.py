@@ -15,10 +15,9 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 
-from paceline.algorithms.core.naming import near_miss
+from paceline.algorithms.core.naming import closest, near_miss
 from paceline.topologies.graphs.graph import Graph, Kind
 from paceline.topologies.graphs.routing import Routes
 from paceline.topologies.importing import quantities
@@ -123,8 +122,8 @@ def _element(child: Element, read: Platform, hub: str) -> None:
         case tag if tag in REFUSED:
             read.problems.append(f"line {child.line}: <{tag}>: {REFUSED[tag]}")
         case tag if tag not in PASSED_OVER:
-            near = difflib.get_close_matches(tag, READ | PASSED_OVER, n=1)
-            hint = f" (did you mean <{near[0]}>?)" if near else ""
+            near = closest(tag, READ | PASSED_OVER)
+            hint = f" (did you mean <{near}>?)" if near else ""
             read.problems.append(f"line {child.line}: <{tag}> is no element of a platform{hint}")
         case tag if tag.startswith(("bypass", "trace")):
             read.notes[f"<{tag}> passed over"] = None

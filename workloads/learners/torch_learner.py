@@ -238,7 +238,7 @@ def together_of(module: nn.Module, dtype: torch.dtype) -> int:
 
     A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
     32 vectors of at most 128 KiB, 16 of at most 512 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
-    either. What was measured is in docs/learning.md.
+    either. What was measured is in docs/results/learning.md.
 
     >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]
     [32, 16, 1]

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.naming import imported
+from paceline.algorithms.core.naming import imported, near_miss
 from paceline.algorithms.core.values import Layer, Layout
 from paceline.workloads.models.layer_costs import TABLES, LayerWork, read_table
 from paceline.workloads.models.zoo import IMAGENET, USUAL, ZOO
@@ -152,9 +151,8 @@ def find_model(name: str) -> ModelInfo:
         return MODELS[name]
     if ":" in name:
         return _traced(name)
-    near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(MODELS)}, or your own as module:function"
-    raise InputError(f"unknown model {name!r} ({hint})")
+    there_are = f"there are {', '.join(MODELS)}, or your own as module:function"
+    raise InputError(f"unknown model {name!r}{near_miss(name, MODELS, there_are, cutoff=0.5)}")
 
 
 @cache

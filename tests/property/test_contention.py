@@ -1,22 +1,27 @@
-"""Collectives that nobody disturbs are not carried out message by message; nobody can tell from when they are done."""
+"""When a collective is done does not depend on the driver: tables, machine code, SimPy events, or one after the other.
+
+All drivers share one state machine; `tests/closed_form` compares them with a replay that shares nothing with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.contention import Concert
-from paceline.simulator.collectives.pattern_time import alone_s, played
+from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.event_driver import Carry, EventDriver, simulate_by_events
+from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind
-from paceline.simulator.collectives.performance import Performance, Play
-from paceline.simulator.collectives.standalone_plan import recital
+from paceline.simulator.collectives.plan import CollectivePlan
+from paceline.simulator.collectives.standalone import simulate, state_at
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows
@@ -25,6 +30,7 @@ from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
+from tests.thorough import examples
 
 CLOSE = 1e-9
 """relative: both ways add the same numbers in another order"""
@@ -53,19 +59,19 @@ def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_o
     def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
         return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
 
-    concert, ends = Concert(env, fabric, carry), [0.0] * len(asked)
+    contention, ends = Contention(env, fabric, carry), [0.0] * len(asked)
 
     def one(number: int, begin_s: float, what: Any) -> Generator[simpy.Event, Any, None]:
         yield env.timeout(begin_s)
-        if isinstance(what, Play):
-            yield Performance(env, carry, what).done if carried_out else concert.perform(what)
+        if isinstance(what, CollectivePlan):
+            yield by_events(env, carry, what) if carried_out else contention.start(what)
         else:
             source, to, nbytes = what
             path = fabric.path(source, to, nbytes)
             moving = carry(source, to, nbytes, path)
-            concert.message(moving, path.ports)
+            contention.message(moving, path.ports)
             yield moving
-            concert.passed(moving)
+            contention.passed(moving)
         ends[number] = env.now
 
     for number, (begin_s, what) in enumerate(asked):
@@ -74,23 +80,28 @@ def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_o
     return ends
 
 
-def some_play(fabric: GraphFabric, data: st.DataObject, ranks: int) -> Play:
+def by_events(env: simpy.Environment, carry: Carry, plan: CollectivePlan) -> simpy.Event:
+    return EventDriver(env, carry, plan, env.now + plan.base_s).done
+
+
+def some_plan(fabric: GraphFabric, data: st.DataObject, ranks: int, base_s: float = 0.0) -> CollectivePlan:
     kind, name = data.draw(NAMES)
     members = data.draw(st.lists(st.sampled_from(range(ranks)), min_size=2, max_size=6, unique=True))
     group = Group(tuple(map(Rank, sorted(members))))
     nbytes = data.draw(st.sampled_from([0, 64, 1000, 4097]))
     tuner = Tuner(fabric, name if kind == "AllReduce" else "auto")
     tuner._candidates = lambda *_: [name]  # type: ignore[method-assign]
-    return tuner.play(kind, group, nbytes, 0)
+    return replace(tuner.plan(kind, group, nbytes, 0), base_s=base_s)
 
 
-@settings(max_examples=60)
+@examples(25, 240)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
 def test_what_shares_ports_is_done_when_its_messages_are(cluster: Cluster, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
     asked: list[tuple[float, Any]] = []
     for _ in range(data.draw(st.integers(1, 3))):
-        asked.append((data.draw(st.floats(0, 10)), some_play(fabric, data, cluster.workers)))
+        base_s = data.draw(st.sampled_from([0.0, 1.5]))
+        asked.append((data.draw(st.floats(0, 10)), some_plan(fabric, data, cluster.workers, base_s)))
     for _ in range(data.draw(st.integers(0, 2))):
         ends = data.draw(st.lists(st.sampled_from(range(cluster.workers)), min_size=2, max_size=2, unique=True))
         asked.append((data.draw(st.floats(0, 10)), (*map(Rank, ends), data.draw(st.sampled_from([100, 3000])))))
@@ -98,21 +109,29 @@ def test_what_shares_ports_is_done_when_its_messages_are(cluster: Cluster, data:
     assert ends_s == pytest.approx(happenings(fabric, asked, carried_out=True), rel=CLOSE)
 
 
-@settings(max_examples=60)
+@examples(25, 240)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
 def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
-    play = some_play(fabric, data, cluster.workers)
-    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
-    assert alone_s(play, fabric, entries_s) == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)
+    plan = some_plan(fabric, data, cluster.workers)
+    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in plan.ranks])
+    assert alone_s(plan, fabric, entries_s) == pytest.approx(simulate_by_events(plan, fabric, entries_s), rel=CLOSE)
 
 
-@settings(max_examples=40)
+@examples(25, 200)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
 def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
-    play = some_play(fabric, data, cluster.workers)
-    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in play.ranks])
-    as_it_stands, _ = recital(play, fabric, entries_s, compiled=False)
-    assert recital(play, fabric, entries_s, compiled=True)[0].tolist() == as_it_stands.tolist()
-    assert as_it_stands == pytest.approx(played(play, fabric, entries_s).finish_s, rel=CLOSE)
+    plan = some_plan(fabric, data, cluster.workers)
+    entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in plan.ranks])
+    as_it_stands, _ = simulate(plan, fabric, entries_s, compiled=False)
+    assert simulate(plan, fabric, entries_s, compiled=True)[0].tolist() == as_it_stands.tolist()
+    assert as_it_stands == pytest.approx(simulate_by_events(plan, fabric, entries_s), rel=CLOSE)
+
+
+@examples(25, 100)
+@given(cluster=st.sampled_from(CLUSTERS), time_s=st.floats(-1.0, 20.0), data=st.data())
+def test_machine_code_is_in_the_same_state_at_any_time(cluster: Cluster, time_s: float, data: st.DataObject) -> None:
+    fabric = GraphFabric(cluster)
+    plan = some_plan(fabric, data, cluster.workers)
+    assert state_at(plan, fabric, time_s, compiled=True) == state_at(plan, fabric, time_s, compiled=False)

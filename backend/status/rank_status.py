@@ -1,0 +1,211 @@
+"""One rank's row of the status board: what the rank is doing, how far it has come, and its votes on collectives.
+
+Rules of this file:
+
+* The rank itself writes its row. Two fields are the exception: `quiet_s` and `stopped` are written by the processes
+  that supervise it.
+* Every number is read and written through a memoryview of one item, because a rank updates its row at every operation
+  and NumPy takes about twice as long to index a structured array.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paceline.algorithms.core.values import Rank
+from paceline.backend.status.board_layout import TEXT, VOTES, integer, real
+from paceline.backend.status.progress_counters import ProgressCounters
+
+
+class RankState(IntEnum):
+    """What a rank's program is doing; a rank passes the states in this order, except BLOCKED, RUNNING and FAILED."""
+
+    STARTING, CONNECTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(8)
+
+
+class Vote(IntEnum):
+    """A member's vote on a collective, in runs that continue after a rank has died."""
+
+    COMMIT, ABORT = 1, 2
+
+
+class StatusValues(NamedTuple):
+    """The part of a row that hosts exchange, in plain numbers and text that JSON can hold."""
+
+    state: int
+    text: str
+    progress: int
+    step: int
+    busy: int
+    quiet_s: float
+    stopped: bool
+
+
+class RankStatus:
+    """One rank's row.
+
+    Args:
+        rank: whose row it is.
+        row: an array of the one row, of the type `ROW`.
+    """
+
+    __slots__ = (
+        "_busy", "_dead", "_granted", "_progress", "_quiet_s", "_state", "_step", "_stopped", "_sums", "_text",
+        "_vote_count", "_votes", "_voting", "rank",
+    )  # fmt: skip
+
+    def __init__(self, rank: Rank, row: Any) -> None:
+        self.rank = rank
+        self._state, self._progress, self._step = (integer(row, name) for name in ("state", "progress", "step"))
+        self._busy, self._granted, self._dead = (integer(row, name) for name in ("busy", "granted", "dead"))
+        self._quiet_s, self._stopped = real(row, "quiet_s"), integer(row, "stopped")
+        self._text = row["text"]
+        self._sums = row["sums"][0]
+        self._votes, self._vote_count = row["votes"][0], integer(row, "vote_count")
+        self._voting = threading.Lock()
+        """for the threads of this process: each process has its own lock, and only the rank itself votes"""
+
+    # --- state and progress ---------------------------------------------------------------------------------------
+
+    def report(self, state: RankState, text: str = "") -> None:
+        """Sets the rank's state and counts it as progress.
+
+        Args:
+            state: the new state.
+            text: what a blocked rank waits for; empty leaves the text as it is.
+        """
+        self._progress[0] += 1
+        if text:
+            self._text[0] = text.encode()[:TEXT]
+        self._state[0] = state  # last: a reader that sees the state finds its text
+
+    @property
+    def state(self) -> RankState:
+        """The rank's state. Setting it counts as no progress; the rank itself calls `report`."""
+        return RankState(self._state[0])
+
+    @state.setter
+    def state(self, state: RankState) -> None:
+        self._state[0] = state
+
+    @property
+    def text(self) -> str:
+        """What a blocked rank waits for, or the error of a failed one."""
+        return bytes(self._text[0]).decode(errors="replace")
+
+    @property
+    def progress(self) -> int:
+        """Counts up whenever the rank's program, or something that it has started, goes on."""
+        return self._progress[0]
+
+    def note_progress(self) -> None:
+        """Counts progress of something that the rank's program has started."""
+        self._progress[0] += 1
+
+    @property
+    def step(self) -> int:
+        """The step that the rank's program has reached."""
+        return self._step[0]
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step[0] = step
+
+    @property
+    def granted(self) -> int:
+        """How many steps the rank may begin."""
+        return self._granted[0]
+
+    @granted.setter
+    def granted(self, steps: int) -> None:
+        self._granted[0] = steps
+
+    @property
+    def busy(self) -> bool:
+        """Whether the rank computes or loads, which needs no other rank, while its program may wait."""
+        return self._busy[0] > 0
+
+    def add_busy(self, change: int) -> None:
+        """Notes that one such activity begins (+1) or ends (-1)."""
+        self._busy[0] += change
+
+    @property
+    def counters(self) -> ProgressCounters:
+        """The rank's own progress counters, for it to add to."""
+        return ProgressCounters(memoryview(self._sums).cast("B").cast("d"))
+
+    # --- failure --------------------------------------------------------------------------------------------------
+
+    def fail(self, message: str = "") -> None:
+        """Sets the state FAILED; the message is given where the rank's record cannot take the error."""
+        self._text[0] = message.encode()[:TEXT]
+        self.report(RankState.FAILED)
+
+    @property
+    def failure(self) -> str:
+        """The message that `fail` has noted; empty if there is none."""
+        return self.text if self.state is RankState.FAILED else ""
+
+    @property
+    def dead(self) -> bool:
+        """Whether the rank's process has ended or been given up."""
+        return bool(self._dead[0])
+
+    @dead.setter
+    def dead(self, dead: bool) -> None:
+        self._dead[0] = dead
+
+    # --- written by supervisors -----------------------------------------------------------------------------------
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds without progress and without use of a processor, as its host's supervisor measures them."""
+        return self._quiet_s[0]
+
+    @quiet_s.setter
+    def quiet_s(self, seconds: float) -> None:
+        self._quiet_s[0] = seconds
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped the rank's process."""
+        return bool(self._stopped[0])
+
+    @stopped.setter
+    def stopped(self, stopped: bool) -> None:
+        self._stopped[0] = stopped
+
+    @property
+    def values(self) -> StatusValues:
+        """What other hosts are told of the rank."""
+        return StatusValues(
+            self._state[0], self.text, self.progress, self.step, self._busy[0], self.quiet_s, self.stopped
+        )
+
+    def update(self, values: StatusValues) -> None:
+        """Takes over what another host has told of the rank; the state last, as in `report`."""
+        self._text[0] = values.text.encode()[:TEXT]
+        self._progress[0], self._step[0], self._busy[0] = values.progress, values.step, values.busy
+        self._quiet_s[0], self._stopped[0] = values.quiet_s, values.stopped
+        self._state[0] = values.state
+
+    # --- votes ----------------------------------------------------------------------------------------------------
+
+    def vote(self, name: int, position: int, vote: Vote) -> None:
+        """Votes on a allreduce_algorithm: the `position`-th of the group and stream that `name` stands for."""
+        with self._voting:
+            entry = self._votes[self._vote_count[0] % VOTES]
+            entry["vote"] = 0  # no vote while the entry is half written
+            entry["name"], entry["position"] = name, position
+            entry["vote"] = vote
+            self._vote_count[0] += 1
+
+    def vote_on(self, name: int, position: int) -> Vote | None:
+        """The rank's vote on a collective; None if it has not voted."""
+        votes = self._votes
+        found = np.flatnonzero((votes["name"] == name) & (votes["position"] == position) & (votes["vote"] != 0))
+        return Vote(int(votes["vote"][found[0]])) if len(found) else None

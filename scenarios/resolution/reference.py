@@ -1,0 +1,194 @@
+"""The scenario reference: every key of a scenario as Markdown tables, made from the JSON Schema.
+
+`paceline schema --markdown` prints the page, and docs/scenario-reference.md is a copy of it that a test compares. The
+page is made from the schema rather than from the classes, so it says what an editor with the schema says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+HEAD = """# Scenario reference
+
+All keys of a scenario. `paceline schema --markdown` generates this page from the schema of scenarios; `paceline schema`
+prints that schema as JSON, for editors. [Quantities](#quantities) are text with a unit. A key without a default is
+required. The [glossary](glossary.md) explains the terms.
+"""
+
+QUANTITIES = """
+## quantities
+
+A quantity is text: a number and a unit, such as `4 ms`. A plain number is an error.
+
+| unit in the tables | quantity | units | prefixes |
+|---|---|---|---|
+| s | time | `s`, `min`, `h` | `n`, `u` or `µ`, `m` |
+| B | amount of data | `B`, `bit` | `k`, `M`, `G`, `T` (powers of 1000), `Ki`, `Mi`, `Gi` (of 1024) |
+| B/s | bandwidth | `B/s`, `bit/s`, `Bps`, `bps` | as for amounts of data |
+| interval | how often | `epochs`, `updates`, `samples`, or a time | |
+| fraction | share of a whole | a number from 0 to 1, or text such as `5 %` | |
+"""
+
+METHODS = """
+## algorithms[]
+
+An algorithm is the name of a method, or a mapping with `name` and hyper-parameters. A method of your own is named
+`module:Class` or `file.py:Class`. The first table lists the hyper-parameters that most methods share; [rules](rules.md)
+explains them. The second table lists the methods' own hyper-parameters, and shared ones with a different default. Each
+method's page explains them.
+"""
+
+
+def reference_page(schema: Schema) -> str:
+    """Renders the reference of all scenario keys.
+
+    Args:
+        schema: the JSON Schema of a scenario, as `json_schema` returns it.
+
+    Returns:
+        A Markdown page with one table per section, ended by a line break.
+    """
+    places = dict(_sections(schema))
+    lines = [HEAD]
+    for number, (name, paths) in enumerate(places.items()):
+        section = schema if number == 0 else schema["$defs"][name]
+        if number:
+            others = "".join(f", `{path}`" for path in paths[1:])
+            lines.append(f"\n## {paths[0]}\n" + (f"\nAlso at{others[1:]}.\n" if others else ""))
+        lines += ["", "| key | type | unit | default | meaning |", "|---|---|---|---|---|"]
+        needed = section.get("required", ())
+        for key, about in section["properties"].items():
+            default = "" if key in needed else _default(about)
+            cells = [f"`{key}`", _kind(about, places), _unit(about), default, _escaped(about.get("description", ""))]
+            lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n" + _methods(schema) + QUANTITIES
+
+
+def _sections(schema: Schema) -> Iterator[tuple[str, list[str]]]:
+    """The name of each section with its paths, in the order in which a scenario is read."""
+    paths: dict[str, list[str]] = {"": [""]}
+
+    def walk(section: Schema, path: str) -> None:
+        for key, about in section["properties"].items():
+            for name, suffix in _references(about):
+                at = f"{path}{key}{suffix}"
+                known = name in paths
+                paths.setdefault(name, []).append(at)
+                if not known:
+                    walk(schema["$defs"][name], f"{at}.")
+
+    walk(schema, "")
+    yield from paths.items()
+
+
+def _references(about: Schema) -> Iterator[tuple[str, str]]:
+    """The sections that a value may be: each one's name, and [] where it is an element of a list."""
+    if "$ref" in about:
+        yield about["$ref"].rpartition("/")[2], ""
+    for choice in about.get("anyOf", ()):
+        yield from _references(choice)
+    if about.get("type") == "array":
+        yield from ((name, f"[]{suffix}") for name, suffix in _references(about.get("items", {})))
+
+
+def _kind(about: Schema, places: Mapping[str, list[str]]) -> str:
+    """What a value may be, in words, with links to sections."""
+    if "$ref" in about:
+        path = places[about["$ref"].rpartition("/")[2]][0]
+        anchor = re.sub(r"[^\w-]", "", path)
+        return f"[mapping](#{anchor})"
+    if "anyOf" in about:
+        kinds = " or ".join(_kind(choice, places) for choice in about["anyOf"])
+        return " or ".join(dict.fromkeys(kinds.split(" or ")))
+    if "oneOf" in about:
+        return "[algorithm](#algorithms)"
+    if "enum" in about:
+        return " or ".join(f"`{value}`" for value in about["enum"])
+    if "const" in about:
+        return f"`{about['const']}`"
+    if isinstance(about.get("type"), list):
+        return " or ".join(_word(kind) for kind in about["type"])
+    if about.get("type") == "array":
+        return f"list of {_kind(about['items'], places)}" if "items" in about else "list"
+    return _word(about.get("type", "any")) + _range(about)
+
+
+def _word(kind: str) -> str:
+    return {"string": "text", "object": "mapping", "boolean": "`true` or `false`", "null": "`null`"}.get(kind, kind)
+
+
+def _range(about: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {about[name]:g}" for name, sign in signs.items() if name in about]
+    return f" {', '.join(limits)}" if limits else ""
+
+
+def _unit(about: Schema) -> str:
+    return about.get("unit") or next((choice["unit"] for choice in about.get("anyOf", ()) if "unit" in choice), "")
+
+
+def _default(about: Schema) -> str:
+    """A default as a scenario would hold it; a section whose keys all have defaults needs no value."""
+    value = about.get("default")
+    if isinstance(value, dict):
+        if "count" in value:  # an interval
+            count = f"{value['count']:g}"
+            return f"`{count} {value['unit'].removesuffix('s') if count == '1' else value['unit']}`"
+        if "law" in value or not value:  # no spread, or an empty mapping
+            return "`null`" if value else "`{}`"
+        if "name" in value:  # of the catalogue
+            return f"`{value['name']}`"
+        if "oneOf" in about:  # of a method, whose name is not among its fields
+            return f"`{_method_of(value, about['oneOf'])}`"
+        return "its defaults" if "$ref" in about else f"`{json.dumps(value)}`"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        unit = _unit(about)
+        return f"`{value:.15g} {unit}`" if unit and unit != "fraction" else f"`{value:.15g}`"
+    return f"`{json.dumps(value).strip(chr(34))}`"
+
+
+def _method_of(hyperparameters: Mapping[str, Any], methods: Sequence[Schema]) -> str:
+    """The name of the method that has these hyper-parameters as its defaults."""
+    for about in methods:
+        own = {key: value.get("default") for key, value in _names(about).items()}
+        if own == {"name": None, **hyperparameters}:
+            return str(about["properties"]["name"]["const"])
+    raise ValueError(f"no method has the defaults {hyperparameters}")
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _methods(schema: Schema) -> str:
+    """The hyper-parameters: first the shared ones, then what each method has besides them or defaults otherwise."""
+    named, *methods = schema["properties"]["algorithms"]["items"]["oneOf"]
+    every = {about["properties"]["name"]["const"]: about["properties"] for about in methods if "name" in _names(about)}
+    shared = every["sync-sgd"]
+    lines = [METHODS, "| key | type | default |", "|---|---|---|"]
+    lines += [f"| `{key}` | {_plain(about)} | {_default(about)} |" for key, about in shared.items() if key != "name"]
+    lines += ["", "| method | key | type | default |", "|---|---|---|---|"]
+    for name in named["enum"]:
+        own = [(key, about) for key, about in every[name].items() if key != "name"]
+        own = [(key, about) for key, about in own if key not in shared or about != shared[key]]
+        lines += [
+            f"| [{name}](methods/{name}.md) | `{key}` | {_plain(about)} | {_default(about)} |" for key, about in own
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _names(about: Schema) -> Mapping[str, Any]:
+    properties = about.get("properties", {})
+    return properties if "const" in properties.get("name", {}) else {}
+
+
+def _plain(about: Schema) -> str:
+    """A hyper-parameter's kind; groups of hyper-parameters are on the page of rules."""
+    choices = about.get("anyOf", [about])
+    kinds = ["[mapping](rules.md)" if "properties" in choice else _kind(choice, {}) for choice in choices]
+    return " or ".join(dict.fromkeys(kinds))

@@ -1,0 +1,134 @@
+"""Drives the state machine with SimPy events, for a collective on a network that others use, too.
+
+Messages look up their paths when they start, because links may have failed since the last one. A collective that was
+simulated alone so far goes on from its tables (`contention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import simpy
+
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.pattern_tables import (
+    OPEN,
+    STARTS,
+    PatternTables,
+    as_lists,
+    build_tables,
+    enter_all,
+    finish_s,
+)
+from paceline.simulator.collectives.plan import CollectivePlan
+from paceline.simulator.collectives.rounds import Amounts
+from paceline.simulator.collectives.state_machine import advance, bytes_through, handle
+from paceline.simulator.flows.fabric import Fabric, Path
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.indexed_heap import least, take
+from paceline.simulator.flows.max_min import together
+from paceline.simulator.kernel.simpy_events import after, upon
+
+Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
+"""moves bytes from one rank to another along a path; the event, which is still to come, comes when they are through"""
+
+
+class EventDriver:
+    """A collective on a shared network.
+
+    Args:
+        env: the clock.
+        carry: moves bytes on the network.
+        plan: what is carried out.
+        begun_s: the clock's time at which its messages may begin; now by default, or later.
+        tables: its state, as lists; by default all members enter at `begun_s`.
+        left: the bytes that are left of messages that were on their way in these tables.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        carry: Carry,
+        plan: CollectivePlan,
+        begun_s: float | None = None,
+        tables: PatternTables | None = None,
+        left: Mapping[int, float] | None = None,
+    ) -> None:
+        self._env, self._carry, self._plan = env, carry, plan
+        self._begun_s = env.now if begun_s is None else begun_s
+        self._tables = fresh_tables(plan) if tables is None else tables
+        self.done: simpy.Event = env.event()
+        """comes when every member is through all its rounds"""
+        self._processed_s = self._now
+        """when events were processed for the last time"""
+        self._due_s: float | None = None
+        """when the next event is due; a timer for any other time is out of date"""
+        for index, nbytes in (left or {}).items():
+            self._start(index, nbytes)
+        self._proceed()
+
+    @property
+    def _now(self) -> float:
+        """The time in the tables."""
+        return self._env.now - self._begun_s
+
+    def _start(self, index: int, nbytes: float) -> None:
+        """The bytes of a message, or those that are left of them, set out."""
+        message, ranks = self._tables.messages[index], self._plan.ranks
+        source, target = ranks[message.source % len(ranks)], ranks[message.target % len(ranks)]
+        path = self._plan.path(source, target, message.nbytes)
+        message.latency_s = path.latency_s
+        event = self._carry(source, target, nbytes, path)
+        upon(event, lambda _: self._through(index))
+
+    def _through(self, index: int) -> None:
+        bytes_through(self._tables, index, self._now)
+        self._proceed()
+
+    def _process(self, due_s: float) -> None:
+        """Everything that is due at the same time."""
+        if due_s != self._due_s:
+            return
+        tables, now = self._tables, self._now
+        latest_s, self._processed_s, self._due_s = together(due_s, self._processed_s), now, None
+        while least(tables.events) <= latest_s:
+            item = tables.events.order[0]
+            take(tables.events, item)
+            handle(tables, item, now)
+            advance(tables, now)
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """Members go on, messages start, and a timer waits for the next event."""
+        tables, now = self._tables, self._now
+        advance(tables, now)
+        count, tables.counts[STARTS] = tables.counts[STARTS], 0
+        for index in tables.starts[:count]:
+            self._start(index, tables.messages[index].nbytes)
+        due_s = least(tables.events)
+        if not tables.counts[OPEN]:
+            self.done.succeed()
+        elif tables.events.size[0] and due_s != self._due_s:
+            self._due_s = due_s
+            after(self._env, max(0.0, due_s - now), lambda _: self._process(due_s))
+
+
+def fresh_tables(plan: CollectivePlan, entries_s: Amounts | None = None) -> PatternTables:
+    """The state in which members are yet to come, all at 0 by default, as lists."""
+    tables = as_lists(build_tables(plan))
+    enter_all(tables, np.zeros(len(plan.ranks)) if entries_s is None else entries_s)
+    return tables
+
+
+def simulate_by_events(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amounts:
+    """When each rank is done on a network of its own: the result of `standalone.simulate`, by way of SimPy."""
+    env = simpy.Environment(0.0)
+    flows = Flows(env, fabric.capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    tables = fresh_tables(plan, entries_s)
+    env.run(EventDriver(env, carry, plan, 0.0, tables).done)
+    return finish_s(tables, entries_s)

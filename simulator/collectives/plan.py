@@ -1,0 +1,47 @@
+"""A collective that is ready to be carried out: its pattern, its members and the paths of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.message_paths import MessagePaths, find_paths
+from paceline.simulator.collectives.rounds import Pattern
+from paceline.simulator.flows.fabric import Path
+from paceline.simulator.flows.flow_engine import Port
+
+
+@dataclass(frozen=True, eq=False)
+class CollectivePlan:
+    """Everything that carrying out a pattern needs.
+
+    Args:
+        pattern: the messages.
+        ranks: the member at each place of the group.
+        path: the path of a message from one rank to another, given its bytes. It may change while links are broken.
+        reduce_s_per_byte: γ, the seconds that a receiver needs to add a byte.
+        base_s: seconds before the first message.
+    """
+
+    pattern: Pattern
+    ranks: tuple[Rank, ...]
+    path: Callable[[Rank, Rank, float], Path]
+    reduce_s_per_byte: float = 0.0
+    base_s: float = 0.0
+
+    @cached_property
+    def message_paths(self) -> MessagePaths:
+        """The paths of its messages, as they are when this is first asked."""
+        return find_paths(self.pattern, self.ranks, self.path)
+
+    def ports(self) -> frozenset[Port]:
+        """All ports of `message_paths`."""
+        return frozenset(self.message_paths.ports)
+
+    def current_routes(self) -> list[tuple[Port, ...]]:
+        """The ports of each of its paths, looked up again."""
+        now = find_paths(self.pattern, self.ranks, self.path)
+        return [tuple(now.ports[port] for port in now.passes[a:b]) for a, b in pairwise(now.first)]

@@ -1,0 +1,69 @@
+"""The network of a collective that is alone on it: links and flows for all its messages, made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
+from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.network_state import NONE, Ints, Net, as_lists, whole_network
+
+
+class OwnNetwork(NamedTuple):
+    """Links and flows, and which message each flow moves."""
+
+    net: Net
+    flow_of: Ints
+    """of each message: its flow; NONE where its path has no ports and no limit"""
+    message_of: Ints
+    """of each flow: the message that it moves"""
+
+
+def own_network(
+    tables: Any, paths: MessagePaths, members: int, capacity: Mapping[Port, float], *, lists: bool
+) -> OwnNetwork:
+    """Lays out the network; the messages' latencies are written into their table.
+
+    Args:
+        tables: arrays, before any member has come.
+        paths: of the messages.
+        members: of the group.
+        capacity: bytes per second of each port.
+        lists: whether the network is to be lists instead of arrays.
+    """
+    path: Numbers = np.concatenate([one for part in paths.of for one in part])
+    tables.messages["latency_s"] = paths.latency_s[path]
+    part = tables.messages["source"] // members
+    flow = _flows(tables.messages["round"], part * len(paths.source) + path)
+    net = _network(paths, flow, path, capacity)
+    moves = (paths.hops[path] > 0) | np.isfinite(paths.limit_bytes_per_s[path])
+    flow_of, message_of = np.where(moves, flow, NONE), np.zeros(len(net.flows), dtype=np.int64)
+    if lists:
+        return OwnNetwork(as_lists(net), flow_of.tolist(), message_of.tolist())
+    return OwnNetwork(net, flow_of, message_of)  # type: ignore[arg-type]
+
+
+def _flows(number: Numbers, way: Numbers) -> Numbers:
+    """One for all messages of one part on one path, except for those that one round has several of."""
+    order = np.lexsort((way, number))
+    like = np.flatnonzero(np.r_[True, (np.diff(way[order]) != 0) | (np.diff(number[order]) != 0)])
+    same = np.empty_like(way)
+    same[order] = np.arange(len(way)) - np.repeat(like, np.diff(np.r_[like, len(way)]))
+    return np.unique(way * (same.max() + 1) + same, return_inverse=True)[1]
+
+
+def _network(paths: MessagePaths, flow: Numbers, path_of: Numbers, capacity: Mapping[Port, float]) -> Net:
+    """Its links are the ports, followed by one link for each flow that has a limit."""
+    path = np.zeros(flow.max() + 1, dtype=np.int64)
+    path[flow] = path_of
+    hops = paths.hops[path]
+    ends = np.cumsum(hops)
+    at = np.arange(int(hops.sum())) + np.repeat(paths.first[path] - (ends - hops), hops)
+    limits = paths.limit_bytes_per_s[path]
+    limited = np.isfinite(limits)
+    own = len(paths.ports) + np.arange(int(limited.sum()))
+    routes = np.insert(paths.passes[at], ends[limited], own)
+    return whole_network(np.r_[paths.capacities(capacity), limits[limited]], hops + limited, routes)

@@ -1,0 +1,83 @@
+"""How much the tests try: `make test` takes samples of what is large, `make test-all` takes all of it.
+
+`make test-all` sets PACELINE_THOROUGH=1, and there is no other switch. With it, items marked `thorough` run too,
+`cases` and `examples` take their larger numbers, and Hypothesis draws 200 examples instead of 25, at random.
+
+Every behaviour keeps an item in `make test`. What is left to `make test-all` are further values of a parameter that
+take the same way through the code: the rest of the methods where one of each family is tried, further orders of moves
+and networks, larger sizes, and more random cases.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from paceline.algorithms import METHODS
+
+THOROUGH = os.environ.get("PACELINE_THOROUGH") == "1"
+
+
+def _families() -> list[str]:
+    seen, found = set[str](), []
+    for name, method in METHODS.items():
+        if method.alone or method.__module__ not in seen:
+            found.append(name)
+            seen |= set() if method.alone else {method.__module__}
+    return found
+
+
+FAMILIES = _families()
+"""the first method of each family, which is a module of `paceline.algorithms.methods`; and the one of one worker"""
+
+
+def cases(short: int, thorough: int) -> int:
+    """A number for `make test`, and one for `make test-all`."""
+    return thorough if THOROUGH else short
+
+
+def examples(short: int, thorough: int | None = None) -> settings:
+    """Hypothesis settings for a test whose examples are dearer or cheaper than most.
+
+    Args:
+        short: examples in `make test`.
+        thorough: examples in `make test-all`; eight times as many where it is not given, as for all other tests.
+    """
+    return settings(max_examples=cases(short, 8 * short if thorough is None else thorough))
+
+
+def sampled(values: Iterable[Any], keep: Collection[Any] | Callable[[Any], bool], *, several: bool = True) -> list[Any]:
+    """The values of a parameter, of which `make test` takes those that are to be kept.
+
+    Args:
+        values: of the parameter, in order.
+        keep: the values for `make test`, or what tells whether a value is one of them.
+        several: whether a tuple is a value of several parameters, and not of one.
+
+    Raises:
+        ValueError: `make test` would try none of the values.
+    """
+    kept: Callable[[Any], bool] = keep if callable(keep) else keep.__contains__
+    values = list(values)
+    if not any(map(kept, values)):
+        raise ValueError(f"none of {values} is kept")
+    return [value if kept(value) else extra(value, several=several) for value in values]
+
+
+def extra(value: Any, *, several: bool = True) -> Any:
+    """A value of a parameter that only `make test-all` takes; `several` as in `sampled`."""
+    together = value if several and isinstance(value, tuple) else (value,)
+    return pytest.param(*together, marks=pytest.mark.thorough)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects the items marked `thorough`, unless all are to run; an item that is named on the command line runs."""
+    if THOROUGH or any("::" in argument for argument in config.invocation_params.args):
+        return
+    left = [item for item in items if item.get_closest_marker("thorough")]
+    items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left)
