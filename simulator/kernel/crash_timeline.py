@@ -94,7 +94,7 @@ class Timeline:
     >>> crashes = Crashes(recovery_s=2.0, checkpoint_every_s=4.0, checkpoint_cost_s=0.5)
     >>> once = Timeline(Times(iter([5.0])), crashes)
     >>> for stretch in once.live(State(), start_s=0.0, work_s=6.0).stretches:
-    ...     print(stretch.stage, time_dilation.start_s, time_dilation.end_s)
+    ...     print(stretch.stage, stretch.start_s, stretch.end_s)
     compute 0.0 4.0
     checkpoint 4.0 4.5
     compute 4.5 5.0

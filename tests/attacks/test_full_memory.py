@@ -18,7 +18,7 @@ name: full
 algorithms: [{algorithm}]
 workload: {{model: digits-mlp, dataset: digits, batch_per_worker: 8}}
 cluster: {{nodes: [{{device: p100, workers_per_node: 2}}], network: {{link: eth-10g}}}}
-train: {{pace: none, start: {start}}}
+train: {{pace: none, start_method: {start}}}
 stop: {{{stop}}}
 """
 TORCHRUN = (

@@ -272,7 +272,7 @@ def test_gpus_are_spawned_and_processors_forked() -> None:
     assert placed("auto", [4]).start("auto") == "spawn"
     assert placed("cpu", [4]).start("auto") == "fork"
     assert placed("cpu", [4]).start("spawn") == "spawn"
-    with pytest.raises(InputError, match=r"train\.start: found fork with ranks on GPUs; expected spawn or auto"):
+    with pytest.raises(InputError, match=r"train\.start_method: found fork with ranks on GPUs; expected spawn or auto"):
         placed("cuda", [4]).start("fork")
 
 

@@ -77,7 +77,7 @@ def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path
 
 def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     """By name, members and bytes: a server counts as one more worker, a barrier has no bytes."""
-    compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "share": 0.1}}
+    compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "ratio": 0.1}}
     data = yaml.safe_load(SCENARIO) | {"algorithms": [compressed, "hsgd", "sync-easgd1", "layerwise-sgd"]}
     scenario = paceline.load(data)
     asked = rehearse(scenario.plans(paced=True))

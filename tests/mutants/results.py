@@ -174,8 +174,8 @@ RECORDS = (
     Mutant(
         name="local-steps-not-counted",
         file="records/summary.py",
-        old='["version_applied", "step"] if notion is',
-        new='["version_applied"] if notion is',
+        old='["version_applied", "step"] if staleness_kind is',
+        new='["version_applied"] if staleness_kind is',
         bug="The local steps between two averages count as one update.",
         tests=("unit/test_summary.py", "property/test_simulated.py", "unit/test_simulator_runs.py"),
     ),
@@ -292,8 +292,8 @@ WORKLOADS = (
     Mutant(
         name="epoch-with-part-of-a-batch",
         file="workloads/sampling.py",
-        old="divmod(samples.index, population // together)",
-        new="divmod(samples.index, -(-population // together))",
+        old="divmod(samples.index, num_samples // together)",
+        new="divmod(samples.index, -(-num_samples // together))",
         bug="The last batch of an epoch is shorter than asked for.",
         tests=("property/test_sampling.py",),
     ),

@@ -98,7 +98,7 @@ COLLECTIVES = (
         old=" and all(map(ports.isdisjoint, self._messages.values()))",
         new="",
         bug="A collective that begins beside a message takes its standalone time.",
-        tests=("closed_form/test_patterns_together.py", "property/test_concert.py"),
+        tests=("closed_form/test_patterns_together.py", "property/test_contention.py"),
     ),
     Mutant(
         name="doubling-sends-all",
@@ -162,7 +162,7 @@ FAULTS = (
     Mutant(
         name="jitter-mean-not-one",
         file="topologies/faults/jitter.py",
-        old="rvs(size=BLOCK, random_state=generator) / _mean(spread)",
+        old="rvs(size=BLOCK, random_state=generator) / _mean(jitter)",
         new="rvs(size=BLOCK, random_state=generator)",
         bug="Jitter is not scaled to mean 1, so it makes devices slower or faster on average.",
         tests=("unit/test_topologies.py", "closed_form/test_spread.py"),

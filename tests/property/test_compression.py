@@ -111,7 +111,7 @@ def check_the_average(compression: Callable[..., Compression]) -> None:
         method: Any = SyncSgd
         learner = Told()
         job = job_of(
-            method(learning_rate=Fraction(1), compression=compression(share=share)),
+            method(learning_rate=Fraction(1), compression=compression(ratio=share)),
             workers,
             steps=steps,
             learner=learner,

@@ -273,5 +273,5 @@ class Growing(Case):
 
 
 def test_a_cell_keeps_its_size() -> None:
-    with pytest.raises(ProgramError, match=r"a value of 24 bytes for cell 'x', which has 16; a cell keeps its size"):
+    with pytest.raises(ProgramError, match="gives cell 'x' 24 bytes; it has 16 and keeps its size"):
         simulated(Growing(), [[0]])

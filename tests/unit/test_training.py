@@ -154,7 +154,7 @@ def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
     ],
 )
 def test_what_does_not_fit_is_told(model: str, given: dict[str, Any], words: str) -> None:
-    (line,) = problems(model, **{"data": None, "learning": "train", **given})
+    (line,) = problems(model, **{"dataset": None, "learning": "train", **given})
     assert words in line
 
 

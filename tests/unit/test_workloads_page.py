@@ -39,7 +39,7 @@ def test_the_data_sets_are_those_known() -> None:
 
 def test_the_keys_are_the_sections() -> None:
     keys = [row[0] for row in table(PAGE, "key | means")]
-    assert set(keys) == set(WorkloadPart.model_fields) - {"options", "gradients"}
+    assert set(keys) == set(WorkloadPart.model_fields) - {"options", "vmap"}
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,8 @@ class Jitter:
                 reaches below 0.
 
         >>> Jitter.of("lognormal", sigma=0.3)
-        Traceback (most recent call last): paceline.algorithms.core.errors.InputError: distribution: unknown
-        distribution 'lognormal' (did you mean lognorm?)
+        Traceback (most recent call last):
+        paceline.algorithms.core.errors.InputError: distribution: unknown distribution 'lognormal' (did you mean lognorm?)
         >>> Jitter.of("pareto", b=1.0)
         Traceback (most recent call last):
         paceline.algorithms.core.errors.InputError: distribution: pareto with b = 1.0 has no finite mean to scale to 1
