@@ -18,7 +18,7 @@ Rationale:
 * Source: a barrier of flags that only their owners write, with counters in place of sense reversal (Mellor-Crummey and
   Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", 1991). Graham and Shipman, "MPI
   support for multi-core architectures: optimized shared memory collectives" (2008), do collectives in shared memory in
-  this way. docs/two-level.md has the measurements.
+  this way. docs/results has the measurements.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Rationale:
   futex in the shared memory, for which Python has no function.
 * Nothing here depends on a fork: a process that maps the memory and knows the folder with the events takes part.
 * Source: the announcement and second check are Dekker's pattern, as in the Linux kernel's wait queues; the queue is
-  Lamport's for one producer and one consumer ("Specifying concurrent program modules", 1983). docs/transports.md has
+  Lamport's for one producer and one consumer ("Specifying concurrent program modules", 1983). docs/communication.md has
   the measurements.
 """
 

@@ -52,7 +52,7 @@ def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: S
     reading = Reading(strategy=strategy, buffer=4)
     weights = []
     for data, place in (("mnist", folder), ("records", tmp_path / "records")):
-        learner = build("lenet", data=data, data_dir=str(place), seed=3, reading=reading)
+        learner = build("lenet", dataset=data, data_dir=str(place), seed=3, reading=reading)
         job = job_with(built("sync-sgd"), learner, steps=STEPS, batch=BATCH)
         with torch_threads(1):
             weights.append({name: plain(interpret(job).weights) for name, interpret in INTERPRETERS.items()})

@@ -59,7 +59,7 @@ def reading(strategy: Strategy, prefetch: int) -> Reading:
 def learner_of(how: Reading, digits: Path) -> Any:
     return build(
         "digits-mlp",
-        data="records",
+        dataset="records",
         data_dir=str(digits),
         learning="train",
         seed=3,

@@ -135,7 +135,7 @@ def test_what_is_unlike_is_named(stored: dict[str, Path], tmp_path: Path) -> Non
 def test_what_has_no_order_is_refused_with_the_reason(stored: dict[str, Path], tmp_path: Path) -> None:
     shared = trained(tmp_path, "--algorithms", "hogwild-sgd", *ONE_NODE)["hogwild-sgd"]
     failed = spoiled(stored["async-sgd"], tmp_path / "failed")
-    rewrite(failed / "run.json", lambda record: record["summary"].update(ended="failure"))
+    rewrite(failed / "run.json", lambda record: record["summary"].update(stop_reason="failure"))
     lost = spoiled(stored["async-sgd"], tmp_path / "lost")
     paused = spoiled(stored["async-sgd"], tmp_path / "paused")
     rewrite(lost / "run.json", lambda record: record["summary"].update(failed_ranks=[{}]))

@@ -56,7 +56,7 @@ def test_too_few_gpus_and_forked_ones_are_refused_before_anything_runs(monkeypat
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match=r"train\.device: found cuda, with 1 GPU for 2 ranks; expected one for each"):
         runs("auto", "train.device=cuda")
-    with pytest.raises(InputError, match=r"train\.start: found fork with ranks on GPUs"):
+    with pytest.raises(InputError, match=r"train\.start_method: found fork with ranks on GPUs"):
         runs("fork", "train.device=cuda", "train.share_gpus=true")
 
 

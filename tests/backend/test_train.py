@@ -120,7 +120,7 @@ def test_an_unpaced_run_says_so() -> None:
 def test_a_run_that_diverges_says_so_without_warnings() -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
     names = ("async-sgd", "easgd", "sync-easgd3", "layerwise-sgd")
-    diverging = f"algorithms=[{', '.join(f'{{name: {name}, rate: 1e15}}' for name in names)}]"
+    diverging = f"algorithms=[{', '.join(f'{{name: {name}, learning_rate: 1e15}}' for name in names)}]"
     for run in runs_of(quadratic, diverging, "stop={updates: 120}"):
         assert run.summary["diverged"] and run.summary["final_loss"] is None
 

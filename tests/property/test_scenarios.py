@@ -22,10 +22,10 @@ MTBF = st.builds("{} s".format, st.floats(1e3, 1e6))
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
 LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
-SPREAD = st.none() | st.builds(lambda sigma: {"distribution": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
+JITTER = st.none() | st.builds(lambda sigma: {"distribution": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
 NODE = st.fixed_dictionaries(
     {"device": st.fixed_dictionaries({"name": st.just("d"), "overhead": TIMES, "per_sample": TIMES})},
-    optional={"count": st.integers(1, 3), "workers_per_node": st.integers(1, 4), "spread": SPREAD},
+    optional={"count": st.integers(1, 3), "workers_per_node": st.integers(1, 4), "step_time": JITTER},
 )
 
 
@@ -53,13 +53,13 @@ SCENARIOS = st.fixed_dictionaries(
         "cluster": st.fixed_dictionaries(
             {"nodes": st.lists(NODE, min_size=1, max_size=3)},
             optional={
-                "network": st.fixed_dictionaries({}, optional={"link": LINK, "local": LINK}),
-                "spread": SPREAD,
-                "step_times": st.lists(placed(spread=SPREAD), max_size=2),
-                "slow": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
+                "network": st.fixed_dictionaries({}, optional={"link": LINK, "intra_node_link": LINK}),
+                "step_time": JITTER,
+                "step_times": st.lists(placed(step_time=JITTER), max_size=2),
+                "stragglers": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
                 "slowdowns": st.lists(
                     placed(factor=st.floats(1, 9), lasts=TIMES, at=TIMES)
-                    | placed(factor=st.floats(1, 9), lasts=TIMES, every=APART, spread=SPREAD),
+                    | placed(factor=st.floats(1, 9), lasts=TIMES, every=APART, duration=JITTER),
                     max_size=2,
                 ),
                 "crashes": st.none()

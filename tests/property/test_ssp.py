@@ -182,7 +182,7 @@ def test_applied_on_arrival_slack_0_still_has_lags() -> None:
 @given(data=st.data(), workers=WORKERS, edges=st.integers(0, 5), momentum=st.sampled_from([0, Fraction(1, 2)]))
 def test_at_clock_edges_slack_0_is_sync_sgd(data: st.DataObject, workers: int, edges: int, momentum: Any) -> None:
     """Number 43, exactly, in every order."""
-    rule: Any = {"rate": Fraction(1, 10), "momentum": momentum}
+    rule: Any = {"learning_rate": Fraction(1, 10), "momentum": momentum}
     job = job_of(Ssp(slack=0, visibility="clock-edge", **rule), workers, steps=edges, learner=ExactBowl())
     expected = AnyOrder(job_of(SyncSgd(**rule), workers, steps=edges, learner=ExactBowl())).run()
     assert (AnyOrder(job).run(drawn(data)).weights == expected.weights).all()
@@ -190,7 +190,7 @@ def test_at_clock_edges_slack_0_is_sync_sgd(data: st.DataObject, workers: int, e
 
 def test_on_arrival_slack_0_is_not() -> None:
     """Guards the equality above: P steps of one gradient each are not one step of their mean."""
-    rule: Any = {"rate": Fraction(1, 10)}
+    rule: Any = {"learning_rate": Fraction(1, 10)}
     arrival = AnyOrder(job_of(Ssp(slack=0, **rule), 3, steps=9, learner=ExactBowl())).run()
     expected = AnyOrder(job_of(SyncSgd(**rule), 3, steps=3, learner=ExactBowl())).run()
     assert (arrival.weights != expected.weights).any()

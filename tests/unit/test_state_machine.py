@@ -72,7 +72,8 @@ def test_a_buffered_message_starts_when_its_sender_has_entered_and_waits_for_its
 @pytest.mark.parametrize(("blocking", "sender_s"), [(False, 3.0), (True, 3.0 + LATENCY_S)])
 def test_a_sender_is_done_when_the_bytes_have_left_or_have_arrived(blocking: bool, sender_s: float) -> None:
     tables = tables_of(replace(HOP, blocking=blocking))
-    next_event(tables), next_event(tables)
+    next_event(tables)
+    next_event(tables)
     through(tables, 0, 3.0)
     assert next_event(tables) == 3.0 + LATENCY_S
     assert finished_s(tables) == [sender_s, 3.0 + LATENCY_S] and tables.counts[OPEN] == 0
@@ -80,7 +81,8 @@ def test_a_sender_is_done_when_the_bytes_have_left_or_have_arrived(blocking: boo
 
 def test_a_receiver_that_reduces_is_done_when_it_has_added() -> None:
     tables = tables_of(replace(HOP, reduces=True))
-    next_event(tables), next_event(tables)
+    next_event(tables)
+    next_event(tables)
     through(tables, 0, 3.0)
     assert next_event(tables) == 3.0 + LATENCY_S and tables.counts[OPEN] == 1
     assert next_event(tables) == 3.0 + LATENCY_S + ADDING_S and tables.counts[OPEN] == 0
@@ -89,7 +91,8 @@ def test_a_receiver_that_reduces_is_done_when_it_has_added() -> None:
 def test_a_sender_of_buffered_messages_runs_ahead_and_arrivals_keep_their_order() -> None:
     """The second repetition takes a path of no latency, and still arrives after the first."""
     tables = tables_of(replace(HOP, buffered=True, times=2), entries_s=(0.0, 0.0))
-    next_event(tables), next_event(tables)
+    next_event(tables)
+    next_event(tables)
     assert started(tables) == [0]
     through(tables, 0, 1.0)
     assert started(tables) == [0]
@@ -104,7 +107,8 @@ def test_a_sender_of_buffered_messages_runs_ahead_and_arrivals_keep_their_order(
 def test_a_member_enters_its_next_round_when_all_its_messages_are_complete() -> None:
     both_ways = one_round([(0, 1), (1, 0)], 8.0)
     tables = tables_of(both_ways, HOP, entries_s=(0.0, 0.0))
-    next_event(tables), next_event(tables)
+    next_event(tables)
+    next_event(tables)
     assert sorted(started(tables)) == [0, 1]
     through(tables, 0, 1.0)
     next_event(tables)

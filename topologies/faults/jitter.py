@@ -57,9 +57,9 @@ class Jitter:
             mean above 0 or
                 reaches below 0.
 
-        >>> Jitter.of("lognormal", sigma=0.3)
+        >>> Jitter.of("lognormal", sigma=0.3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        paceline.algorithms.core.errors.InputError: distribution: unknown distribution 'lognormal' (did you mean lognorm?)
+        paceline...InputError: distribution: unknown distribution 'lognormal' (did you mean lognorm?)
         >>> Jitter.of("pareto", b=1.0)
         Traceback (most recent call last):
         paceline.algorithms.core.errors.InputError: distribution: pareto with b = 1.0 has no finite mean to scale to 1
