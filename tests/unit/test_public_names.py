@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 FACADES = ("paceline.algorithms", "paceline.backend", "paceline.checking", "paceline.simulator")
 PACKAGES = ("paceline", *FACADES)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MOST_TO_READ_FIRST = 5
 
 # One import statement of a page, in an example or in a listing; its names may stand in brackets over several lines.
 IMPORT = re.compile(r"^(?:>>> )?[ ]*from (paceline(?:\.\w+)?) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
@@ -76,11 +77,12 @@ def test_an_import_over_several_lines_is_found() -> None:
     }
 
 
-@pytest.mark.parametrize("package", FACADES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_package_says_what_to_read_first(package: str) -> None:
     found = re.search(r"Read (.*?)\.(?:\s|$)", import_module(package).__doc__ or "", re.DOTALL)
     assert found is not None
     assert "first" in found[1]
+    assert 1 <= len(re.findall(r"`[^`]+`", found[1])) <= MOST_TO_READ_FIRST
 
 
 @pytest.mark.parametrize("package", ["paceline.algorithms", "paceline.checking", "paceline.simulator"])
