@@ -1,7 +1,7 @@
 """The any-order interpreter: no clock, a chooser decides who moves next.
 
-Read `anyorder` first, then `moves` (who chooses), `check_guarantees` (what a run must keep), `replay` (a real run again,
-bit for bit) and `reentry` (stop, and enter again from the states). The functions `replay.replay` and
+Read `anyorder` first, then `moves` (who chooses), `check_guarantees` (what a run must keep), `replay` (a real run
+again, bit for bit) and `reentry` (stop, and enter again from the states). The functions `replay.replay` and
 `hidden_state.hidden_state` stay in their modules, because a package cannot offer a name that is also its submodule.
 """
 
