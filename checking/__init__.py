@@ -1,6 +1,67 @@
 """The any-order interpreter: no clock, a chooser decides who moves next.
 
-Read `anyorder` first, then `moves` (who chooses), `mail` (messages under way), `replay` (a real run again, bit for
-bit), `reentry` (stop, and enter again from the states), `hidden_state` (what a checkpoint would lose) and `strategies`
-(Hypothesis as the chooser).
+Read `anyorder` first, then `moves` (who chooses), `check_guarantees` (what a run must keep), `replay` (a real run
+again, bit for bit) and `reentry` (stop, and enter again from the states). The functions `replay.replay` and
+`hidden_state.hidden_state` stay in their modules, because a package cannot offer a name that is also its submodule.
 """
+
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.core.lazy_imports import deferred
+
+if TYPE_CHECKING:
+    from paceline.checking.anyorder import AnyOrder
+    from paceline.checking.check_guarantees import broken, conserved
+    from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, first
+    from paceline.checking.own_methods import check_own_methods
+    from paceline.checking.reentry import Reentered, run_in_parts
+    from paceline.checking.replay import Recording, Replay, ReplayError
+    from paceline.checking.replay_folder import Replayed, replay_run
+    from paceline.checking.strategies import drawn
+else:
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "Adversary": "moves",
+            "AnyOrder": "anyorder",
+            "Chooser": "moves",
+            "Move": "moves",
+            "Recorded": "moves",
+            "Recording": "replay",
+            "Reentered": "reentry",
+            "Replay": "replay",
+            "ReplayError": "replay",
+            "Replayed": "replay_folder",
+            "RoundRobin": "moves",
+            "Shuffled": "moves",
+            "broken": "check_guarantees",
+            "check_own_methods": "own_methods",
+            "conserved": "check_guarantees",
+            "drawn": "strategies",
+            "first": "moves",
+            "replay_run": "replay_folder",
+            "run_in_parts": "reentry",
+        },
+    )
+
+__all__ = [
+    "Adversary",
+    "AnyOrder",
+    "Chooser",
+    "Move",
+    "Recorded",
+    "Recording",
+    "Reentered",
+    "Replay",
+    "ReplayError",
+    "Replayed",
+    "RoundRobin",
+    "Shuffled",
+    "broken",
+    "check_own_methods",
+    "conserved",
+    "drawn",
+    "first",
+    "replay_run",
+    "run_in_parts",
+]

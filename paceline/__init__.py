@@ -1,5 +1,7 @@
 """Paceline predicts how distributed SGD methods behave on a cluster, runs them for real, and compares the two.
 
+Read `algorithms` first (what a method is made of), then `simulator`, `backend` and `reports`.
+
 >>> import paceline
 >>> scenario = paceline.load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
 >>> (run,) = paceline.simulate(scenario)

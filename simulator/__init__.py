@@ -2,3 +2,41 @@
 
 Read `interpreter.interpreter` first, then `kernel.lanes`, `network.network` and `runs.run`.
 """
+
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.core.lazy_imports import deferred
+
+if TYPE_CHECKING:
+    from paceline.simulator.interpreter.interpreter import simulate_job
+    from paceline.simulator.network.emulated import EmulatedNetwork
+    from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+    from paceline.simulator.network.store_and_forward import StoreAndForward
+    from paceline.simulator.runs.run import simulate
+else:
+    __getattr__, __dir__ = deferred(
+        __name__,
+        {
+            "ClusterNetwork": "network.network",
+            "EmulatedNetwork": "network.emulated",
+            "InMemory": "network.network",
+            "MeasuredNetwork": "network.network",
+            "Network": "network.network",
+            "NoCost": "network.network",
+            "StoreAndForward": "network.store_and_forward",
+            "simulate": "runs.run",
+            "simulate_job": "interpreter.interpreter",
+        },
+    )
+
+__all__ = [
+    "ClusterNetwork",
+    "EmulatedNetwork",
+    "InMemory",
+    "MeasuredNetwork",
+    "Network",
+    "NoCost",
+    "StoreAndForward",
+    "simulate",
+    "simulate_job",
+]
