@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tests.mutants.catalogue import CATALOGUE
@@ -182,7 +183,7 @@ def table_of(verdicts: Sequence[Verdict]) -> Table:
     table.add_column("first failing test", overflow="fold")
     for one in verdicts:
         style = None if one.word == "killed" else "red"
-        table.add_row(one.mutant.name, one.mutant.file, one.word, f"{one.seconds:.0f}", one.first, style=style)
+        table.add_row(one.mutant.name, one.mutant.file, one.word, f"{one.seconds:.0f}", escape(one.first), style=style)
     return table
 
 

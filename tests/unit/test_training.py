@@ -134,7 +134,7 @@ def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
         ),
         (
             "lenet",
-            {"data": "minst"},
+            {"dataset": "minst"},
             "dataset: found 'minst', expected mnist, fashion-mnist, images, records (did you mean mnist?)",
         ),
         ("small-cnn", {"dataset": "cifar100"}, "tells 10 classes apart; expected cifar10, images, records"),
