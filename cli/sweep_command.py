@@ -1,4 +1,4 @@
-"""``paceline sweep`` and its options, as typer sees them; what it does is in `sweeping`."""
+"""``paceline sweep`` and its options, as typer sees them; what it does is in `sweep_actions`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The scenario: schema, loading with every mistake reported at once, and the scenario files themselves.
 
-Read `quickstart.yaml` first, then `schema`, then `loading` and `plan`.
+Read `quickstart.yaml` first, then `resolution.schema`, `resolution.load_scenario` and `resolution.plan`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""Clusters: devices, spread, nodes, links, and the closed forms of collectives. Read `cluster` first, then `spread`."""
+"""Clusters: devices, jitter, nodes, links, and closed forms of collectives.
+
+Read `cluster` first, then `faults.jitter`.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -129,7 +129,7 @@ class Charge(Op[None]):
 class AllReduce(Op[Vector]):
     """Sum or mean of every member's `value`, on every member. Members must issue the same keys in the same order.
 
-    With `spent` the program gives its value away: nobody looks at it again, and its memory may become the answer's. A
+    With `donate` the program gives its value away: nobody looks at it again, and its memory may become the answer's. A
     tensor that answers is then the caller's own, to be given away in its turn.
     """
 

@@ -182,6 +182,6 @@ def sent_bytes(op: Collective, rank: Rank) -> int:
 def given(spent: Any, result: Any) -> Any:
     """The result in the memory that a member gave away for it, and so its own; one of NumPy's is shared by all.
 
-    A program can write into a tensor alone, by what `arrays.less` takes as its `room`.
+    A program can write into a tensor alone, by what `arrays.less` takes as its `out`.
     """
     return spent.copy_(result) if hasattr(spent, "copy_") else result

@@ -5,7 +5,7 @@ Rules of this file:
 * Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
   predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
 * A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
-* What a worker does beside is told apart by the spans that any run records (`calibrate_spans`), as its time shares are.
+* What a worker does beside is told apart by the spans that any run records (`span_costs`), as its time shares are.
 * Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
   groups may lie inside a node too where a probe has no server to stand in it. Messages are probed in a launch that has
   memory if runs have it, and those that went through it are told from the others.

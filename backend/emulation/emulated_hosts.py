@@ -6,7 +6,7 @@
 Rules of this file:
 
 * All links and addresses are inside the namespaces, so that nothing of this machine's own network is touched, and
-  deleting the namespaces leaves nothing; `namespaces` sees to that.
+  deleting the namespaces leaves nothing; `network_namespaces` sees to that.
 * A token bucket is kept by a timer of the kernel, and what comes due later than `BURST_S` is lost. So this is also how
   many seconds' bytes pass at once after a pause. Latency beside this machine's own needs a kernel with netem.
 * One machine does the work of all hosts: what is emulated is the network between them, not their processors.

@@ -91,7 +91,7 @@ class Launch:
     share_gpus: bool = False
     """whether ranks may share a GPU"""
     cpu_affinity: Pin = "auto"
-    """where ranks run; see `placement`"""
+    """where ranks run; see `cpu_affinity`"""
     shared_memory: bool = True
     """whether collectives of one node's ranks and messages on one host go through memory that they share"""
     interfaces: Sequence[str] = ()

@@ -1,6 +1,6 @@
-"""Training for real: every algorithm and seed of a scenario, one after the other.
+"""Trains every algorithm and seed of a scenario with real processes, one run after the other.
 
-Ranks are forked here, or are processes that a launcher has started (`joining`): then all of these call `train`.
+Ranks are forked here, or a launcher has started them (`launch_environment`); in that case every process calls `train`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def number(value: Any) -> float | None:
 def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     """The summary of several seeds: figures with their intervals, histograms added up; that of one seed is itself.
 
-    It `diverged` if one of them did, and `ended` as all of them did, or else for None.
+    It `diverged` if one of them did, and `stop_reason` as all of them did, or else for None.
     """
     made: Tree = copy.deepcopy(dict(summaries[0]))
     if len(summaries) == 1:

@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* Nothing is computed here but minima and maxima of figures that `errors` has made.
+* Nothing is computed here but minima and maxima of figures that `prediction_errors` has made.
 * Each table has one row per algorithm and fits in 80 columns; units stand in the headers, errors are in per cent.
 * "Without messages" and "without spread" are the errors of predictions that leave these out.
 """

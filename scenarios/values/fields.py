@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.records.trace import Schedule, Unit
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
 from paceline.scenarios.values.mistakes import expected, one_of, refuse, wrong
 from paceline.scenarios.values.units import PERIOD, RATE, SIZE, TIME, Kind
@@ -198,10 +199,10 @@ def parse_jitter(value: object) -> Jitter:
     if value is None or isinstance(value, Jitter):
         return value or NO_JITTER
     if not isinstance(value, dict) or not isinstance(value.get("distribution"), str):
-        renamed = " (law was renamed to distribution)" if isinstance(value, dict) and "law" in value else ""
+        hint = key_hint("law", ["distribution"]) if isinstance(value, dict) and "law" in value else ""
         raise expected(
             "a mapping with a distribution of scipy.stats and its parameters, such as {distribution: lognorm, "
-            "sigma: 0.3}" + renamed
+            f"sigma: 0.3}}{hint}"
         )
     try:
         return Jitter.of(

@@ -1,4 +1,4 @@
-"""The network engine as machine code: the functions of `fluid`, compiled by numba from the same source.
+"""The network engine as machine code: the functions of `max_min`, compiled by numba from the same source.
 
 Rules of this file: nothing is computed here. What is compiled is kept on disk beside its source, so that only the first
 run on a machine waits for it, some seconds a function.
@@ -30,7 +30,7 @@ PARTS = (
 
 
 class Code(NamedTuple):
-    """Functions of `fluid`, on tables that are arrays of records."""
+    """Functions of `max_min`, on tables that are arrays of records."""
 
     enter_anew: Callable[..., Any]
     leave: Callable[..., Any]

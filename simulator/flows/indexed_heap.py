@@ -1,6 +1,6 @@
 """Binary heaps whose items know their places, so that a key can change: who is next in the network engine.
 
-Rules of this file: those of `fluid`. The same source runs on lists, as it stands, and as machine code on arrays.
+Rules of this file: those of `max_min`. The same source runs on lists, as it stands, and as machine code on arrays.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Rules of this file:
   when its last part is.
 * Bytes that lie on few servers come from each of these; those that lie on many come evenly from all together.
 * A disk with one arm serves its k readers in turn, so each gets on at a k-th of the pace that it would have if the arm
-  had to come back for every stretch that is read ahead (`arm`). Who is alone again has its own pace again.
+  had to come back for every stretch that is read ahead (`disk_head`). Who is alone again has its own pace again.
 
 Request by request, readers meet by chance: where they ask for nearly all that a device has, one waits for another now
 and then, and an even pace is too fast by that. It is exact where little or too much is asked for; in between it is

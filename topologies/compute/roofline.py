@@ -97,7 +97,7 @@ def device(
     """A device of the catalogue, computing gradients of a model.
 
     Args:
-        spec: from `finding.named` or `finding.find`.
+        spec: from `device_names.named` or `device_names.find`.
         work: the model's layer rows.
         precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
         samples: of one gradient: the straight line is exact there.

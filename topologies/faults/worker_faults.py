@@ -20,7 +20,7 @@ import numpy as np
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 
 CHOICE, GAPS, LASTING, FAILURES, NODE_FAILURES = 11, 12, 13, 14, 15
-"""keep draws of one seed apart from each other, and from those of `spread`"""
+"""keep draws of one seed apart from each other, and from those of `jitter`"""
 BLOCK = 64
 """random times drawn together"""
 

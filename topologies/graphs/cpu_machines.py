@@ -1,4 +1,7 @@
-"""The insides of machines without a tree of GPUs: POWER, Xeon, Knights Landing, Tianhe-2. Rules as in `nodes`."""
+"""The links inside machines without a tree of GPUs: POWER, Xeon, Knights Landing, Tianhe-2.
+
+Rules as in `gpu_machines`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dragonfly of Cray's Aries. The rules are those of `networks`.
+"""The dragonfly of Cray's Aries. The rules are those of `network_graphs`.
 
 Routers of a group stand in a grid: all of a row are joined to each other, and all of a column, by several links. Any
 two groups are joined by so many global links, which are dealt out to the routers of each group in turn.

@@ -1,4 +1,4 @@
-"""The insides of machines with GPUs, one function each; `machines` has the others.
+"""The insides of machines with GPUs, one function each; `cpu_machines` has the others.
 
 Rules of this file:
 

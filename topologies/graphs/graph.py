@@ -1,4 +1,6 @@
-"""Cluster graphs: who is joined to whom by what. Read this first, then `networks`, `nodes`, `compose` and `systems`.
+"""Cluster graphs: vertices and the links between them.
+
+Read this first, then `network_graphs`, `gpu_machines`, `compose` and `systems`.
 
 Rules of this file:
 

@@ -1,4 +1,4 @@
-"""Trees of switches: leaf–spine and fat tree. The rules are those of `networks`."""
+"""Trees of switches: leaf–spine and fat tree. The rules are those of `network_graphs`."""
 
 from __future__ import annotations
 

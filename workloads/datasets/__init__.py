@@ -1,4 +1,4 @@
-"""Data sets: what is known by name, and how their files are read. Read `catalogue` first, then `files`.
+"""Data sets: what is known by name, and how their files are read. Read `catalogue` first, then `dataset_files`.
 
 Nothing here imports torch: a scenario's files are read and checked before it is known whether anything will be trained.
 """

@@ -1,6 +1,6 @@
-"""From names to a learner that trains: the module, its examples, where it starts, its loss.
+"""Builds a torch learner from names: the module, its examples, its initial weights and its loss.
 
-Rules of this file: a model of the zoo starts where `starts` says; one of the user's own where its function made it.
+A built-in model starts from `initial_weights`; a custom model starts from the weights that its function returned.
 """
 
 from __future__ import annotations

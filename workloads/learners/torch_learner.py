@@ -4,7 +4,7 @@ Rules of this file:
 
 * Weights are one flat tensor; the module's parameters are views of it while it is used. Nothing given is changed in
   place, and every gradient is new. One thread uses a learner at a time; another may `load` meanwhile.
-* A layer is a module that has parameters of its own, in the order of the module tree, as in the tables of `models`.
+* A layer is a module that has parameters of its own, in the order of the module tree, as in `layer_tables`.
 * Gradients are computed one by one, as plain torch would, or many together by `torch.func.vmap` over stacked weights
   and batches: the same numbers up to rounding. Which of the two follows from sizes alone, never from a timing, so that
   runs repeat bit for bit.

@@ -5,8 +5,8 @@ Rules of this file:
 * `torch.func.vmap` says what is computed, for any module that it accepts; nothing is derived by hand.
 * Blocks have few sizes, powers of two, and what is missing is filled with the last gradient's weights and batch, whose
   surplus answers are dropped: the rows of a block do not touch each other.
-* The operations of a shape that has been asked for several times are recorded and repeated (`recording`): the same bits
-  with a third of the calls, and intermediate results are dropped as soon as they have served.
+* The operations of a shape that has been asked for several times are recorded and repeated (`tensor_recording`): the
+  same bits with a third of the calls, and intermediate results are dropped as soon as they have served.
 * A block ends with its call: every answer is a vector of its own, which keeps nothing else alive.
 """
 

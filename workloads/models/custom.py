@@ -4,7 +4,7 @@ Rules of this file:
 
 * The function is called with the generators of torch, NumPy and Python seeded, so that whatever it draws is the same in
   every process. The weights that its module is made with are where learning starts.
-* What it returns is checked here for its form; whether it can be learned, in `trial`.
+* What it returns is checked here for its form; whether it can be learned, in `module_trial`.
 """
 
 from __future__ import annotations

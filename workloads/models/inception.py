@@ -1,4 +1,4 @@
-"""Inception-v3 (Szegedy et al., 2016) as a torch module, without its auxiliary head. Rules as in `networks`."""
+"""Inception-v3 (Szegedy et al., 2016) as a torch module, without its auxiliary head. Rules as in `paper_networks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A small transformer as a torch module: a decoder that predicts the next of 128 tokens. Rules as in `networks`."""
+"""A small transformer as a torch module: a decoder that predicts the next of 128 tokens.
+
+Rules as in `paper_networks`.
+"""
 
 from __future__ import annotations
 
