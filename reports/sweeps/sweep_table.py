@@ -107,8 +107,8 @@ class Table:
         """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing.
 
         A column ``<figure>_half`` next to each figure gives half of its 95 % interval (`prediction_errors.interval`). A
-        point is `unfinished` if one of its runs ended before the method's longest period had passed once, and `comparable` if
-        neither it nor the point that it is compared with is unfinished.
+        point is `unfinished` if one of its runs ended before the method's longest period had passed once. It is
+        `comparable` if neither it nor the point that it is compared with is unfinished.
         """
         names = [name for name, (_, dtype) in FIGURES.items() if dtype in NUMBERS] + list(DERIVED)
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)

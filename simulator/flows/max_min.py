@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* It has no clock of its own: the caller passes seconds. `flow_engine` connects it to SimPy; `transfers` runs a whole list
-  of flows.
+* It has no clock of its own: the caller passes seconds. `flow_engine` connects it to SimPy; `transfers` runs a whole
+  list of flows.
 * All is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and as machine code on
   arrays of records: every test of one is a test of the other.
 * A flow ends when its turn comes in the queue of ends, not when what remains is nought: no rounding can lose one.
