@@ -116,7 +116,7 @@ class Simulation:
             ops.Start: self._start,
             ops.Wait: self._wait,
             ops.WaitFor: self._wait_for,
-            ops.Cancel: lambda strand, op: strand.station.handles.cancel(strand.line, op.handle),
+            ops.Cancel: self._cancel,
             ops.Now: lambda strand, _: self.trace.look(strand.me.rank, self.env.now),
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
@@ -274,6 +274,13 @@ class Simulation:
         except StopIteration:
             return
         strand.promise.give_up = self.env.process(continued(carried, event)).interrupt
+
+    def _cancel(self, strand: Strand, op: ops.Cancel) -> Steps:
+        """Cancels what the handle stands for. It has ended when the program continues: messages it took are back."""
+        if not (in_time := strand.station.handles.cancel(strand.line, op.handle)):
+            return False
+        yield self.env.timeout(0.0)  # SimPy delivers the interrupt first
+        return in_time
 
     def _wait(self, strand: Strand, op: ops.Wait[Any]) -> Steps:
         """The answer of what the handle stands for."""

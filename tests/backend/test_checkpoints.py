@@ -20,6 +20,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.periodic import KAvg
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.polling import wait_until
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, read, steps_in
@@ -104,6 +105,14 @@ def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
     for rank in range(job.workers):
         times = [u.time_s for u in sorted(resumed.updates, key=lambda u: u.step) if u.rank == rank]
         assert times == sorted(times) and times[0] < first.time_s < times[-1]
+
+
+def test_local_staleness_goes_on_from_the_step_within_its_round(tmp_path: Path) -> None:
+    """Averages every 3 steps, checkpoints every 4: the first checkpoint lies one step after an average."""
+    job = job_for(KAvg(k=3), STEPS)
+    whole = run(job, into=tmp_path)
+    resumed = run(job, start=read(steps_in(tmp_path / "checkpoints")[0]))
+    assert staleness_table(resumed) == staleness_table(whole)
 
 
 @pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd", "ssp", "ad-psgd"])

@@ -160,6 +160,28 @@ def timeline_at(*times_s: float) -> Times:
     return Times(iter(times_s))
 
 
+def test_a_checkpoint_that_a_crash_interrupts_is_written_from_its_beginning() -> None:
+    """Compute to 2 s, write until the crash at 2.3 s, recover to 3.3 s, compute again to 5.3 s, write for 0.5 s."""
+    crashes = Crashes(recovery_s=1.0, checkpoint_every_s=2.0, checkpoint_cost_s=0.5)
+    assert Timeline(timeline_at(2.3), crashes).end_s(start_s=0.0, work_s=2.0) == pytest.approx(5.8)
+
+
+def test_lost_work_is_repeated_at_the_speed_of_that_moment() -> None:
+    """A crash at 2 s loses 2 s; from 3 s on the device has half its speed, so they take 4 s, the last one 2 s."""
+    slow = Slowdown(place=Place(), factor=2.0, at_s=3.0, lasts_s=100.0)
+    speed = speed_of([slow], rank=0, node=0, nodes=1, seed=0)
+    assert Timeline(timeline_at(2.0), Crashes(recovery_s=1.0), speed).end_s(0.0, 3.0) == pytest.approx(9.0)
+
+
+def test_a_failing_node_stops_all_its_workers_at_once() -> None:
+    crashes = Crashes(node_mtbf_s=MTBF_S)
+
+    def first_s(rank: int, node: int) -> float:
+        return timeline_of(crashes, FULL_SPEED, rank=rank, node=node, nodes=2, seed=5).times[0]
+
+    assert first_s(rank=0, node=0) == first_s(rank=1, node=0) != first_s(rank=2, node=1)
+
+
 def test_a_worker_that_waits_recovers_meanwhile() -> None:
     """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is made good at 4 s."""
     crashes = Crashes(recovery_s=1.0)

@@ -91,6 +91,16 @@ def test_a_flow_that_crosses_a_ring_of_64() -> None:
     assert found_s[0] > 1.05 * quiet_s
 
 
+def test_a_ring_that_begins_beside_a_flow_shares_its_port() -> None:
+    fabric = Uniform(8)
+    ring = plan(fabric, "AllReduce", "ring", 4e6)
+    quiet_s = float(alone_s(ring, fabric).max())
+    crossing: list[Crossing] = [(0.0, 4e6, ("up 3",))]
+    found_s = simulated_s(fabric, [(1e-6, ring)], crossing)
+    assert found_s == pytest.approx(replayed_s(fabric, [(1e-6, ring)], crossing), rel=1e-9)
+    assert found_s[0] > 1.05 * quiet_s
+
+
 def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
     fabric = Uniform(8)
     tree = plan(fabric, "Broadcast", "binomial-tree", 1e6)

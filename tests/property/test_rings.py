@@ -84,6 +84,17 @@ def test_channels_between_nodes_leave_by_all_nics() -> None:
     assert 2 * 15 / 16 * 1e10 / seconds == pytest.approx(4 * LINKS["ib-edr"].bytes_per_s, rel=0.02)
 
 
+def test_a_ring_over_a_slower_nic_carries_fewer_bytes() -> None:
+    """One NIC of four at half its rate: shares 2/7, 2/7, 2/7 and 1/7, and 3.5 times the rate of a healthy NIC."""
+    fabric, group, places = system("dgx1-p100", 2)
+    up = next(port for port in fabric.path(group.ranks[0], group.ranks[8], 1).ports if "nic" in port.split(">")[0])
+    fabric.capacity[up] /= 2
+    channels = Layout(fabric, group, places).channels
+    assert sorted(round(7 * one.share) for one in channels) == [1, 2, 2, 2]
+    seconds = all_reduce_s(fabric, group, 1e10, "ring-channels", channels=channels)
+    assert 2 * 15 / 16 * 1e10 / seconds == pytest.approx(3.5 * LINKS["ib-edr"].bytes_per_s, rel=0.02)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4,), (2, 2, 2), (3, 1, 2)])
 def test_where_all_hops_are_alike_rings_are_in_order(sizes: tuple[int, ...]) -> None:
     cluster = star(*sizes)

@@ -46,6 +46,14 @@ def test_everybody_stops_at_the_same_step(tmp_path: Path) -> None:
     assert (ahead.stop_reason, behind.stop_reason) == ("accuracy", "accuracy")
 
 
+def test_the_lease_is_closed_at_its_end_and_not_at_the_step_of_the_host_that_ends_the_run() -> None:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    ahead, behind = Lease(store, NEVER), Lease(store, NEVER)
+    granted = [ahead.extend(step).steps for step in range(5)][-1]
+    assert behind.close("accuracy", 2) == Bound(granted, "accuracy")
+    assert ahead.extend(granted) == Bound(granted, "accuracy")
+
+
 def test_the_first_reason_stands(tmp_path: Path) -> None:
     one, other = boards(tmp_path, Lease, NEVER)
     assert one.grant(Rank(0), 0)

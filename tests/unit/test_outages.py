@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 
 from paceline.algorithms.core.errors import DeadlockError, InputError
@@ -75,6 +76,22 @@ def test_without_a_way_left_it_stands_still_until_the_repair() -> None:
 def test_what_has_no_bytes_waits_for_the_repair_too() -> None:
     cluster = replace(star(1, 1, latency_s=0.5), link_faults=(fault("host1", "switch", 1.0, 9.0),))
     assert ends(cluster, [(0.0, 0, 1, 0), (4.0, 0, 1, 0)]) == [0.5, 10.5]
+
+
+def test_a_link_is_reported_as_broken_since_it_broke() -> None:
+    """A second fault of the same link at 2 s does not restart the outage that began at 1 s."""
+    cluster = replace(star(1, 1), link_faults=(fault("host1", "switch", 1.0), fault("host1", "switch", 2.0)))
+
+    @program
+    def listen(me: RankContext, state: Replica) -> Program[None]:
+        yield from Receive(Rank(1))
+
+    @program
+    def speak(me: RankContext, state: Replica) -> Program[None]:
+        yield from Send(Rank(0), np.zeros(1000))
+
+    with pytest.raises(DeadlockError, match=r"switch – host1 is broken since 1 s"):
+        played(listen, speak, workers=2, network=ClusterNetwork(cluster))
 
 
 def test_one_switch_of_a_plane_takes_its_share() -> None:

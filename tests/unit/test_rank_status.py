@@ -39,6 +39,14 @@ def test_a_row_has_what_was_written_and_its_neighbours_do_not() -> None:
     assert board.run_state is RunState.RUNNING and not board.stopping and board.loss_text == ""
 
 
+def test_the_samples_of_a_run_are_those_of_the_weights_owner() -> None:
+    """Every rank counts the samples in its own copy of the weights; these are the same samples."""
+    board = StatusBoard(3, ALL)
+    for rank, samples in zip(ALL, (64, 32, 32), strict=True):
+        board.ranks[rank].counters.applied((), samples)
+    assert board.totals(Rank(0), 1.0).samples == 64
+
+
 def test_two_processes_of_a_host_see_one_board(tmp_path: Path) -> None:
     """Both map the file; the one that comes second does not reset it."""
     one = StatusBoard(3, ALL, folder=tmp_path)

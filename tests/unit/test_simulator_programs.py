@@ -35,9 +35,10 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter.interpreter import Simulation
+from paceline.simulator.interpreter.cpu_overheads import Handling
+from paceline.simulator.interpreter.interpreter import Simulation, simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost
-from tests.clusters import answer, fixed_costs, played
+from tests.clusters import Written, answer, fixed_costs, played
 from tests.support import FixedTiming, job_of
 
 CELL = Cell("counter")
@@ -301,6 +302,28 @@ def test_a_cancelled_receive_leaves_the_message_to_the_next(message_s: float) ->
 
     trace = played(talk, listen, workers=2, timing=ONE_S, network=fixed_costs(message_s=message_s))
     assert answer(trace, 1) == [True, "kept", message_s]
+
+
+def test_the_message_of_a_cancelled_receive_stays_before_younger_ones() -> None:
+    """To take the first message occupies the processor for 5 s; the receive is cancelled after 1 s of these."""
+
+    @program
+    def talk(me: RankContext, state: Replica) -> Program[None]:
+        yield from Send(Rank(1), "first")
+        yield from Send(Rank(1), "second")
+
+    @program
+    def listen(me: RankContext, state: Replica) -> Program[list[Any]]:
+        yield from Charge("wait", 0)
+        handle = yield from Start(Receive())
+        yield from Charge("wait", 0)
+        in_time = yield from Cancel(handle)
+        return [in_time, (yield from Receive()).value, (yield from Receive()).value]
+
+    job = job_of(Written(first=talk, others=listen), 2)
+    handling = Handling(receive_s=lambda *_: 5.0)
+    trace = simulate_job(job, ONE_S, NoCost(), Schedule(every=1), handling=handling)
+    assert answer(trace, 1) == [True, "first", "second"]
 
 
 def test_a_cancelled_lane_is_closed() -> None:
