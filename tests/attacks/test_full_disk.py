@@ -51,7 +51,7 @@ def told(ended: Ended, disk: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["64k", "16k", "32k", "48k", "8k"][: cases(1, 5)])
-@pytest.mark.parametrize("command", ["train", "sweep", "simulate", "convert"][: cases(2, 4)])
+@pytest.mark.parametrize("command", ["train", "sweep", "simulate", "convert"][: cases(1, 4)])
 def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -> None:
     """A run that was stored before the disk was full stays, as do whole rows of a sweep; half of one does not."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"

@@ -18,6 +18,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.posix.polling import wait_until
 from paceline.records.trace import Schedule, Trace
 from tests import warm
 from tests.support import nodes_for
@@ -91,6 +92,10 @@ class Started:
     def gone(self, within_s: float) -> bool:
         """Whether every rank ends within so many seconds."""
         return not psutil.wait_procs(list(self.ranks.values()), timeout=within_s)[1]
+
+    def removed(self, within_s: float = 30.0) -> bool:
+        """Whether the folder is removed within so many seconds; after a killed launcher the guard process does that."""
+        return wait_until(lambda: not self.folder.exists(), within_s=within_s)
 
 
 def ranks_of(launcher: int) -> Started | None:

@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 import paceline
+from paceline.backend.calibration import message_costs
 from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
@@ -75,6 +76,13 @@ def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path
     assert (out / "side-by-side-comparison-1" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch of each probe instead of five, which only makes the costs less exact."""
+    monkeypatch.setattr(message_costs, "LAUNCHES", 1)
+
+
+@pytest.mark.usefixtures("brief")
 def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     """By name, members and bytes: a server counts as one more worker, a barrier has no bytes."""
     compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "ratio": 0.1}}
@@ -107,12 +115,14 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     assert profile.handling_s("start", 4160 * 4, inside=False) > 0.0
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> None:
     profile = probe(paceline.load(SCENARIO, algorithms=["async-sgd"]), [])
     assert 0.0 < profile.update_s < 0.1 and 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
     assert 0.0 < profile.rest_s < 0.1 and 0.0 < profile.late_s < 0.1
 
 
+@pytest.mark.usefixtures("brief")
 def test_one_worker_is_probed_like_several() -> None:
     """Its update is measured, though it enters no collective."""
     alone = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}

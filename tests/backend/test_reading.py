@@ -219,7 +219,7 @@ class Training:
         status, said = self.called.ends(within_s=60.0)
         assert status == 1, said
         assert "Traceback" not in said
-        assert self.called.left() == [] and not started.folder.exists()
+        assert self.called.left() == [] and started.removed()
         (kept,) = self.called.stored()
         assert read_run(kept).summary["stop_reason"] == "failure"
         return said.replace("\n", "")

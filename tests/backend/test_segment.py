@@ -23,6 +23,7 @@ from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, B
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Room, outcome
 from paceline.backend.local.launch import RankFailed
+from paceline.backend.posix.polling import wait_until
 from paceline.backend.transports import shared_segment as memory
 from paceline.backend.transports.channel import Channel
 from paceline.backend.transports.shared_segment import Segment
@@ -227,11 +228,7 @@ def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
 
 def named() -> set[Path]:
     """Everything with a name in the host's shared memory, but for runs' own folders and locks about to be unlinked."""
-    until, found = time.monotonic() + 2.0, set(Path("/dev/shm").iterdir())
-    while time.monotonic() < until:  # what another program has there for a moment is not ours
-        time.sleep(0.05)
-        found &= set(Path("/dev/shm").iterdir())
-    return {path for path in found if not path.name.startswith("paceline-")}
+    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("paceline-")}
 
 
 def nameless(process: psutil.Process) -> bool:
@@ -248,7 +245,7 @@ def clean() -> Iterator[None]:
     before = named()
     yield
     assert no_children()
-    assert named() <= before
+    assert wait_until(lambda: named() <= before, within_s=30.0), "another program may keep something for a moment"
 
 
 @pytest.mark.backend
@@ -280,7 +277,7 @@ def test_nothing_is_left_of_a_launcher_that_is_ended(call: Callable[..., Called]
     started = on_its_way(called, 3)
     assert all(nameless(process) for process in started.ranks.values())
     os.kill(called.pid, number)
-    called.ends(within_s=10.0)
-    assert started.gone(within_s=5.0)
+    called.ends(within_s=60.0)
+    assert started.gone(within_s=30.0)
     assert called.left() == []
-    assert not started.folder.exists()
+    assert started.removed()

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from tests.quadratic import Array, Experiment, Finding, exponential, moments, play
-from tests.thorough import sampled
+from tests.thorough import cases, sampled
 
 GROUPS = 20
 """of runs or parts of a run, whose spread is the standard error"""
@@ -97,7 +97,7 @@ def growths_of_the_mean_square() -> tuple[Finding, ...]:
     """On both sides of the limit: E w² after some updates, and how fast its logarithm grows from there."""
     workers, early, late, shares = 4, 10, 50, (0.8, 0.9, 1.1, 1.2)
     gs = [share * mean_square_limit(workers) for share in shares]
-    squares = spread_over_runs(workers, gs, updates=late, runs=GROUPS * 60) ** 2
+    squares = spread_over_runs(workers, gs, updates=late, runs=GROUPS * cases(20, 60)) ** 2
     findings = []
     for index, (g, share) in enumerate(zip(gs, shares, strict=True)):
         run = f"async-sgd ({workers} workers, exponential times, g {share:g} of the limit), {len(squares)} runs"

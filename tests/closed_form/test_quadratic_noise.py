@@ -15,9 +15,9 @@ from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
 from paceline.algorithms.methods.periodic import KAvg
 from tests.quadratic import Experiment, Finding, named, play, settled, stationary
-from tests.thorough import sampled
+from tests.thorough import cases, sampled
 
-COPIES = 20_000
+COPIES = cases(5_000, 20_000)
 
 
 def variance_after(

@@ -12,6 +12,7 @@ import pytest
 from paceline.records.store import save
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
+from tests.thorough import extra
 
 RUN = "from tests.property.test_same_record import stored; from pathlib import Path; import sys; stored(*sys.argv[1:])"
 
@@ -42,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
 
 
-@pytest.mark.parametrize("algorithm", ["sync-sgd", "async-sgd"])
+@pytest.mark.parametrize("algorithm", [extra("sync-sgd"), "async-sgd"])
 def test_same_bytes_twice_and_in_a_process_of_its_own(algorithm: str, tmp_path: Path) -> None:
     """Also where Python orders sets and hashes otherwise; more blocks than it takes for one to be recorded."""
     first, second = (contents(stored(algorithm, str(tmp_path / name))) for name in ("one", "two"))

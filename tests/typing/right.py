@@ -1,4 +1,4 @@
-"""Programs as they should be: mypy finds nothing, and knows the type of every answer exactly. Checked, never run."""
+"""Correct programs, and the exact type of every operation's answer. `make types` checks this file; nothing runs it."""
 
 from __future__ import annotations
 
