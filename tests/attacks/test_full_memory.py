@@ -72,7 +72,7 @@ def test_shared_vectors(size: str, tmp_path: Path) -> None:
     assert ended.left == ()
 
 
-@pytest.mark.parametrize("size", ["1m", "64k", "300k", "4500k"][: cases(1, 4)])
+@pytest.mark.parametrize("size", ["1m", "64k", "300k", "4500k"][: cases(0, 4)])
 def test_joined_ranks(size: str, tmp_path: Path) -> None:
     """Each process maps the memory of its host for itself; torchrun prints its own words after ours."""
     ended = within(SHARED, size, script(tmp_path, TORCHRUN))

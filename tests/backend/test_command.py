@@ -172,7 +172,7 @@ def test_an_interrupt_while_comparing_probes_the_machine(call: Callable[..., Cal
 
 def test_an_interrupt_while_comparing_measures(call: Callable[..., Called]) -> None:
     """The predictions made so far are kept, whole."""
-    called = call("compare", "--set", "stop.seconds=10 s", "--algorithms", "async-sgd")
+    called = call("compare", "--set", "stop.seconds=10 s", "--algorithms", "sync-sgd")
     until = time.monotonic() + 60.0
     while not any("simulated" in path.name and path.name[0] != "." for path in called.stored()):
         assert time.monotonic() < until and called.process.poll() is None

@@ -268,7 +268,8 @@ class Hangs(SyncSgd):
 """
 
 
-@pytest.mark.parametrize(("launcher", "of", "victim"), [extra((mpirun, 2, 0)), (srun, 2, 1)])
+@pytest.mark.thorough
+@pytest.mark.parametrize(("launcher", "of", "victim"), [(mpirun, 2, 0), (srun, 2, 1)])
 def test_a_program_that_hangs_is_named_with_where_it_stands(
     tmp_path: Path, launcher: Any, of: int, victim: int
 ) -> None:

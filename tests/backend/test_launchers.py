@@ -158,6 +158,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
     assert not ranks_of(path)
 
 
+@pytest.mark.thorough
 def test_the_script_that_is_printed_is_one_that_slurm_runs(
     left_alone: None,  # noqa: F811
     launchers: ModuleType,

@@ -39,11 +39,17 @@ def runs(start: str, *changes: str) -> dict[str, Run]:
 
 
 @pytest.mark.backend
-@pytest.mark.timeout(300)  # five times torch is imported, by as many cores as there are
 def test_a_spawned_run_is_a_forked_one() -> None:
-    spawned, forked = runs("spawn"), runs("fork", "algorithms=[sync-sgd]")
-    assert spawned["sync-sgd"].weights.numpy().tobytes() == forked["sync-sgd"].weights.numpy().tobytes()
-    asynchronous = spawned["async-sgd"]
+    (spawned,), (forked,) = (runs(start, "algorithms=[sync-sgd]").values() for start in ("spawn", "fork"))
+    assert spawned.weights.numpy().tobytes() == forked.weights.numpy().tobytes()
+    assert spawned.machine["devices"]["ranks"] == {str(rank): {"device": "cpu"} for rank in range(2)}
+    assert no_children()
+
+
+@pytest.mark.backend
+@pytest.mark.thorough
+def test_a_spawned_server_serves() -> None:
+    (asynchronous,) = runs("spawn", "algorithms=[async-sgd]").values()
     assert asynchronous.summary["updates"] >= 20
     losses = asynchronous.tables.evaluations["loss"]
     assert losses.iloc[-1] < losses.iloc[0]

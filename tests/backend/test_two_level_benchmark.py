@@ -29,6 +29,7 @@ def benchmark(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 @needs_hosts
 def test_what_it_says_is_what_was_run() -> None:
     done = benchmark(*TINY, "--json")

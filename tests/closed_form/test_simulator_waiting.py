@@ -20,7 +20,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
-from tests.thorough import extra, sampled
+from tests.thorough import cases, extra, sampled
 
 Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -60,7 +60,7 @@ def step_times(trace: Trace) -> np.ndarray:
     ],
 )
 def test_a_synchronous_step_is_the_slowest_of_all_s1_s4(law: Law, workers: int, expected: float) -> None:
-    steps = 3000
+    steps = cases(1000, 3000)
     trace = simulate_job(job_of(SyncSgd(), workers, steps=steps), drawn(law, workers, steps), NoCost(), Schedule(10**9))
     times = step_times(trace)
     assert len(times) == steps
@@ -96,7 +96,7 @@ def test_unlike_workers_have_unlike_staleness(rates: list[float]) -> None:
 
     R is the sum of the rates. They are equal only where all rates are (AM–HM), else here more than 0.5 apart.
     """
-    steps, total = 12_000, sum(rates)
+    steps, total = cases(6_000, 12_000), sum(rates)
     lags = staleness(4, steps, drawn(exponential, 4, steps, scale=[1 / rate for rate in rates]))
     means = []
     for rank, rate in enumerate(rates):

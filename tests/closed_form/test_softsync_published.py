@@ -20,9 +20,9 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.support import Bowl, FixedTiming, Vector, job_of
-from tests.thorough import extra, sampled
+from tests.thorough import cases, extra, sampled
 
-LEARNERS, GRADIENTS = 30, 12_000
+LEARNERS, GRADIENTS = 30, cases(6_000, 12_000)
 Law = Callable[[np.random.Generator, tuple[int, int]], Any]
 
 
@@ -62,7 +62,7 @@ def test_1_softsync_has_lags_of_0_1_and_2() -> None:
 
 @pytest.mark.parametrize(("n", "mean"), [(15, 14.5), extra((30, 29.0))])
 def test_n_softsync_lags_by_about_n_and_hardly_ever_by_more_than_2_n(n: int, mean: float) -> None:
-    """Published: means near 15 and 30, P(τ > 2n) < 1e-4; number 26: at most 2 n, here, in all 12 000 gradients."""
+    """Published: means near 15 and 30, P(τ > 2n) < 1e-4; number 26: at most 2 n, here, in all gradients."""
     lags = lags_of(run(n))
     assert lags.mean() == pytest.approx(mean, abs=4 * LEARNERS**2 / GRADIENTS)
     assert (lags > 2 * n).mean() < 1e-4

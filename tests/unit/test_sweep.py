@@ -66,6 +66,17 @@ def scenario(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process: no time is spent on starting others."""
+
+    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+        for number, piece in enumerate(pieces):
+            yield number, Done(work(piece))
+
+    monkeypatch.setattr(sweeps, "each", each)
+
+
+@pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process, of which those with four workers fail."""
 
@@ -108,7 +119,7 @@ def test_several_seeds_have_intervals(scenario: Path) -> None:
     assert f"±{rate(half)}" in console.file.getvalue()
 
 
-def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path) -> None:
+def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path, in_process: None) -> None:
     vary = ["--vary", f"{COUNT}=1,2", "--vary", "cluster.network.link=eth-1g,ib-edr"]
     assert call(scenario, *vary, "--out", tmp_path / "runs", "--json").exit_code == 0
     folder = tmp_path / "runs/tiny-sweep-1"
@@ -132,7 +143,7 @@ def test_the_number_of_processes_changes_nothing(scenario: Path, tmp_path: Path)
         assert path.read_bytes() == (other / path.name).read_bytes(), path.name
 
 
-def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path) -> None:
+def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path, in_process: None) -> None:
     vary = ("--vary", f"{COUNT}=1,2", "--algorithms", "sync-sgd", "--keep-runs")
     assert call(scenario, *vary, "--out", tmp_path / "runs", "--json").exit_code == 0
     folder = tmp_path / "runs/tiny-sweep-1"
@@ -142,7 +153,7 @@ def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path) -> None
     assert [run.summary["wall_s"] for run in runs] == list(table["wall_s"])
 
 
-def test_for_a_person(scenario: Path, tmp_path: Path) -> None:
+def test_for_a_person(scenario: Path, tmp_path: Path, in_process: None) -> None:
     result = call(scenario, "--vary", f"{COUNT}=1..8x2", "--set", "stop.samples=200", "--out", tmp_path / "runs")
     words = " ".join(result.stdout.split())
     assert "Sweep of tiny" in words
@@ -153,7 +164,7 @@ def test_for_a_person(scenario: Path, tmp_path: Path) -> None:
     assert call(scenario, "--vary", f"{COUNT}=1,2", "--out", tmp_path / "runs", "--quiet").stderr == ""
 
 
-def test_without_sizes_the_first_path_is_the_axis(scenario: Path, tmp_path: Path) -> None:
+def test_without_sizes_the_first_path_is_the_axis(scenario: Path, tmp_path: Path, in_process: None) -> None:
     result = call(scenario, "--vary", "workload.batch_per_worker=2,4,8", "--out", tmp_path / "runs")
     assert "sync-sgd is fastest with batch_per_worker=8" in " ".join(result.stdout.split())
     assert pd.read_csv(tmp_path / "runs/tiny-sweep-1/sweep.csv")["speed_up"].isna().all()
