@@ -178,7 +178,7 @@ STATUS = (
         old="float(sums[owner, SAMPLES])",
         new="float(sums[:, SAMPLES].sum())",
         bug="Progress adds up the samples of all ranks' weights, which have them in common.",
-        tests=("unit/test_progress.py", "unit/test_tensorboard.py", "backend/test_train.py"),
+        tests=("unit/test_rank_status.py", "unit/test_progress.py", "unit/test_tensorboard.py"),
     ),
     Mutant(
         name="half-a-record-kept",
@@ -205,7 +205,7 @@ SUPERVISION = (
         old="waited = any(states[one] in (*WAITING, RankState.CONNECTING) for one in late)",
         new="waited = True",
         bug="A rank that works without a sign of life is killed although no other rank waits for it.",
-        tests=("backend/test_silence.py", "unit/test_stopped_neighbours.py"),
+        tests=("unit/test_monitors.py", "unit/test_stopped_neighbours.py"),
     ),
     Mutant(
         name="waiting-rank-seems-alive",
@@ -253,7 +253,7 @@ SUPERVISION = (
         old="row.state in IDLE and not row.busy for row in rows",
         new="row.state in IDLE for row in rows",
         bug="A run is called deadlocked while a lane of a rank still computes.",
-        tests=("backend/test_stopping.py", "backend/test_failures.py", "backend/test_survivors.py"),
+        tests=("unit/test_monitors.py", "backend/test_failures.py"),
     ),
 )
 
