@@ -1,7 +1,7 @@
-"""What messages cross: ports that they share, and the path from each rank to each other.
+"""The paths of messages between ranks, and the ports that they share.
 
-Rules of this file: a fabric knows where ranks sit and what joins them, and nothing of time. What it answers about one
-pair is the same all along, until its owner tells it that links are slower, are gone or have come back.
+A fabric knows the placement of ranks and the links between them; it has no clock. The path of a pair of ranks stays the
+same until links are degraded, fail or are repaired (`GraphFabric.degrade`, `GraphFabric.without`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """How a message gets from one rank to another.
+    """The path of a message from one rank to another.
 
     Args:
-        ports: what it shares with others, in order; each is one direction of a link, or a bus.
-        latency_s: from the moment its last byte has passed the ports until it has arrived.
-        medium: the slowest kind of hop on the way.
-        limit_bytes_per_s: what one message gets at most, however idle the ports are.
-        send_s: of the latency, what the sender's processor does, for one message at a time.
-        receive_s: of the latency, what the receiver's processor does, for one message at a time.
+        ports: the shared ports, in order; each is one direction of a link, or a bus.
+        latency_s: seconds from when the last byte has passed the ports until the message has arrived.
+        medium: the slowest kind of hop on the path.
+        limit_bytes_per_s: the largest rate of one message, even if all ports are idle.
+        send_s: the part of the latency that is work of the sender's processor, one message at a time.
+        receive_s: the part of the latency that is work of the receiver's processor, one message at a time.
     """
 
     ports: tuple[Port, ...]
@@ -43,45 +43,52 @@ class Path:
 
 
 class Fabric(Protocol):
-    """Where ranks sit and what joins them."""
+    """The placement of ranks and the network between them."""
 
     @property
     def capacity(self) -> Mapping[Port, float]:
-        """Bytes per second of every port."""
+        """The bytes per second of every port."""
         ...
 
     @property
     def reduce_s_per_byte(self) -> float:
-        """γ: what adding a byte that has come to one's own costs."""
+        """γ: the seconds that a receiver needs to add one received byte to its own."""
         ...
 
     def node_of(self, rank: Rank) -> int:
-        """The index of the machine on which a rank sits."""
+        """Returns the index of a rank's node."""
         ...
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        """The way of a message of so many bytes; `flow` tells apart those that may go different ways (ECMP)."""
+        """Returns the path of a message.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: bytes of the message, because the limit of a link may depend on them.
+            flow: number of the flow; different flows may take different shortest paths (ECMP).
+        """
         ...
 
 
 @dataclass(slots=True)
 class Ways:
-    """Routes, and what has been asked of them so far."""
+    """Routes, and a cache of the paths that have been looked up."""
 
     routes: Routes
     known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
     paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
-    """those of equal messages are one"""
+    """shared by messages that take the same hops in pieces of the same size"""
     asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
 
 
 class GraphFabric:
-    """A cluster's graph. Switches of one plane act as one, as hardware stripes traffic over them.
+    """The paths through a cluster's graph. Switches of one plane act as one, because hardware stripes traffic over them.
 
     Args:
-        cluster: the graph, and which ranks sit where.
-        routing: how a way is chosen where there are several.
-        seed: of the choices that a rule leaves to chance.
+        cluster: the graph, and the placement of ranks.
+        routing: the rule that chooses among several paths.
+        seed: seed of the random choices of the rule.
 
     >>> from paceline.topologies.cluster import on_a_star
     >>> from paceline.topologies import LINKS, Device
@@ -95,9 +102,9 @@ class GraphFabric:
         self._cluster = cluster
         self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
         self._around = {frozenset[tuple[str, str]](): self._whole}
-        """the ways around what is broken"""
+        """the paths for each set of broken links"""
         self.capacity: dict[Port, float] = {}
-        """what each port carries now"""
+        """present bytes per second of each port"""
         for rank in map(Rank, range(cluster.workers + 1)):
             rate = cluster.nodes[cluster.node_of(rank)].intra_node_link.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
@@ -114,12 +121,12 @@ class GraphFabric:
         return self._cluster.node_of(rank)
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
-        """From now on, a link carries such a share of its bandwidth, one way and the other."""
+        """Sets the bandwidth of a link, in both directions, to the fraction `rate` of its full bandwidth."""
         for one in (port(*ends), port(*ends[::-1])):
             self.capacity[one] = rate * self._full[one]
 
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
-        """From now on, no way leads over these links, unless there is no other; over all others, ways do again."""
+        """Sets the broken links. Paths avoid them, unless two ranks have no other path."""
         gone = frozenset(broken)
         if gone not in self._around:
             self._around[gone] = Ways(self._whole.routes.without(gone))
@@ -146,7 +153,7 @@ class GraphFabric:
     def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
         try:
             return self._ways.routes.between(here, there, flow).connections
-        except NoRoute:  # it stands still before the gap
+        except NoRoute:  # the message waits until the link is repaired
             return self._whole.routes.between(here, there, flow).connections
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:

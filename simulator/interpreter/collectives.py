@@ -12,7 +12,7 @@ from paceline.algorithms.core.operations import AllGather, Barrier
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
 from paceline.records.trace import Span, Trace
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ByMember, Network
 
@@ -34,28 +34,28 @@ class Gatherings:
         self._doors: dict[int, Door] = {}
         """by the identity of each room that is not full yet: a room changes as members come, and so is no key"""
 
-    def attend(self, strand: Strand, op: Collective) -> Steps:
+    def attend(self, task: Task, op: Collective) -> Steps:
         """Enters at once, in program order, and leaves with the answer when the network is done."""
-        rank, start = strand.me.rank, self._env.now
-        room = self._meetings.enter(rank, op, strand.where, strand.stream)
+        rank, start = task.me.rank, self._env.now
+        room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
         if (door := self._doors.get(id(room))) is None:
-            key = f"{kind} {op.key} over {op.group}{strand.stream}"
+            key = f"{kind} {op.key} over {op.group}{task.stream}"
             door = self._doors[id(room)] = Door(key, self._env.event())
-        passage = self._network.enter(rank, op, strand.stream) if isinstance(self._network, ByMember) else None
+        passage = self._network.enter(rank, op, task.stream) if isinstance(self._network, ByMember) else None
         if room.full:
             del self._doors[id(room)]
             if passage is None:
-                self._begin(room, op, strand.stream, door.event)
+                self._begin(room, op, task.stream, door.event)
             else:
                 door.event.succeed(outcome(room))
-        strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
+        task.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
         answers: Mapping[Rank, Any] = yield door.event
         if passage is not None:
             yield passage
-        sent, step = sent_bytes(op, rank), strand.step
+        sent, step = sent_bytes(op, rank), task.step
         self._trace.spans.append(
-            Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=door.key)
+            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=door.key)
         )
         return answers[rank]
 

@@ -19,7 +19,7 @@ from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.timing import Timing
 
 
@@ -38,41 +38,41 @@ class Compute:
     _states: dict[Rank, State] = field(default_factory=dict)
     """where devices stand that have a timeline"""
 
-    def load(self, strand: Strand, op: Load) -> Any:
+    def load(self, task: Task, op: Load) -> Any:
         """The batch, after its loading time; before that, what the step takes outside all operations."""
-        samples, rank = op.samples, strand.me.rank
+        samples, rank = op.samples, task.me.rank
         seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
         if self._loading is not None or rest_s > 0:
-            return self._take(strand, samples, seconds, rest_s)
+            return self._take(task, samples, seconds, rest_s)
         # its gradient loads the data, which depend on nothing but the samples' names
-        return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
+        return self._after(task, "load", seconds, samples.index, lambda: Batch(samples, None))
 
-    def _take(self, strand: Strand, samples: Samples, seconds: float, rest_s: float) -> Steps:
+    def _take(self, task: Task, samples: Samples, seconds: float, rest_s: float) -> Steps:
         """The batch, once it has been read and its loading time is over; `rest_s` before that is in no span."""
         if rest_s > 0:
             yield self.env.timeout(rest_s)
         start_s = self.env.now
         if self._loading is not None:
-            yield from self._loading.take(strand, samples)
+            yield from self._loading.take(task, samples)
         if seconds > 0:
             yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))
+        self.trace.spans.append(Span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now))
         return Batch(samples, None)
 
-    def work(self, strand: Strand, op: Charge) -> Any:
+    def work(self, task: Task, op: Charge) -> Any:
         """Charges the program's own arithmetic."""
-        return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
+        return self._after(task, "update", self.timing.work_s(task.me.rank, op), task.step, lambda: None)
 
-    def gradient(self, strand: Strand, op: Gradient) -> Steps:
+    def gradient(self, task: Task, op: Gradient) -> Steps:
         """The gradient at exactly the weights given, once the device has had its time for it."""
-        rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
-        if not device.take(strand):
-            yield from device.acquire(strand, "its device")
+        rank, samples, device = task.me.rank, op.batch.samples, task.station.device
+        if not device.take(task):
+            yield from device.acquire(task, "its device")
         pending = self._flight.begin(op.weights.vector, samples)
         try:
             work_s = self.timing.compute_s(rank, samples.index, samples.count)
-            stretches, seconds = yield from self._lives(strand, work_s, samples.index)
-            self._note_life(strand, stretches, step=samples.index)
+            stretches, seconds = yield from self._lives(task, work_s, samples.index)
+            self._note_life(task, stretches, step=samples.index)
             vector, loss = self._flight.end(pending)
         finally:
             self._flight.give_up(pending)
@@ -80,65 +80,65 @@ class Compute:
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
-        self, strand: Strand, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
+        self, task: Task, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
     ) -> Steps:
         """Keeps promises one by one as backward passes their layers; forward waits for those of `weights`.
 
         The device is this gradient's from the start of forward to the end of backward, waiting included: nobody swaps
         the activations of a half-done pass.
         """
-        rank, samples = strand.me.rank, op.batch.samples
-        yield from strand.station.device.acquire(strand, "its device")
+        rank, samples = task.me.rank, op.batch.samples
+        yield from task.station.device.acquire(task, "its device")
         pending: Pending | None = None
         try:
             total = self.timing.compute_s(rank, samples.index, samples.count)
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
             given, before = op.weights, list[Stretch]()
             if isinstance(given, Weights):
-                before, busy = yield from self._lives(strand, sum(forward), samples.index)
+                before, busy = yield from self._lives(task, sum(forward), samples.index)
             else:
-                given, busy = yield from self._forward(strand, weights, forward, samples.index)
+                given, busy = yield from self._forward(task, weights, forward, samples.index)
             pending = self._flight.begin(given.vector, samples)
             rest = reversed(backward)
             for bucket, part in parts:
                 seconds = sum(islice(rest, len(bucket.layers)))
-                stretches, spent = yield from self._lives(strand, seconds, samples.index)
+                stretches, spent = yield from self._lives(task, seconds, samples.index)
                 vector, loss = self._flight.end(pending)
                 busy += spent
-                self._note_life(strand, [*before, *stretches], step=samples.index, layer=bucket.name)
+                self._note_life(task, [*before, *stretches], step=samples.index, layer=bucket.name)
                 before = []
                 piece, version = vector[bucket.part], given.version
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
             self._flight.give_up(pending)
-            strand.station.device.release()
+            task.station.device.release()
 
-    def _forward(self, strand: Strand, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
+    def _forward(self, task: Task, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """A forward pass in which each layer waits for its own weights; the version is the oldest among them."""
         held: list[Weights] = []
         busy = 0.0
-        for layer, promise, seconds in zip(strand.me.layout.layers, promises, shares, strict=True):
+        for layer, promise, seconds in zip(task.me.layout.layers, promises, shares, strict=True):
             if not promise.settled:
-                yield from self._weights_of(strand, layer, promise)
+                yield from self._weights_of(task, layer, promise)
             held.append(promise.result())
-            stretches, spent = yield from self._lives(strand, seconds, step)
+            stretches, spent = yield from self._lives(task, seconds, step)
             busy += spent
-            self._note_life(strand, stretches, step=step, layer=layer.name)
+            self._note_life(task, stretches, step=step, layer=layer.name)
         return together(held), busy
 
-    def _weights_of(self, strand: Strand, layer: Layer, promise: Promise) -> Steps:
+    def _weights_of(self, task: Task, layer: Layer, promise: Promise) -> Steps:
         """Waits until the layer's weights have come."""
         come = self.env.event()
         promise.watchers.append(come.succeed)
-        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
+        task.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
         yield come
 
-    def _lives(self, strand: Strand, work_s: float, step: int) -> Steps:
+    def _lives(self, task: Task, work_s: float, step: int) -> Steps:
         """Lets a device compute for so many seconds at full speed; answers what it did and its time for the work.
 
         A gradient that is cancelled leaves its device where it then stands; what it did until then is recorded.
         """
-        rank, start_s = strand.me.rank, self.env.now
+        rank, start_s = task.me.rank, self.env.now
         if rank not in self._timelines:
             self._timelines[rank] = self.timing.timeline(rank)
         timeline = self._timelines[rank]
@@ -147,7 +147,7 @@ class Compute:
                 if work_s > 0:
                     yield self.env.timeout(work_s)
             except simpy.Interrupt:
-                self._note_life(strand, [Stretch("compute", start_s, self.env.now)], step=step)
+                self._note_life(task, [Stretch("compute", start_s, self.env.now)], step=step)
                 raise
             return [Stretch("compute", start_s, self.env.now)], work_s
         before = self._states.get(rank, State())
@@ -156,7 +156,7 @@ class Compute:
             yield self.env.timeout(max(0.0, life.end_s - start_s))
         except simpy.Interrupt:
             life = timeline.live(before, start_s, work_s, until_s=self.env.now)
-            self._note_life(strand, life.stretches, step=step)
+            self._note_life(task, life.stretches, step=step)
             raise
         finally:
             self._states[rank] = life.state
@@ -167,25 +167,25 @@ class Compute:
         )
         return list(life.stretches), spent_s
 
-    def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
+    def _note_life(self, task: Task, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
         """Records what a device did; computing without a break is one span."""
         for part in stretches if len(stretches) == 1 else _joined(stretches):
             assert part.stage != "idle", "an idle device leaves no stretch"
-            span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
+            span = Span(task.me.rank, task.name, part.stage, layer, step, part.start_s, part.end_s)
             self.trace.spans.append(span)
 
-    def _after(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
+    def _after(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
         """The answer, once the time has passed; records what it was for."""
         if seconds > 0:
-            return self._spend(strand, activity, seconds, step, answer)
+            return self._spend(task, activity, seconds, step, answer)
         now = self.env.now
-        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, now, now))
+        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, now, now))
         return answer()
 
-    def _spend(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
+    def _spend(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
         start_s = self.env.now
         yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))
+        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, start_s, self.env.now))
         return answer()
 
 

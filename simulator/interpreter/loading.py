@@ -24,7 +24,7 @@ import simpy
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import READER, Reads, Span, Trace
 from paceline.simulator.interpreter.storage import Reader, Stores
-from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
+from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Held, Order, following
 
@@ -56,13 +56,13 @@ class Loading:
         self.stores = Stores(env, supply.storage, supply.record_bytes, supply.nodes)
         self._loaders: dict[Rank, _Loader] = {}
 
-    def take(self, strand: Strand, samples: Samples) -> Steps:
+    def take(self, task: Task, samples: Samples) -> Steps:
         """Waits until the batch is there, and takes it."""
-        rank, start_s = strand.me.rank, self._env.now
+        rank, start_s = task.me.rank, self._env.now
         if rank not in self._loaders:
             reader = self.stores.reader(self._supply.nodes[rank])
             self._loaders[rank] = _Loader(self._env, rank, reader, self.stores, self._supply, self._trace)
-        reads = yield from self._loaders[rank].take(strand, samples)
+        reads = yield from self._loaders[rank].take(task, samples)
         stall_s = self._env.now - start_s + (self._trace.reads[rank].stall_s if rank in self._trace.reads else 0.0)
         self._trace.reads[rank] = reads._replace(stall_s=stall_s)
 
@@ -108,15 +108,15 @@ class _Loader:
         """what the program waits for"""
         self._ended = False
 
-    def take(self, strand: Strand, samples: Samples) -> Steps:
+    def take(self, task: Task, samples: Samples) -> Steps:
         """Answers what had been read when the batch was there."""
-        yield from self._asking.acquire(strand, "its loader")
+        yield from self._asking.acquire(task, "its loader")
         try:
             self._come = self._env.event()
             if samples != self._due:
                 self._begin(samples)
             if not self._ready:
-                strand.blocked = lambda: f"waits for batch {samples.index} from storage"
+                task.blocked = lambda: f"waits for batch {samples.index} from storage"
                 yield self._come
             reads, self._come = self._ready.popleft(), None
             self._due = following(samples) if self._depth else None

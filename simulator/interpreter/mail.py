@@ -14,7 +14,7 @@ from paceline.algorithms.runtime.program_errors import check_peer, message_wante
 from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import Network
 
@@ -62,56 +62,56 @@ class Mail:
         self._copies = {rank: Snapshots() for rank in ranks}
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
 
-    def send(self, strand: Strand, op: Send) -> Steps | None:
+    def send(self, task: Task, op: Send) -> Steps | None:
         """Hands over the value as it is now; the sender waits for its own processor alone."""
-        source, to, now = strand.me.rank, op.to, self._env.now
-        check_peer(op, strand.me.world)
+        source, to, now = task.me.rank, op.to, self._env.now
+        check_peer(op, task.me.world)
         size = nbytes(op.value)
         letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
         self._under_way[source, to].append(letter)
         upon(self._network.message(source, to, size), lambda _: self._arrive(letter))
         if (seconds := self._handling.send_s(source, to, size)) > 0:
-            return self._busy(strand, letter, seconds)
-        self._note_sent(strand, letter)
+            return self._busy(task, letter, seconds)
+        self._note_sent(task, letter)
         return None
 
-    def _busy(self, strand: Strand, letter: Letter, seconds: float) -> Steps:
+    def _busy(self, task: Task, letter: Letter, seconds: float) -> Steps:
         """The processor's part of a send; the message is on its way meanwhile."""
         try:
             yield self._env.timeout(seconds)
         finally:
-            self._note_sent(strand, letter)
+            self._note_sent(task, letter)
 
-    def _note_sent(self, strand: Strand, letter: Letter) -> None:
-        step, now = strand.step, self._env.now
-        span = Span(letter.source, strand.name, "send", None, step, letter.sent_s, now, letter.bytes)
+    def _note_sent(self, task: Task, letter: Letter) -> None:
+        step, now = task.step, self._env.now
+        span = Span(letter.source, task.name, "send", None, step, letter.sent_s, now, letter.bytes)
         self._trace.spans.append(span)
 
-    def receive(self, strand: Strand, op: Receive) -> Message | Steps:
+    def receive(self, task: Task, op: Receive) -> Message | Steps:
         """The oldest message that matches; waits for one, for `timeout_s` at most."""
-        check_peer(op, strand.me.world)
-        inbox = self._inboxes[strand.me.rank]
+        check_peer(op, task.me.world)
+        inbox = self._inboxes[task.me.rank]
         for letter in inbox:
             if letter.suits(op):
                 inbox.remove(letter)
                 if self._taking_s(letter) > 0:
-                    return self._taken(strand, letter, self._env.now)
-                return self._heard(strand, letter, self._env.now)
-        return self._waited(strand, op)
+                    return self._taken(task, letter, self._env.now)
+                return self._heard(task, letter, self._env.now)
+        return self._waited(task, op)
 
-    def _waited(self, strand: Strand, op: Receive) -> Steps:
+    def _waited(self, task: Task, op: Receive) -> Steps:
         start = self._env.now
-        strand.blocked = lambda: f"waits to receive from {message_wanted(op)}"
-        letter = yield from self._await(strand.me.rank, Request(op, self._env.event()))
+        task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
+        letter = yield from self._await(task.me.rank, Request(op, self._env.event()))
         if letter is None:
-            self._trace.hear(strand.me.rank, None, strand.line)
-            raise timed_out(op, strand.standing())
-        return (yield from self._taken(strand, letter, start))
+            self._trace.hear(task.me.rank, None, task.line)
+            raise timed_out(op, task.standing())
+        return (yield from self._taken(task, letter, start))
 
     def _taking_s(self, letter: Letter) -> float:
         return self._handling.receive_s(letter.source, letter.to, letter.bytes)
 
-    def _taken(self, strand: Strand, letter: Letter, start: float) -> Steps:
+    def _taken(self, task: Task, letter: Letter, start: float) -> Steps:
         """The message, once the processor has taken it; a message's own time includes that where it was waited for."""
         if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
             try:
@@ -119,15 +119,15 @@ class Mail:
             except simpy.Interrupt:  # cancelled: somebody else may have it
                 self._deliver(letter, oldest=True)
                 raise
-        return self._heard(strand, letter, start)
+        return self._heard(task, letter, start)
 
-    def _heard(self, strand: Strand, letter: Letter, start: float) -> Message:
+    def _heard(self, task: Task, letter: Letter, start: float) -> Message:
         """The message, once its receiver's record says that it has come."""
-        rank, now = strand.me.rank, self._env.now
+        rank, now = task.me.rank, self._env.now
         self._trace.spans.append(
-            Span(rank, strand.name, "receive", None, strand.step, start, now, letter.bytes, letter.sent_s)
+            Span(rank, task.name, "receive", None, task.step, start, now, letter.bytes, letter.sent_s)
         )
-        self._trace.hear(rank, letter.source, strand.line)
+        self._trace.hear(rank, letter.source, task.line)
         return Message(letter.source, letter.value, letter.tag)
 
     def _await(self, rank: Rank, request: Request) -> Steps:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import simpy
 
-from paceline.simulator.flows.disk_head import Arm
+from paceline.simulator.flows.disk_head import DiskHead
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.ports import Capacity, Part, Ports, Then
 from paceline.topologies.catalogue.storage_devices import Storage
@@ -126,7 +126,7 @@ class Stores:
         self._env, self._storage, self._record_bytes = env, storage, record_bytes
         self._on = {node: nodes.count(node) for node in dict.fromkeys(nodes)}
         """readers of each node"""
-        self._arms = {self._device(node): Arm(env) for node in self._on} if storage.one_arm else {}
+        self._heads = {self._device(node): DiskHead(env) for node in self._on} if storage.one_arm else {}
         self._ports = Ports(env, {} if storage.one_arm else self._capacity())
 
     def reader(self, node: int) -> Reader:
@@ -136,10 +136,10 @@ class Stores:
     def read(self, reader: Reader, asked: Asked, then: Then) -> None:
         """Reads what was asked for, and calls somebody once it is there."""
         if self._storage.one_arm:
-            arm, latency_s = self._arms[self._device(reader.node)], self._storage.latency_s
-            latencies = asked.latencies + (asked.returns if arm.last is not reader else 0)
+            head, latency_s = self._heads[self._device(reader.node)], self._storage.latency_s
+            latencies = asked.latencies + (asked.returns if head.last is not reader else 0)
             alone_s, beside_s = (count * latency_s + asked.transfer_s for count in (latencies, asked.turns))
-            arm.serve(reader, alone_s, beside_s, then)
+            head.serve(reader, alone_s, beside_s, then)
             return
         seconds = asked.latencies * self._storage.latency_s + asked.transfer_s
         self._ports.begin([part for part in self._parts(reader.node, asked, seconds) if part.ports], seconds, then)

@@ -45,12 +45,12 @@ class Sweep:
     """the adds in them"""
 
 
-class OptimizerState:
+class CellMemory:
     """The numbers of one cell.
 
     >>> import numpy as np
     >>> from paceline.algorithms.core.operations import Cell
-    >>> memory, cell = OptimizerState(), Cell("x")
+    >>> memory, cell = CellMemory(), Cell("x")
     >>> _ = memory.end(memory.begin(Access(cell, "swap", np.zeros(2)), 0.0, 0.0), 0.0)
     >>> one = memory.begin(Access(cell, "add", np.ones(2)), 1.0, 0.5)
     >>> other = memory.begin(Access(cell, "add", np.ones(2)), 1.25, 0.5)

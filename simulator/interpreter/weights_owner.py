@@ -18,13 +18,13 @@ from paceline.records.goals import Goal
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.interpreter.extra_metrics import Watch
-from paceline.simulator.kernel.lanes import Station, Strand
+from paceline.simulator.kernel.lanes import Station, Task
 
 Progress = Callable[[int, float], None]
 """told the samples so far and the virtual time, in seconds"""
 
 
-class Keeper:
+class WeightsOwner:
     """The run's stop rule, and its copy of the weights being learned."""
 
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
@@ -38,9 +38,9 @@ class Keeper:
         self._rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
 
-    def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
+    def next(self, task: Task, state: State, now_s: float) -> Step | None:
         """The step, or None for a stop."""
-        me, strand.step = strand.me, state.step
+        me, task.step = task.me, state.step
         step = next_step(self.job, me, state.step, now_s, self._rule.grant, self._rule.stop)
         if step is not None and self.progress is not None and me.rank == self.rank:
             self.progress(self.learned.latest.samples, now_s)

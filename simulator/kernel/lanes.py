@@ -1,10 +1,10 @@
-"""What runs in a simulation: strands, and the stations of the ranks that they run on.
+"""What runs in a simulation: tasks, and the stations of the ranks that they run on.
 
 Rules of this file:
 
-* A strand is one line of execution on one rank: the program itself ("main") or something that it started.
+* A task is one line of execution on one rank: the program itself ("main") or something that it started.
 * Failures are values here. SimPy makes an exception anew when it passes from one process to another, and loses what it
-  held; so a strand keeps its failure in its `Promise`, which raises it where it is waited for.
+  held; so a task keeps its failure in its `Promise`, which raises it where it is waited for.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ Steps = Generator[simpy.Event, Any, Any]
 
 
 class Mutex:
-    """Held by one strand at a time; the others queue, first come first served."""
+    """Held by one task at a time; the others queue, first come first served."""
 
     def __init__(self, env: simpy.Environment) -> None:
-        self.holder: Strand | None = None
+        self.holder: Task | None = None
         self._env = env
-        self._queue: deque[tuple[Strand, simpy.Event]] = deque()
+        self._queue: deque[tuple[Task, simpy.Event]] = deque()
 
-    def take(self, strand: Strand) -> bool:
+    def take(self, task: Task) -> bool:
         """Takes it if nobody holds it; says whether it did."""
         if self.holder is None:
-            self.holder = strand
+            self.holder = task
             return True
         return False
 
-    def acquire(self, strand: Strand, what: str) -> Steps:
+    def acquire(self, task: Task, what: str) -> Steps:
         """Waits for its turn; `what` is what it waits for, for messages."""
-        if self.take(strand):
+        if self.take(task):
             return
-        entry = (strand, self._env.event())
+        entry = (task, self._env.event())
         self._queue.append(entry)
-        strand.blocked = lambda: f"waits for {what}, held by {self.holder}"
+        task.blocked = lambda: f"waits for {what}, held by {self.holder}"
         try:
             yield entry[1]
         except simpy.Interrupt:  # cancelled: its place in the queue, or its turn, goes to the next
@@ -91,7 +91,7 @@ class Station:
 
 
 @dataclass(eq=False, slots=True)
-class Strand:
+class Task:
     """One line of execution on one rank."""
 
     station: Station

@@ -47,7 +47,7 @@ class Listening(NoCost):
         return super().collective(op, nbytes, stream)
 
 
-def rehearse(plans: Sequence[Plan]) -> list[Asked]:
+def dry_run(plans: Sequence[Plan]) -> list[Asked]:
     """The collectives that these plans' runs ask for, each operation, number of members and bytes once.
 
     Seeds draw other times and numbers and ask for the same, so each algorithm is rehearsed once.

@@ -189,7 +189,7 @@ STORAGE = (
     Mutant(
         name="disk-head-always-returns",
         file="simulator/interpreter/storage.py",
-        old="(asked.returns if arm.last is not reader else 0)",
+        old="(asked.returns if head.last is not reader else 0)",
         new="asked.returns",
         bug="A disk pays for coming back to a reader although it has served no other one since.",
         tests=("closed_form/test_storage.py", "unit/test_storage.py"),
@@ -197,8 +197,8 @@ STORAGE = (
     Mutant(
         name="disk-serves-all-at-once",
         file="simulator/flows/disk_head.py",
-        old="len(self._turns) * turn.beside_s)",
-        new="turn.beside_s)",
+        old="len(self._requests) * request.beside_s)",
+        new="request.beside_s)",
         bug="Readers of one disk do not slow each other down.",
         tests=("closed_form/test_storage.py", "property/test_storage.py"),
     ),
