@@ -83,7 +83,9 @@ class Ways:
 
 
 class GraphFabric:
-    """The paths through a cluster's graph. Switches of one plane act as one, because hardware stripes traffic over them.
+    """The paths through a cluster's graph.
+
+    The switches of one plane are represented as one, because hardware stripes traffic over them.
 
     Args:
         cluster: the graph, and the placement of ranks.

@@ -1,9 +1,9 @@
 """Ports that many readers share and that are rarely full.
 
 Below capacity, every transfer runs at its own limit and a timer is enough: no max-min solve is needed. When the sum of
-the limits exceeds the capacity of a port, its transfers become flows (`Flows`), which share it max-min fairly, each with
-its limit. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend on the
-number of its users.
+the limits exceeds the capacity of a port, its transfers become flows (`Flows`), which share it max-min fairly up to
+their limits. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend on
+the number of its users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Computes when each flow of a list ends, without SimPy.
 
 * A transfer waits the latency of its route, then shares the links of the route max-min fairly.
-* Long lists run as compiled code, short ones as plain Python. The source is the same; compiling takes some seconds, once
-  per machine.
+* Long lists run as compiled code, short ones as plain Python. The source is the same; compiling takes some seconds,
+  once per machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collectives in virtual time: matched by `Meetings`, timed by the network from the entry of the last member."""
+"""Collectives in virtual time: `Meetings` matches them, the network times them from the entry of the last member."""
 
 from __future__ import annotations
 
@@ -19,23 +19,29 @@ from paceline.simulator.network.network import ByMember, Network
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the members of one collective wait at, and what their records call it."""
+    """The event that all members of a collective wait for, and the collective's key in the record."""
 
     key: str
     event: simpy.Event
 
 
 class Gatherings:
-    """One event per collective, shared by all its members: that keeps large groups cheap."""
+    """All collectives of a run. The members of one share a single event, which keeps large groups cheap.
+
+    Args:
+        env: the run's clock.
+        network: times collectives.
+        trace: the run's record.
+    """
 
     def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
         self._env, self._network, self._trace = env, network, trace
         self._meetings = Meetings()
         self._doors: dict[int, Door] = {}
-        """by the identity of each room that is not full yet: a room changes as members come, and so is no key"""
+        """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
 
     def attend(self, task: Task, op: Collective) -> Steps:
-        """Enters at once, in program order, and leaves with the answer when the network is done."""
+        """Enters a collective at once, in program order, and returns its result when the network is done."""
         rank, start = task.me.rank, self._env.now
         room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
@@ -65,6 +71,6 @@ class Gatherings:
 
 
 def payload(room: Room) -> int:
-    """The n of the closed forms: the bytes of one value, or for an all-gather of what everybody has at the end."""
+    """Returns the n of the closed forms: the bytes of one value, or for an all-gather of the gathered result."""
     sizes = [0 if isinstance(op, Barrier) else op.value.nbytes for op in room.came.values()]
     return sum(sizes) if isinstance(room.came[room.first], AllGather) else sizes[0]

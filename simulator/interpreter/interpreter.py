@@ -1,13 +1,13 @@
-"""Runs the programs of all ranks in virtual time: a SimPy process for each rank, and for all that its program starts.
+"""Runs the programs of all ranks in virtual time, with a SimPy process for each rank and each operation it starts.
 
-Rules of this file:
-
-* `_meanings` has a line for each operation; what an operation means is in the module that it names. What takes no time
-  is answered at once; what does take time is answered by steps, which a task goes through.
-* What is started begins at once, before its starter goes on. So collectives are entered in program order, and an
-  operation that takes no time has ended when `Start` answers.
-* A failure is raised in the program, at the operation that it belongs to. One that nobody hears of ends the run.
-* Equal times are served in the order in which they were asked for; nothing depends on sets, identities or wall clocks.
+* `_table` maps each operation to the function that performs it. The function returns the answer, or, if the operation
+  takes time, a generator that the task runs.
+* A started operation begins at once, before the program that starts it continues. So collectives are entered in program
+  order, and an operation that takes no time has ended when `Start` returns.
+* A failure is raised in the program, at the operation to which it belongs. A failure that no program receives ends the
+  run.
+* Events at equal times are processed in the order in which they were scheduled; nothing depends on the order of sets,
+  on object identities or on the wall clock.
 """
 
 from __future__ import annotations
@@ -58,17 +58,20 @@ def simulate_job(
     """Runs a job to its end in virtual time.
 
     Args:
-        job: the method, its ranks, its learner and its end.
-        timing: what each rank's own work takes.
-        network: what messages and collectives take; it serves one run.
-        schedule: when the weights being learned are kept for evaluation; it serves one run.
-        progress: told the samples so far and the virtual time.
-        supply: where batches are read from; None: reading costs nothing.
-        handling: what messages and starts cost the ranks' own processors.
+        job: the method, its ranks, its learner and its budget.
+        timing: the seconds of each rank's own work.
+        network: the time of messages and collectives; it serves one run.
+        schedule: when the weights being learned are evaluated; it serves one run.
+        progress: called with the samples so far and the virtual time.
+        supply: the storage from which batches are read; None if reading takes no time.
+        handling: the processor time of ranks for messages and starts.
+
+    Returns:
+        The record of the run.
 
     Raises:
-        DeadlockError: every program that is left waits for something that nobody will do.
-        ProgramError: a program asked for something that makes no sense.
+        DeadlockError: all remaining programs wait for something that cannot happen.
+        ProgramError: a program requested an invalid operation.
     """
     return Simulation(job, timing, network, schedule, progress, supply, handling).run()
 
@@ -96,12 +99,12 @@ class Simulation:
         self._gatherings = Gatherings(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
         self._tasks: dict[Task, None] = {}
-        """those that have not ended, in the order of their beginnings"""
+        """the tasks that have not ended, in the order in which they began"""
         self._unheard = UnheardFailures()
         self._failure: Exception | None = None
         self._operations = 0
         self._meanings = self._table()
-        """what each operation does; it answers, or answers with steps"""
+        """performs each operation: returns the answer, or a generator that returns it"""
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
         return {
@@ -126,7 +129,7 @@ class Simulation:
 
     @may_diverge
     def run(self) -> Trace:
-        """Runs until all programs have ended and what is in flight is completed."""
+        """Runs until all programs have ended and all operations in flight are complete."""
         for me in self.job.team:
             self.env.process(self._main(me))
         events = 0
@@ -136,7 +139,7 @@ class Simulation:
             except EmptySchedule:
                 break
             events += 1
-        self._meanings.clear()  # they refer back to this object: all of the run would wait for the garbage collector
+        self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
@@ -145,7 +148,7 @@ class Simulation:
         return self.trace
 
     def _judge(self) -> None:
-        """Raises what went wrong. A failure that nobody heard of comes before the deadlock that it may have caused."""
+        """Raises the failure of the run; one that no program received comes before the deadlock that it may cause."""
         if self._failure is not None:
             raise self._failure
         self._unheard.raise_first()
@@ -157,7 +160,7 @@ class Simulation:
     # --- tasks --------------------------------------------------------------------------------------------------
 
     def _main(self, me: RankContext) -> Steps:
-        """A rank's program, from its first state to its end."""
+        """Runs a rank's program from its first state to its end."""
         log, report = UpdateLog(self.job.method.staleness_kind, self.job.workers), partial(self.trace.tell, me.rank)
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
@@ -172,14 +175,14 @@ class Simulation:
             self.trace.states[me.rank] = task.promise.answer
 
     def _carry(self, task: Task, steps: Steps) -> Steps:
-        """Carries a task to its end, and keeps its outcome as a value."""
+        """Runs a task to its end, and stores its outcome in its promise."""
         self._tasks[task] = None
         answer: Any = None
         failure: Exception | None = None
         try:
             answer = yield from steps
         except simpy.Interrupt:
-            assert task.promise.cancelled, "a task is interrupted by `Cancel` alone"
+            assert task.promise.cancelled, "only `Cancel` interrupts a task"
         except Exception as error:
             failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
             self._unheard.add(failure)
@@ -187,7 +190,7 @@ class Simulation:
         task.promise.end(answer, failure)
 
     def _drive(self, task: Task, lane: Lane) -> Steps:
-        """Performs a program's operations until it ends."""
+        """Performs the operations of a program until it ends; returns its answer."""
         answer: Any = None
         failure: Exception | None = None
         while (op := lane.advance(answer, failure)) is not None:
@@ -205,20 +208,20 @@ class Simulation:
         return lane.answer
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
-        """Answers one operation; where that takes time, with the steps that do."""
+        """Returns the answer of an operation, or a generator if it takes time."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
         return meaning(task, op)
 
     def _steps(self, task: Task, op: Op[Any]) -> Steps:
-        """Performs one operation by way of the events that it waits for, if any."""
+        """Performs one operation, and yields the events that it waits for."""
         answer = self._perform(task, op)
         return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
-    # --- what is started ------------------------------------------------------------------------------------------
+    # --- started operations ---------------------------------------------------------------------------------------
 
     def _start(self, task: Task, op: ops.Start[Any]) -> Handle[Any] | Steps:
-        """Begins an operation or a sub-program beside the task; to start it may take time."""
+        """Starts an operation or a sub-program concurrently with the task; starting it may take processor time."""
         what: Op[Any] | Routine[Any] = op.what
         check_start(what)
         line = task.station.branches.name(task.line, what)
@@ -230,7 +233,7 @@ class Simulation:
             self._operations += 1
             child = self._beside(task, what, line)
             self._begin(child, self._steps(child, what))
-            if isinstance(child.promise.failure, ProgramError):  # a mistake is told where the program made it
+            if isinstance(child.promise.failure, ProgramError):  # raises an invalid operation at the line of `Start`
                 task.station.handles.result(child.promise)
         handle = task.station.handles.give(child.promise)
         seconds = self._handling.lane_s
@@ -239,12 +242,12 @@ class Simulation:
         return self._after(seconds, handle) if seconds > 0 else handle
 
     def _after(self, seconds: float, handle: Handle[Any]) -> Steps:
-        """The handle, once the starter's processor is done; the span of a collective covers this time."""
+        """Returns the handle after the processor time of the start, which the span of a collective includes."""
         yield self.env.timeout(seconds)
         return handle
 
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[Any], ...]:
-        """Begins the pass through the layers; each part of the gradient is a task of its own, ended by that pass."""
+        """Starts a layer-wise gradient; each part of it has a promise, which the gradient's task settles."""
         handles = task.station.handles
         weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         buckets = op.parts(task.me.layout)
@@ -252,7 +255,7 @@ class Simulation:
         child = self._beside(task, op, task.line)
 
         def end_all() -> None:
-            for part in parts:  # those that have ended keep their outcome
+            for part in parts:  # parts that have ended keep their outcome
                 part.end(failure=child.promise.failure)
 
         child.promise.watchers.append(end_all)
@@ -260,13 +263,13 @@ class Simulation:
         return tuple([handles.give(part) for part in parts])
 
     def _beside(self, task: Task, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None) -> Task:
-        """A new task on the same rank; the collectives of a sub-program are a stream of their own."""
+        """Returns a new task of the same rank; the collectives of a sub-program form a separate stream."""
         place, station, stream = task.where(), task.station, task.stream if lane is None else line
         promise = Promise(lambda: named(what, place))
         return Task(station, station.take_name(), promise, lane, place, line, stream, task.step)
 
     def _begin(self, task: Task, steps: Steps) -> None:
-        """Runs a new task up to its first event, and from there on as a process of its own."""
+        """Runs a new task up to its first event, and from there on as a SimPy process."""
         task.promise.watchers.append(lambda: task.station.give_name(task.name))
         carried = self._carry(task, steps)
         try:
@@ -276,14 +279,14 @@ class Simulation:
         task.promise.give_up = self.env.process(continued(carried, event)).interrupt
 
     def _wait(self, task: Task, op: ops.Wait[Any]) -> Steps:
-        """The answer of what the handle stands for."""
+        """Waits for a started operation and returns its answer."""
         promise = task.station.handles.entry(op.handle)
         if not promise.settled:
             yield from task.wait_for([promise], 1, self.env)
         return task.station.handles.result(promise)
 
     def _wait_for(self, task: Task, op: ops.WaitFor[Any]) -> Steps:
-        """The answers of all that have settled, once enough have."""
+        """Waits until enough operations have settled and returns the answers of all that have."""
         handles, least = task.station.handles, op.least
         promises = handles.awaited(op.handles, least)
         yield from task.wait_for(promises, least, self.env)

@@ -1,4 +1,4 @@
-"""Messages between ranks: on their way, in the receiver's inbox, and the requests that wait for them."""
+"""Messages between ranks: in flight, in the receiver's inbox, and the receive requests that wait for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paceline.simulator.network.network import Network
 
 @dataclass(eq=False, slots=True)
 class Letter:
-    """A message, and what its receiver's record says of it."""
+    """A message, with the facts that its receiver records."""
 
     source: Rank
     to: Rank
@@ -37,16 +37,24 @@ class Letter:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """Somebody who waits for a letter."""
+    """A receive that waits for a message."""
 
     op: Receive
     turn: simpy.Event
     letter: Letter | None = None
-    """what it has been given"""
+    """the message that it received"""
 
 
 class Mail:
-    """Delivers in order for each pair of ranks; serves requests first come first served, from the oldest arrival on."""
+    """Delivers messages in order for each pair of ranks; requests are served first come, first served.
+
+    Args:
+        env: the run's clock.
+        network: times messages.
+        trace: the run's record.
+        ranks: all ranks.
+        handling: the processor time of ranks for messages.
+    """
 
     def __init__(
         self,
@@ -63,7 +71,7 @@ class Mail:
         self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
 
     def send(self, task: Task, op: Send) -> Steps | None:
-        """Hands over the value as it is now; the sender waits for its own processor alone."""
+        """Sends the present value; the sender waits only for its own processor."""
         source, to, now = task.me.rank, op.to, self._env.now
         check_peer(op, task.me.world)
         size = nbytes(op.value)
@@ -76,7 +84,7 @@ class Mail:
         return None
 
     def _busy(self, task: Task, letter: Letter, seconds: float) -> Steps:
-        """The processor's part of a send; the message is on its way meanwhile."""
+        """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
@@ -88,7 +96,7 @@ class Mail:
         self._trace.spans.append(span)
 
     def receive(self, task: Task, op: Receive) -> Message | Steps:
-        """The oldest message that matches; waits for one, for `timeout_s` at most."""
+        """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
         check_peer(op, task.me.world)
         inbox = self._inboxes[task.me.rank]
         for letter in inbox:
@@ -112,17 +120,17 @@ class Mail:
         return self._handling.receive_s(letter.source, letter.to, letter.bytes)
 
     def _taken(self, task: Task, letter: Letter, start: float) -> Steps:
-        """The message, once the processor has taken it; a message's own time includes that where it was waited for."""
+        """Returns the message after the processor time, which runs from `start`: a wait for the message includes it."""
         if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
             try:
                 yield self._env.timeout(left_s)
-            except simpy.Interrupt:  # cancelled: somebody else may have it
+            except simpy.Interrupt:  # cancelled: another request may receive it
                 self._deliver(letter, oldest=True)
                 raise
         return self._heard(task, letter, start)
 
     def _heard(self, task: Task, letter: Letter, start: float) -> Message:
-        """The message, once its receiver's record says that it has come."""
+        """Records the receive and returns the message."""
         rank, now = task.me.rank, self._env.now
         self._trace.spans.append(
             Span(rank, task.name, "receive", None, task.step, start, now, letter.bytes, letter.sent_s)
@@ -131,7 +139,7 @@ class Mail:
         return Message(letter.source, letter.value, letter.tag)
 
     def _await(self, rank: Rank, request: Request) -> Steps:
-        """The letter handed to the request, or None when the time is up."""
+        """Waits for the message of a request; returns None after its timeout."""
         timeout_s = request.op.timeout_s
         self._requests[rank].append(request)
         try:
@@ -139,7 +147,7 @@ class Mail:
                 yield request.turn
             else:
                 yield request.turn | self._env.timeout(timeout_s)
-        except simpy.Interrupt:  # cancelled: what was handed over in this very moment is put back, as the oldest
+        except simpy.Interrupt:  # cancelled: a message received at this instant is put back as the oldest
             if request.letter is not None:
                 self._deliver(request.letter, oldest=True)
             else:
@@ -150,7 +158,7 @@ class Mail:
         return request.letter
 
     def _arrive(self, letter: Letter) -> None:
-        """Delivers it, unless an earlier one of the same pair is still under way; then it waits for that."""
+        """Delivers a message, and waits if an earlier one of the same pair is still in flight."""
         letter.arrived = True
         queue = self._under_way[letter.source, letter.to]
         while queue and queue[0].arrived:

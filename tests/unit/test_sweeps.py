@@ -39,9 +39,7 @@ class One:
     action: Literal["read", "add", "swap"] = "add"
 
 
-def play(
-    accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
-) -> CellMemory:
+def play(accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False) -> CellMemory:
     """The cell after these accesses, asked for in this order where they begin at one moment."""
     return played(accesses, size, ends_first=ends_first, null=null)[0]
 
