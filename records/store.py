@@ -94,9 +94,8 @@ def write_run(folder: Path, run: Run) -> Run:
         (building / RUN_JSON).write_text(to_json(record) + "\n", encoding="utf-8")
     if run.checkpoints is None:
         return dataclasses.replace(run, path=folder)
-    moved = Path(
-        shutil.move(run.checkpoints, folder / CHECKPOINTS)
-    )  # last, so that an earlier failure does not lose them
+    # checkpoints are moved last, so that an earlier failure does not lose them
+    moved = Path(shutil.move(run.checkpoints, folder / CHECKPOINTS))
     if not any(run.checkpoints.parent.iterdir()):
         run.checkpoints.parent.rmdir()
     return dataclasses.replace(run, path=folder, checkpoints=moved)
@@ -255,7 +254,12 @@ def _reveal(building: Path, folder: Path) -> None:
 
 
 def place(out: Path, stem: str) -> Path:
-    """Returns the first of ``out/stem-1``, ``out/stem-2``, … after all that exist."""
+    """Returns the first of ``out/stem-1``, ``out/stem-2``, … after all that exist.
+
+    Args:
+        out: the parent folder.
+        stem: the name without the number.
+    """
     taken = [
         int(match[1])
         for entry in out.glob(f"{stem}-*")

@@ -1,8 +1,8 @@
 """Finds cycles through the ranks of one node: the one whose slowest hop is fastest, and several that share no link.
 
 Ranks are numbered 0 … g − 1, their places in the node, and links are given as matrices. A search tries places in
-ascending order, so a node whose hops are all alike keeps its order. It stops after a fixed number of tries and returns
-the best cycle found. Nodes with more than 16 places are not searched and keep their order.
+ascending order, so the order of a node whose hops are all alike does not change. It stops after a fixed number of tries
+and returns the best cycle found. Nodes with more than 16 places are not searched, and their order does not change.
 """
 
 from __future__ import annotations

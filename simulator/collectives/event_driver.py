@@ -115,7 +115,12 @@ class EventDriver:
 
 
 def fresh_tables(plan: CollectivePlan, entries_s: Amounts | None = None) -> PatternTables:
-    """Returns the initial state, as lists; members enter at `entries_s`, all at 0 by default."""
+    """Returns the initial state, as lists.
+
+    Args:
+        plan: the collective.
+        entries_s: when each member enters, seconds; all at 0 by default.
+    """
     tables = as_lists(build_tables(plan))
     enter_all(tables, np.zeros(len(plan.ranks)) if entries_s is None else entries_s)
     return tables

@@ -142,14 +142,19 @@ def enter_all(tables: PatternTables, entries_s: Amounts) -> None:
 
 
 def finish_s(tables: PatternTables, entries_s: Amounts) -> Amounts:
-    """Returns when each member of the group has completed all parts; its entry if it has no messages."""
+    """Returns when each member of the group has completed all parts, in seconds.
+
+    Args:
+        tables: the final state.
+        entries_s: when each member entered; also the result for a member without messages.
+    """
     through_s = np.reshape(column(tables.members, "finish_s"), (-1, len(entries_s)))
     found: Amounts = np.maximum(entries_s, through_s.max(axis=0, initial=0.0))
     return found
 
 
 def column(table: Any, name: str) -> Any:
-    """Returns one field of all rows of a table, which is a list or an array."""
+    """Returns the field `name` of all rows of a table, which is a list or an array."""
     return [getattr(row, name) for row in table] if isinstance(table, list) else table[name]
 
 

@@ -1,7 +1,7 @@
 """The message pattern of each kind of collective, by name.
 
-* Members are numbered by their places in the group, 0 … p − 1. A builder takes p, the bytes and further arguments.
-  `nbytes` is the n of the closed forms: the bytes of one rank's whole vector or, for gathers, of the gathered result.
+* Members are numbered by their places in the group, 0 … p − 1. All builders take `p`, the number of ranks, and
+  `nbytes`, the n of the closed forms: the bytes of one rank's whole vector or, for gathers, of the gathered result.
 * The pattern of a single rank is empty.
 
 Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and Träff 2009 (double tree).

@@ -78,7 +78,12 @@ def ways(library: Library, pattern: str, transport: str) -> list[Way]:
 
 
 def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
-    """Returns the plan with the bytes, latencies and limits of these protocols."""
+    """Applies protocols to a plan: returns it with their bytes, latencies and limits.
+
+    Args:
+        plan: the plan without protocol.
+        way: the protocols.
+    """
     (share,) = {one.bandwidth_factor for one in way.protocols}  # it is the same for all protocols by size
     rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
     path_of: Callable[..., Path] = plan.path

@@ -93,6 +93,11 @@ def side_by_side(lists: Sequence[Rounds]) -> Rounds:
 
 
 def among(places: Sequence[int], rounds: Rounds) -> Rounds:
-    """Renumbers rounds for members of a larger group: place i becomes `places[i]`."""
+    """Renumbers rounds for some members of a larger group.
+
+    Args:
+        places: the place in the larger group of each place in `rounds`.
+        rounds: the rounds.
+    """
     at = np.array(places, dtype=np.int64)
     return tuple(replace(one, sources=at[one.sources], targets=at[one.targets]) for one in rounds)

@@ -11,6 +11,8 @@ ended. After each, it calls `advance`, which fills two queues for the driver: `t
 Rejected: one implementation for each driver. Also rejected: callbacks into the driver, because numba compiles this code
 and compiled code cannot call SimPy. For the same reason the code consists of indexing, arithmetic and loops, as in
 `max_min`, and functions do not recurse: a member that has completed a round is put on a list.
+
+In all functions, `tables` is the state of the collective and `now` the time in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from paceline.simulator.flows.network_state import NONE
 
 
 def handle(tables: PatternTables, item: int, now: float) -> None:
-    """Processes an event that has been taken from the queue."""
+    """Processes an event, given by its number, that has been taken from the queue."""
     count = len(tables.messages)
     if item < count:
         _arrive(tables, item, now)

@@ -110,9 +110,9 @@ class Tuner:
     ) -> None:
         if all_reduce != "auto" and all_reduce not in PATTERNS["AllReduce"]:
             known = ", ".join(("auto", *PATTERNS["AllReduce"]))
-            raise InputError(f"found the collective {all_reduce!r}; there are {known}")
+            raise InputError(f"found the all-reduce algorithm {all_reduce!r}, expected one of {known}")
         if library not in LIBRARIES:
-            raise InputError(f"found the library {library!r}; there are {', '.join(LIBRARIES)}")
+            raise InputError(f"found the library {library!r}, expected one of {', '.join(LIBRARIES)}")
         self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
         self._transport = transport
         self._plans: dict[tuple[Kind, Group, float, int], CollectivePlan] = {}

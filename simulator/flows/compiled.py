@@ -60,8 +60,8 @@ def compiled(function: Callable[..., Any], parts: Iterable[Callable[..., Any]]) 
 
     for part in parts:
         _inlined(part)
-    # without `_nrt`, numba does not count references to the arrays; nothing is allocated here, and counting would take
-    # most of the time. Parts are inlined because passing all arrays to each call is slow, too
+    # each call of a part would pass all arrays and count references to them, which together would take most of the
+    # time. So parts are inlined, and `_nrt` is off: references need not be counted, because nothing is allocated
     options: dict[str, Any] = {"cache": True, "_nrt": False}
     return cast(Callable[..., Any], numba.njit(**options)(function))
 

@@ -123,7 +123,12 @@ class GraphFabric:
         return self._cluster.node_of(rank)
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
-        """Sets the bandwidth of a link, in both directions, to the fraction `rate` of its full bandwidth."""
+        """Sets the bandwidth of a link in both directions.
+
+        Args:
+            ends: the two ends of the link.
+            rate: the bandwidth as a fraction of the full bandwidth, 0 … 1.
+        """
         for one in (port(*ends), port(*ends[::-1])):
             self.capacity[one] = rate * self._full[one]
 

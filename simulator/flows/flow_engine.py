@@ -3,8 +3,8 @@
 * Invariant: the rates are max-min fair at every instant, and times do not depend on the shortcuts below.
 * All changes of one instant are collected and solved once, after all other events of that instant. Rejected: solving at
   each change, because n flows that begin together would then be solved n times, with the same result.
-* Shortcuts: a flow that is alone needs no solving; it enters the network when another flow begins or when somebody asks
-  for its progress, with the time at which it began. With very many flows at once, as at a parameter server, compiled
+* Shortcuts: a flow that is alone needs no solving; it enters the network when another flow begins or when its
+  progress is queried, with the time at which it began. With very many flows at once, as at a parameter server, compiled
   code takes over.
 * The limit of a single flow is a link that only this flow uses. Numbers of flows, and these links, are reused when a
   flow has ended, so memory grows with the number of concurrent flows, not with the length of the run.

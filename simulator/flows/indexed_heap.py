@@ -1,6 +1,7 @@
 """Indexed binary heaps: the position of each item is stored, so that its key can change.
 
-The same source runs as plain Python on lists and, compiled, on arrays; the rules of `max_min` apply.
+The same source runs as plain Python on lists and, compiled, on arrays; the rules of `max_min` apply. In all functions,
+`item` is the number of an item and `at` a position in `Queue.order`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ concerned, when all lower rates are final:
 
 So each flow is freed and frozen at most once per solution, and flows that a change does not affect are not visited.
 
-* The module has no clock: the caller passes the time in seconds. `flow_engine` connects it to SimPy; `transfers` runs a
-  whole list of flows.
+* The module has no clock: the caller passes the time. `flow_engine` connects it to SimPy; `transfers` runs a whole list
+  of flows. In all functions, `net` is the network, `number` that of a flow or link, and `now` the time in seconds.
 * The code consists of indexing, arithmetic and loops alone. So the same source runs as plain Python on lists and,
   compiled by numba, on arrays of records, and a test of one form tests the other.
 * A flow ends when the time of its end in the queue has come, not when its remaining bytes are zero. So rounding errors

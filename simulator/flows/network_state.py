@@ -19,7 +19,7 @@ import numpy as np
 Floats = MutableSequence[float]
 Ints = MutableSequence[int]
 NONE = -1
-"""stands for no flow, link, entry, position or solution"""
+"""marks the absence of a flow, link, entry, position or solution"""
 
 
 @dataclass(slots=True)

@@ -118,6 +118,6 @@ def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
         if not (0.0 <= one.start_s < np.inf and 0.0 <= one.nbytes < np.inf):
             wrong.append(f"transfer {number}: found {one.nbytes} bytes at {one.start_s} s, expected 0 or more of each")
         if missing := [name for name in one.route if name not in pipes]:
-            wrong.append(f"transfer {number}: its route names {', '.join(missing)}, which the pipes do not")
+            wrong.append(f"transfer {number}: found unknown pipes in its route: {', '.join(missing)}")
     if wrong:
         raise InputError("\n".join(wrong))

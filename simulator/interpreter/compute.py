@@ -142,7 +142,7 @@ class Compute:
     def _lives(self, task: Task, work_s: float, step: int) -> Steps:
         """Lets a device compute for `work_s` seconds at full speed; returns its stages and the time spent computing.
 
-        If the gradient is cancelled, the stages until then are recorded and the device keeps its present state.
+        If the gradient is cancelled, the stages until then are recorded and the device remains in its present state.
         """
         rank, start_s = task.me.rank, self.env.now
         if rank not in self._timelines:

@@ -1,7 +1,7 @@
 """Runs the programs of all ranks in virtual time, with a SimPy process for each rank and each operation it starts.
 
-* `_table` maps each operation to the function that performs it. The function returns the answer, or, if the operation
-  takes time, a generator that the task runs.
+* `_table` maps each operation to the function that performs it, given the task and the operation. The function returns
+  the answer, or, if the operation takes time, a generator that the task runs.
 * A started operation begins at once, before the program that starts it continues. So collectives are entered in program
   order, and an operation that takes no time has ended when `Start` returns.
 * A failure is raised in the program, at the operation to which it belongs. A failure that no program receives ends the

@@ -173,7 +173,7 @@ class _Loader:
         self._read_next()
 
     def _put(self, reading: _Reading) -> None:
-        """Hands a batch to the program, or keeps it for later."""
+        """Hands a batch to the program, or stores it for later."""
         if reading.beginning != self._beginnings:
             return
         self._ready.append(reading.reads)

@@ -144,8 +144,8 @@ class Timeline:
                 builder.crash()
             if builder.crashes > state.crashes + MOST_CRASHES:
                 raise RunFailed(
-                    f"a worker crashed {MOST_CRASHES} times in one step of {work_s:g} s; give it crashes further "
-                    "apart, a shorter recovery, or checkpoints nearer to each other"
+                    f"a worker crashed {MOST_CRASHES} times in one step of {work_s:g} s; use a larger time between "
+                    "crashes, a shorter recovery, or more frequent checkpoints"
                 )
         return Life(builder.state, tuple(builder.stretches))
 

@@ -121,7 +121,13 @@ class Task:
         return f"rank {self.me.rank} ({self.me.role}), lane {self.name}"
 
     def wait_for(self, promises: Sequence[Promise], least: int, env: simpy.Environment) -> Steps:
-        """Waits until `least` of the promises have settled."""
+        """Waits until enough promises have settled.
+
+        Args:
+            promises: the promises.
+            least: how many have to settle.
+            env: the clock.
+        """
         missing = least - sum([promise.settled for promise in promises])
         if missing <= 0:
             return

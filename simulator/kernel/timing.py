@@ -14,7 +14,13 @@ class Timing(Protocol):
     """The seconds of a rank's own work. Results depend on the arguments only, so that runs are repeatable."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        """Returns the seconds of a gradient over `samples` samples."""
+        """Returns the seconds of a gradient.
+
+        Args:
+            rank: the worker.
+            step: its step.
+            samples: number of samples of the gradient.
+        """
         ...
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:

@@ -127,7 +127,12 @@ class Segments:
         return cls(nbytes, size, -(-max(-(-nbytes // size), 2 * p) // p))
 
     def length(self, number: int, p: int) -> int:
-        """Returns the bytes of a segment of p members; the last ones may be shorter, or empty."""
+        """Returns the bytes of a segment, which may be shorter, or empty, at the end.
+
+        Args:
+            number: the number of the segment.
+            p: number of members.
+        """
         return min(max(self.nbytes - number % (p * self.each) * self.size, 0), self.size)
 
     def share(self, place: int) -> int:

@@ -4,7 +4,7 @@
   on; the capacities of links change; messages in flight are rerouted.
 * Paths are those of the routing rule on the links that are not broken. If there is none, a message takes the path that
   it would take without faults, and waits until the broken link on it is repaired. Messages without bytes wait, too.
-* A message keeps the latency and the limit of the path on which it started.
+* A message retains the latency and the limit of the path on which it started.
 * A degraded link stays in use: paths depend on which links are broken, not on their bandwidths.
 """
 
@@ -93,8 +93,8 @@ class Outages:
             if (gap := self._gap(one.ports)) is not None:
                 still.setdefault(gap, []).append(one)
         return [
-            f"{' – '.join(gap)} is broken since {self._broken[gap]:g} s: {len(those)} message{'s' * (len(those) > 1)} "
-            f"can go no other way, such as from rank {those[0].source} to rank {those[0].to}"
+            f"{' – '.join(gap)} has been broken since {self._broken[gap]:g} s and blocks {len(those)} "
+            f"message{'s' * (len(those) > 1)}, such as from rank {those[0].source} to rank {those[0].to}"
             for gap, those in still.items()
         ]
 

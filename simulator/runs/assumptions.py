@@ -27,7 +27,15 @@ def of_all(part: ExtrapolatePart, plan: Plan) -> list[str]:
 
 
 def of_stand_in(part: ExtrapolatePart, stand_in: StandInPart, plan: Plan, mine: Needed, reference: Needed) -> list[str]:
-    """Returns the assumptions of an estimate by a smaller model (the stand-in)."""
+    """Returns the assumptions of an estimate by a smaller model.
+
+    Args:
+        part: the scenario's section.
+        stand_in: the smaller model.
+        plan: the run.
+        mine: the samples that the run's method needs on the smaller model.
+        reference: the samples that one worker needs with the reference's batch.
+    """
     workload, goal = plan.scenario.workload, f"{100 * stand_in.accuracy:g} % accuracy"
     model, small, own = workload.model, stand_in.model, stand_in.batch_per_worker
     ratio = f"{workload.batch_per_worker / own:g}"
@@ -38,7 +46,7 @@ def of_stand_in(part: ExtrapolatePart, stand_in: StandInPart, plan: Plan, mine: 
             f"{small}; step times, messages, their order and so every update's staleness are those of {model}."
         ),
         (
-            f"A sample of {small} stands for {ratio} of {model}: {own} per worker for {workload.batch_per_worker}, "
+            f"A sample of {small} represents {ratio} of {model}: {own} per worker for {workload.batch_per_worker}, "
             f"{batch} for the reference's {part.reference.batch}. If {model} tolerates batches more than {ratio} times "
             f"as large as {small} does, the penalty is overstated; if less, understated."
         ),

@@ -117,7 +117,12 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
 
 
 def slowdown_of(relation: RelationPart, staleness: float) -> float:
-    """Returns the factor by which staleness slows the noise-free part of training."""
+    """Returns the factor by which staleness slows the noise-free part of training.
+
+    Args:
+        relation: the relation.
+        staleness: the mean staleness of the updates.
+    """
     if relation.staleness == "stability-limit":
         return published_relations.stability_slowdown(staleness)
     if relation.staleness == "implicit-momentum":

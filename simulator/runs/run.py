@@ -24,7 +24,7 @@ from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
-from paceline.simulator.interpreter.weights_owner import Progress as Telling
+from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.emulated import EmulatedNetwork
@@ -120,13 +120,13 @@ def simulate(
     plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
     plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
-    def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
+    def perform(plan: Plan, schedule: Schedule, report: Progress | None = None) -> Trace:
         asked = None if machine is None else Consulted(machine)
         wires = _network(plan, network, asked) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
         supply = None if machine is not None else supply_of(plan)
         handling = NO_HANDLING if machine is None else handling_of(plan, machine, message_cost=message_cost)
-        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply, handling)
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, report, supply, handling)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
@@ -135,12 +135,10 @@ def simulate(
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
     runs = []
     for index, plan in enumerate(plans):
-        told = None if progress is None else _telling(plan, progress, index, len(plans))
-        with (
-            collected_seldom(),
-            torch_threads(scenario.train.torch_threads),
-        ):  # the same number of threads as in the real run gives the same bits
-            trace = perform(plan, plan.schedule(), told)
+        report = None if progress is None else _progress_of(plan, progress, index, len(plans))
+        # the same number of threads as in the real run gives the same bits
+        with collected_seldom(), torch_threads(scenario.train.torch_threads):
+            trace = perform(plan, plan.schedule(), report)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -208,10 +206,10 @@ def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Han
     return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
 
 
-def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
+def _progress_of(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
     """Returns a callback that turns the samples and time of one run into the fraction of all runs that is done."""
 
-    def tell(samples: int, now_s: float) -> None:
+    def report(samples: int, now_s: float) -> None:
         progress(plan.name, (index + plan.job.budget.spent(samples=samples, seconds=now_s)) / count)
 
-    return tell
+    return report
