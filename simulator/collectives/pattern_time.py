@@ -61,12 +61,12 @@ def messages_needed(plan: CollectivePlan) -> int:
 
 
 def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
-    ways = plan.message_paths
-    if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, ways):
-        rates = np.minimum(ways.limit_bytes_per_s, 1.0 / ways.most(1.0 / ways.capacities(fabric.capacity)))
+    paths = plan.message_paths
+    if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, paths):
+        rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
         rows = [
-            (one.nbytes / rates[path], ways.latency_s[path])
-            for one, path in zip(plan.pattern.parts[0], ways.of[0], strict=True)
+            (one.nbytes / rates[path], paths.latency_s[path])
+            for one, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)
         ]
         return recurrence(plan.pattern.parts[0], rows, ready, plan.reduce_s_per_byte)
     return _shortened(plan, fabric, ready)
@@ -74,16 +74,16 @@ def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
 
 def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
     """Returns a plan for each group of parts that share ports."""
-    parts, ways = plan.pattern.parts, plan.message_paths
+    parts, paths = plan.pattern.parts, plan.message_paths
     if len(parts) == 1:
         return [plan]
     on = [
         set(
             np.concatenate(
-                [ways.passes[ways.first[at] : ways.first[at + 1]] for at in set(np.concatenate(own).tolist())]
+                [paths.passes[paths.first[at] : paths.first[at + 1]] for at in set(np.concatenate(own).tolist())]
             )
         )
-        for own in ways.of
+        for own in paths.of
     ]
     groups: list[tuple[set[int], list[int]]] = []
     for number, ports in enumerate(on):
@@ -96,18 +96,18 @@ def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
 # --- recurrence ------------------------------------------------------------------------------------------------------
 
 
-def _exclusive(pattern: Pattern, ways: MessagePaths) -> bool:
+def _exclusive(pattern: Pattern, paths: MessagePaths) -> bool:
     """Returns whether no two messages can share a port."""
     for one in pattern.parts[0]:
         if not (_once(one.sources) and _once(one.targets)):
             return False
-    path = np.repeat(np.arange(len(ways.source)), ways.hops)
-    unasked = np.zeros(len(ways.source), dtype=bool)
-    for one, paths in zip(pattern.parts[0], ways.of[0], strict=True):
-        unasked[paths] |= one.buffered
-    several_receivers = _several(ways.passes, ways.target[path], len(ways.ports))
-    several_receivers[ways.passes[unasked[path]]] = True
-    return not (several_receivers & _several(ways.passes, ways.source[path], len(ways.ports))).any()
+    path = np.repeat(np.arange(len(paths.source)), paths.hops)
+    buffered = np.zeros(len(paths.source), dtype=bool)
+    for one, numbers in zip(pattern.parts[0], paths.of[0], strict=True):
+        buffered[numbers] |= one.buffered
+    several_receivers = _several(paths.passes, paths.target[path], len(paths.ports))
+    several_receivers[paths.passes[buffered[path]]] = True
+    return not (several_receivers & _several(paths.passes, paths.source[path], len(paths.ports))).any()
 
 
 def _several(ports: Numbers, places: Numbers, number: int) -> NDArray[np.bool_]:

@@ -100,24 +100,24 @@ class Layout:
             slowest.add(min(ports, key=self._fabric.capacity.__getitem__))
         return len(slowest)
 
-    def _around(self, ways: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
+    def _around(self, cycles: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
         """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest."""
-        if len(ways) == 1:
-            return ways[0]
+        if len(cycles) == 1:
+            return cycles[0]
         best: tuple[float, list[tuple[int, ...]], list[Port]] | None = None
-        for cut in range(max(map(len, ways))):
-            cuts = [(*way[cut % len(way) :], *way[: cut % len(way)]) for way in ways]
-            doors = [
+        for cut in range(max(map(len, cycles))):
+            cuts = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
+            exits = [
                 port
                 for one, other in zip(cuts, cuts[1:] + cuts[:1], strict=True)
                 for port in self._path(one[-1], other[0]).ports
             ]
-            cost = sum((1 + loads[port]) / (self._fabric.capacity[port] or TINY) for port in doors)
+            cost = sum((1 + loads[port]) / (self._fabric.capacity[port] or TINY) for port in exits)
             if best is None or cost < best[0] * (1 - 1e-9):
-                best = cost, cuts, doors
+                best = cost, cuts, exits
         assert best is not None, "a node has at least one place"
         loads.update(best[2])
-        return tuple(place for way in best[1] for place in way)
+        return tuple(place for cycle in best[1] for place in cycle)
 
     def _shared(self, orders: Sequence[tuple[int, ...]]) -> tuple[Channel, ...]:
         ports = [

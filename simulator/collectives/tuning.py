@@ -209,31 +209,33 @@ class Tuner:
         """Returns the predicted seconds of a plan; infinity if a link is broken."""
         if not plan.pattern.parts:
             return plan.base_s
-        ways = plan.message_paths
-        capacity = ways.capacities(self._fabric.capacity)
+        paths = plan.message_paths
+        capacity = paths.capacities(self._fabric.capacity)
         if not capacity.all():
             return math.inf
         ready = [
-            recurrence(part, self._rows(plan, ways, index, capacity), np.zeros(len(plan.ranks)), plan.reduce_s_per_byte)
+            recurrence(
+                part, self._rows(plan, paths, index, capacity), np.zeros(len(plan.ranks)), plan.reduce_s_per_byte
+            )
             for index, part in enumerate(plan.pattern.parts)
         ]
         return plan.base_s + float(np.max(ready))
 
     def _rows(
-        self, plan: CollectivePlan, ways: MessagePaths, part: int, capacity: Amounts
+        self, plan: CollectivePlan, paths: MessagePaths, part: int, capacity: Amounts
     ) -> list[tuple[Amounts, Amounts]]:
         """Returns for each round of a part the seconds that its messages need on the ports, and their latencies.
 
         Rounds with the same number in all parts are assumed to overlap.
         """
         rows = []
-        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], ways.of[part], strict=True)):
-            of_path = np.zeros(len(ways.source))
-            for other, along in zip(plan.pattern.parts, ways.of, strict=True):
+        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], paths.of[part], strict=True)):
+            of_path = np.zeros(len(paths.source))
+            for other, along in zip(plan.pattern.parts, paths.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
-            loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))
-            busiest = ways.most(loads / capacity)[path]
-            passing = np.maximum(busiest, one.nbytes / ways.limit_bytes_per_s[path])
-            rows.append((passing, ways.latency_s[path]))
+            loads = np.bincount(paths.passes, np.repeat(of_path, paths.hops), len(paths.ports))
+            busiest = paths.most(loads / capacity)[path]
+            passing = np.maximum(busiest, one.nbytes / paths.limit_bytes_per_s[path])
+            rows.append((passing, paths.latency_s[path]))
         return rows

@@ -72,7 +72,7 @@ class Fabric(Protocol):
 
 
 @dataclass(slots=True)
-class Ways:
+class RouteCache:
     """Routes, and a cache of the paths that have been looked up."""
 
     routes: Routes
@@ -102,7 +102,7 @@ class GraphFabric:
 
     def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
         self._cluster = cluster
-        self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
+        self._whole = self._cache = RouteCache(Routes(cluster.graph, routing, seed))
         self._around = {frozenset[tuple[str, str]](): self._whole}
         """the paths for each set of broken links"""
         self.capacity: dict[Port, float] = {}
@@ -136,30 +136,30 @@ class GraphFabric:
         """Sets the broken links. Paths avoid them, unless two ranks have no other path."""
         gone = frozenset(broken)
         if gone not in self._around:
-            self._around[gone] = Ways(self._whole.routes.without(gone))
-        self._ways = self._around[gone]
+            self._around[gone] = RouteCache(self._whole.routes.without(gone))
+        self._cache = self._around[gone]
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        if (path := self._ways.asked.get((source, to, nbytes, flow))) is None:
-            path = self._ways.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
+        if (path := self._cache.asked.get((source, to, nbytes, flow))) is None:
+            path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
 
     def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:
             return self._inside(source, to, nbytes)
-        ways = self._ways
-        if (key := (here, there, flow)) not in ways.known:
-            ways.known[key] = self._hops(*key)
-        hops = ways.known[key]
+        cache = self._cache
+        if (key := (here, there, flow)) not in cache.known:
+            cache.known[key] = self._hops(*key)
+        hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
-        if (known := ways.paths.get((*key, pieces))) is None:
-            known = ways.paths[*key, pieces] = self._along(here, hops, nbytes)
+        if (known := cache.paths.get((*key, pieces))) is None:
+            known = cache.paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
 
     def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
         try:
-            return self._ways.routes.between(here, there, flow).connections
+            return self._cache.routes.between(here, there, flow).connections
         except NoRoute:  # the message waits until the link is repaired
             return self._whole.routes.between(here, there, flow).connections
 

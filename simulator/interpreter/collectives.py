@@ -18,14 +18,14 @@ from paceline.simulator.network.network import ByMember, Network
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class PendingCollective:
     """The event that all members of a collective wait for, and the collective's key in the record."""
 
     key: str
     event: simpy.Event
 
 
-class Gatherings:
+class Collectives:
     """All collectives of a run. The members of one share a single event, which keeps large groups cheap.
 
     Args:
@@ -37,31 +37,31 @@ class Gatherings:
     def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
         self._env, self._network, self._trace = env, network, trace
         self._meetings = Meetings()
-        self._doors: dict[int, Door] = {}
+        self._pending: dict[int, PendingCollective] = {}
         """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
 
-    def attend(self, task: Task, op: Collective) -> Steps:
+    def enter(self, task: Task, op: Collective) -> Steps:
         """Enters a collective at once, in program order, and returns its result when the network is done."""
         rank, start = task.me.rank, self._env.now
         room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
-        if (door := self._doors.get(id(room))) is None:
+        if (pending := self._pending.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{task.stream}"
-            door = self._doors[id(room)] = Door(key, self._env.event())
-        passage = self._network.enter(rank, op, task.stream) if isinstance(self._network, ByMember) else None
+            pending = self._pending[id(room)] = PendingCollective(key, self._env.event())
+        exit_event = self._network.enter(rank, op, task.stream) if isinstance(self._network, ByMember) else None
         if room.full:
-            del self._doors[id(room)]
-            if passage is None:
-                self._begin(room, op, task.stream, door.event)
+            del self._pending[id(room)]
+            if exit_event is None:
+                self._begin(room, op, task.stream, pending.event)
             else:
-                door.event.succeed(outcome(room))
+                pending.event.succeed(outcome(room))
         task.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
-        answers: Mapping[Rank, Any] = yield door.event
-        if passage is not None:
-            yield passage
+        answers: Mapping[Rank, Any] = yield pending.event
+        if exit_event is not None:
+            yield exit_event
         sent, step = sent_bytes(op, rank), task.step
         self._trace.spans.append(
-            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=door.key)
+            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=pending.key)
         )
         return answers[rank]
 

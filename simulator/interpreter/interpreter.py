@@ -33,7 +33,7 @@ from paceline.algorithms.runtime.program_errors import InvalidOperation, check_s
 from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.cells import Cells
-from paceline.simulator.interpreter.collectives import Gatherings
+from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.in_flight import Flight
@@ -96,7 +96,7 @@ class Simulation:
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
         self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
-        self._gatherings = Gatherings(self.env, network, self.trace)
+        self._collectives = Collectives(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
@@ -113,7 +113,7 @@ class Simulation:
             ops.Gradient: self._compute.gradient,
             ops.LayerGradients: self._layers,
             ops.Charge: self._compute.work,
-            **dict.fromkeys(COLLECTIVES, self._gatherings.attend),
+            **dict.fromkeys(COLLECTIVES, self._collectives.enter),
             ops.Send: self._mail.send,
             ops.Receive: self._mail.receive,
             ops.Start: self._start,

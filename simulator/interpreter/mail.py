@@ -20,7 +20,7 @@ from paceline.simulator.network.network import Network
 
 
 @dataclass(eq=False, slots=True)
-class Letter:
+class Envelope:
     """A message, with the facts that its receiver records."""
 
     source: Rank
@@ -41,7 +41,7 @@ class Request:
 
     op: Receive
     turn: simpy.Event
-    letter: Letter | None = None
+    envelope: Envelope | None = None
     """the message that it received"""
 
 
@@ -65,78 +65,78 @@ class Mail:
         handling: Handling = NO_HANDLING,
     ) -> None:
         self._env, self._network, self._trace, self._handling = env, network, trace, handling
-        self._inboxes: dict[Rank, list[Letter]] = {rank: [] for rank in ranks}
+        self._inboxes: dict[Rank, list[Envelope]] = {rank: [] for rank in ranks}
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
         self._copies = {rank: Snapshots() for rank in ranks}
-        self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
+        self._under_way: dict[tuple[Rank, Rank], deque[Envelope]] = defaultdict(deque)
 
     def send(self, task: Task, op: Send) -> Steps | None:
         """Sends the present value; the sender waits only for its own processor."""
         source, to, now = task.me.rank, op.to, self._env.now
         check_peer(op, task.me.world)
         size = nbytes(op.value)
-        letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
-        self._under_way[source, to].append(letter)
-        upon(self._network.message(source, to, size), lambda _: self._arrive(letter))
+        envelope = Envelope(source, to, op.tag, self._copies[source].of(op.value), now, size)
+        self._under_way[source, to].append(envelope)
+        upon(self._network.message(source, to, size), lambda _: self._arrive(envelope))
         if (seconds := self._handling.send_s(source, to, size)) > 0:
-            return self._busy(task, letter, seconds)
-        self._note_sent(task, letter)
+            return self._busy(task, envelope, seconds)
+        self._note_sent(task, envelope)
         return None
 
-    def _busy(self, task: Task, letter: Letter, seconds: float) -> Steps:
+    def _busy(self, task: Task, envelope: Envelope, seconds: float) -> Steps:
         """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
-            self._note_sent(task, letter)
+            self._note_sent(task, envelope)
 
-    def _note_sent(self, task: Task, letter: Letter) -> None:
+    def _note_sent(self, task: Task, envelope: Envelope) -> None:
         step, now = task.step, self._env.now
-        span = Span(letter.source, task.name, "send", None, step, letter.sent_s, now, letter.bytes)
+        span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, now, envelope.bytes)
         self._trace.spans.append(span)
 
     def receive(self, task: Task, op: Receive) -> Message | Steps:
         """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
         check_peer(op, task.me.world)
         inbox = self._inboxes[task.me.rank]
-        for letter in inbox:
-            if letter.suits(op):
-                inbox.remove(letter)
-                if self._taking_s(letter) > 0:
-                    return self._taken(task, letter, self._env.now)
-                return self._heard(task, letter, self._env.now)
+        for envelope in inbox:
+            if envelope.suits(op):
+                inbox.remove(envelope)
+                if self._taking_s(envelope) > 0:
+                    return self._taken(task, envelope, self._env.now)
+                return self._heard(task, envelope, self._env.now)
         return self._waited(task, op)
 
     def _waited(self, task: Task, op: Receive) -> Steps:
         start = self._env.now
         task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
-        letter = yield from self._await(task.me.rank, Request(op, self._env.event()))
-        if letter is None:
+        envelope = yield from self._await(task.me.rank, Request(op, self._env.event()))
+        if envelope is None:
             self._trace.hear(task.me.rank, None, task.line)
             raise timed_out(op, task.standing())
-        return (yield from self._taken(task, letter, start))
+        return (yield from self._taken(task, envelope, start))
 
-    def _taking_s(self, letter: Letter) -> float:
-        return self._handling.receive_s(letter.source, letter.to, letter.bytes)
+    def _taking_s(self, envelope: Envelope) -> float:
+        return self._handling.receive_s(envelope.source, envelope.to, envelope.bytes)
 
-    def _taken(self, task: Task, letter: Letter, start: float) -> Steps:
+    def _taken(self, task: Task, envelope: Envelope, start: float) -> Steps:
         """Returns the message after the processor time, which runs from `start`: a wait for the message includes it."""
-        if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
+        if (left_s := start + self._taking_s(envelope) - self._env.now) > 0:
             try:
                 yield self._env.timeout(left_s)
             except simpy.Interrupt:  # cancelled: another request may receive it
-                self._deliver(letter, oldest=True)
+                self._deliver(envelope, oldest=True)
                 raise
-        return self._heard(task, letter, start)
+        return self._heard(task, envelope, start)
 
-    def _heard(self, task: Task, letter: Letter, start: float) -> Message:
+    def _heard(self, task: Task, envelope: Envelope, start: float) -> Message:
         """Records the receive and returns the message."""
         rank, now = task.me.rank, self._env.now
         self._trace.spans.append(
-            Span(rank, task.name, "receive", None, task.step, start, now, letter.bytes, letter.sent_s)
+            Span(rank, task.name, "receive", None, task.step, start, now, envelope.bytes, envelope.sent_s)
         )
-        self._trace.hear(rank, letter.source, task.line)
-        return Message(letter.source, letter.value, letter.tag)
+        self._trace.hear(rank, envelope.source, task.line)
+        return Message(envelope.source, envelope.value, envelope.tag)
 
     def _await(self, rank: Rank, request: Request) -> Steps:
         """Waits for the message of a request; returns None after its timeout."""
@@ -148,29 +148,29 @@ class Mail:
             else:
                 yield request.turn | self._env.timeout(timeout_s)
         except simpy.Interrupt:  # cancelled: a message received at this instant is put back as the oldest
-            if request.letter is not None:
-                self._deliver(request.letter, oldest=True)
+            if request.envelope is not None:
+                self._deliver(request.envelope, oldest=True)
             else:
                 self._requests[rank].remove(request)
             raise
-        if request.letter is None:
+        if request.envelope is None:
             self._requests[rank].remove(request)
-        return request.letter
+        return request.envelope
 
-    def _arrive(self, letter: Letter) -> None:
+    def _arrive(self, envelope: Envelope) -> None:
         """Delivers a message, and waits if an earlier one of the same pair is still in flight."""
-        letter.arrived = True
-        queue = self._under_way[letter.source, letter.to]
+        envelope.arrived = True
+        queue = self._under_way[envelope.source, envelope.to]
         while queue and queue[0].arrived:
             self._deliver(queue.popleft())
 
-    def _deliver(self, letter: Letter, *, oldest: bool = False) -> None:
-        requests = self._requests[letter.to]
+    def _deliver(self, envelope: Envelope, *, oldest: bool = False) -> None:
+        requests = self._requests[envelope.to]
         for request in requests:
-            if letter.suits(request.op):
+            if envelope.suits(request.op):
                 requests.remove(request)
-                request.letter = letter
+                request.envelope = envelope
                 request.turn.succeed()
                 return
-        inbox = self._inboxes[letter.to]
-        inbox.insert(0 if oldest else len(inbox), letter)
+        inbox = self._inboxes[envelope.to]
+        inbox.insert(0 if oldest else len(inbox), envelope)

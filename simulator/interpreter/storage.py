@@ -181,14 +181,14 @@ class Stores:
         """Returns the parts of a batch with their ports; a port that has only one reader is left out."""
         device, readers, stripes = self._device(node), self._readers(node), self._storage.stripes
         client = (f"client {node}",) if self._storage.client_bytes_per_s is not None and self._on[node] > 1 else ()
-        ways = (*client, f"servers {device}") if readers > 1 else ()
-        if ways and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
+        ports = (*client, f"servers {device}") if readers > 1 else ()
+        if ports and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
             parts = [
-                Part((*ways, f"server {server} {device}"), nbytes, nbytes / seconds)
+                Part((*ports, f"server {server} {device}"), nbytes, nbytes / seconds)
                 for server, nbytes in asked.servers.items()
             ]
         else:
-            parts = [Part(ways, asked.bytes, asked.bytes / seconds)]
+            parts = [Part(ports, asked.bytes, asked.bytes / seconds)]
         if self._storage.limited and readers > 1 and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts

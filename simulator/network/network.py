@@ -211,7 +211,7 @@ class ClusterNetwork:
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
         self._contention = Contention(env, self.fabric, self._carry)
-        self._last: dict[tuple[Rank, Rank], Trip] = {}
+        self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream"""
@@ -238,42 +238,42 @@ class ClusterNetwork:
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         before = self._last.get((source, to))
-        trip = self._last[source, to] = Trip(source, to, nbytes, self._env.event())
+        pending = self._last[source, to] = PendingMessage(source, to, nbytes, self._env.event())
         if before is None or before.through:
-            self._set_out(trip)
+            self._set_out(pending)
         else:
-            before.follower = trip
-        return trip.arrival
+            before.follower = pending
+        return pending.arrival
 
-    def _set_out(self, trip: Trip) -> None:
+    def _set_out(self, pending: PendingMessage) -> None:
         """Starts a message, after the one before it: first the sender's processor, then the ports."""
-        env, trip.path = self._env, self.fabric.path(trip.source, trip.to, trip.nbytes)
-        if seconds := trip.path.send_s:
-            after(env, self._sending.serve(trip.source, env.now, seconds) - env.now, lambda _: self._move(trip))
+        env, pending.path = self._env, self.fabric.path(pending.source, pending.to, pending.nbytes)
+        if seconds := pending.path.send_s:
+            after(env, self._sending.serve(pending.source, env.now, seconds) - env.now, lambda _: self._move(pending))
         else:
-            self._move(trip)
+            self._move(pending)
 
-    def _move(self, trip: Trip) -> None:
-        path = trip.path
-        moving = self._carry(trip.source, trip.to, trip.nbytes, path)
+    def _move(self, pending: PendingMessage) -> None:
+        path = pending.path
+        moving = self._carry(pending.source, pending.to, pending.nbytes, path)
         self._contention.message(moving, path.ports)
-        upon(moving, lambda _: self._passed(trip, moving))
+        upon(moving, lambda _: self._passed(pending, moving))
 
-    def _passed(self, trip: Trip, moving: simpy.Event) -> None:
+    def _passed(self, pending: PendingMessage, moving: simpy.Event) -> None:
         """Processes the end of a transfer: the latency and the receiver's processor follow; the next message starts."""
-        path, trip.through = trip.path, True
+        path, pending.through = pending.path, True
         self._contention.passed(moving)
         latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)
         if path.receive_s:
-            after(self._env, latency_s, lambda _: self._take(trip))
+            after(self._env, latency_s, lambda _: self._take(pending))
         else:
-            come(trip.arrival, latency_s)
-        if trip.follower is not None:
-            self._set_out(trip.follower)
+            come(pending.arrival, latency_s)
+        if pending.follower is not None:
+            self._set_out(pending.follower)
 
-    def _take(self, trip: Trip) -> None:
+    def _take(self, pending: PendingMessage) -> None:
         now = self._env.now
-        come(trip.arrival, self._receiving.serve(trip.to, now, trip.path.receive_s) - now)
+        come(pending.arrival, self._receiving.serve(pending.to, now, pending.path.receive_s) - now)
 
     # --- collectives ----------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class ClusterNetwork:
 
 
 @dataclass(eq=False, slots=True)
-class Trip:
+class PendingMessage:
     """A message in flight, or waiting for the one before it."""
 
     source: Rank
@@ -304,7 +304,7 @@ class Trip:
     path: Path = NOWHERE
     through: bool = False
     """whether it has passed the ports, so that the next message of its pair may start"""
-    follower: Trip | None = None
+    follower: PendingMessage | None = None
     """the next message of its pair"""
 
 

@@ -133,10 +133,10 @@ class Outages:
     def _carry_out_rerouted(self, broken: Iterable[Ends]) -> None:
         """Simulates collectives message by message if their ports do not change but their messages are rerouted."""
         alone = self._contention.alone()
-        ways = [active.plan.current_routes() for active in alone]
+        routes = [active.plan.current_routes() for active in alone]
         self._fabric.without(broken)
         rerouted = [
-            active for active, before in zip(alone, ways, strict=True) if active.plan.current_routes() != before
+            active for active, before in zip(alone, routes, strict=True) if active.plan.current_routes() != before
         ]
         self._fabric.without(self._broken)
         for active in rerouted:

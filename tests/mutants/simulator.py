@@ -51,8 +51,8 @@ NETWORK = (
         old="""        while queue and queue[0].arrived:
             self._deliver(queue.popleft())
 """,
-        new="""        queue.remove(letter)
-        self._deliver(letter)
+        new="""        queue.remove(envelope)
+        self._deliver(envelope)
 """,
         bug="A message that arrives early is delivered before an older one of the same sender.",
         tests=("unit/test_simulator_programs.py", "contract/test_messages.py"),
@@ -60,8 +60,8 @@ NETWORK = (
     Mutant(
         name="cancelled-message-put-last",
         file="simulator/interpreter/mail.py",
-        old="inbox.insert(0 if oldest else len(inbox), letter)",
-        new="inbox.append(letter)",
+        old="inbox.insert(0 if oldest else len(inbox), envelope)",
+        new="inbox.append(envelope)",
         bug="The message of a receive that was cancelled goes behind younger ones.",
         tests=("unit/test_simulator_programs.py", "contract/test_lanes.py", "contract/test_messages.py"),
     ),
