@@ -34,7 +34,7 @@ from paceline.algorithms.core.operations import Access, Cell
 from paceline.algorithms.core.values import Null
 from paceline.backend.transports.cells import Cells, landed
 from paceline.records.machine import OtherLoad
-from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, OptimizerState
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, CellMemory
 
 SIZES = (5_000, 200_000, 2_000_000)
 PROCESSES = (2, 4)
@@ -79,7 +79,7 @@ def measured(size: int, processes: int, adds: int) -> tuple[float, list[list[Spa
 
 def predicted(size: int, spans: Sequence[Sequence[Span]]) -> float:
     """The share that the model loses where adds begin and end at these moments."""
-    memory, value = OptimizerState(), Null(size)
+    memory, value = CellMemory(), Null(size)
     memory.end(memory.begin(Access(CELL, "swap", value), 0.0, 0.0), 0.0)
     moments = sorted(
         (at_s, which == 0, rank, number)

@@ -32,7 +32,7 @@ from paceline.checking.lanes import Task
 from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
 from paceline.records.learned import Learned
-from paceline.records.tables import NOBODY, Tables
+from paceline.records.tables import NO_SOURCE, Tables
 from paceline.records.trace import Schedule, Trace
 
 Kind = TypeVar("Kind", bound=Outcome)
@@ -88,7 +88,7 @@ class Recording:
         """As `of_run`, from what is stored of it."""
         heard, hearers, now_s = {}, {}, {}
         for rank, mine in tables.heard.groupby("rank"):
-            heard[_rank(rank)] = [None if source == NOBODY else Rank(source) for source in mine["source"].tolist()]
+            heard[_rank(rank)] = [None if source == NO_SOURCE else Rank(source) for source in mine["source"].tolist()]
             hearers[_rank(rank)] = mine["lane"].tolist()
         for rank, mine in tables.told.groupby("rank"):
             now_s[_rank(rank)] = mine["now_s"].tolist()

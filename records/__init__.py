@@ -1,4 +1,7 @@
-"""What a run leaves behind. Read `trace` first, then `tables`, `summary`, `store`."""
+"""The records of a run: trace, tables, summary, and their storage on disk.
+
+Read `trace` first, then `tables`, `summary` and `store`.
+"""
 
 from typing import TYPE_CHECKING
 

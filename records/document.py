@@ -1,4 +1,4 @@
-"""JSON documents: answers, run.json, manifests. Without numpy and pandas, so that each command can import it."""
+"""JSON documents: output of commands, run.json, manifests. Imports neither numpy nor pandas, so it loads fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 
 
 def to_json(value: Any, encoding: str = "utf-8") -> str:
-    """A JSON document that `encoding` can hold; raises `ValueError` rather than write NaN, which JSON does not have.
+    """Returns a JSON document that can be encoded in `encoding`.
+
+    Args:
+        value: the data; numbers of NumPy and paths are allowed.
+        encoding: the encoding of the output; characters that it does not have are escaped.
+
+    Raises:
+        ValueError: the data contain NaN or infinity, which JSON does not have.
 
     >>> to_json("4 × P100"), to_json("4 × P100", "ascii")
     ('"4 × P100"', '"4 \\\\u00d7 P100"')
@@ -22,7 +29,7 @@ def to_json(value: Any, encoding: str = "utf-8") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy number or a path as JSON writes it."""
+    """Converts a NumPy number or a path for JSON."""
     if isinstance(value, Path):
         return str(value)
     import numpy as np

@@ -1,10 +1,8 @@
-"""What is said of a model that nobody has trained: time per sample of the model, samples needed by something else.
+"""The extrapolated figures of a model that was not trained: its time per sample, and an estimate of its samples.
 
-Rules of this file:
-
-* Nothing here is a trained figure, and none of it goes where trained figures stand: the block is labelled, and carries
-  every assumption that it rests on, each a sentence.
-* A target that the evidence never reached leaves None, never a figure.
+* Extrapolated figures are separate from those of training: they are in a labelled block, with every assumption as a
+  sentence.
+* If the stand-in did not reach its target, figures are None.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ Way = Literal["stand-in", "relation"]
 
 
 class ReferenceFacts(TypedDict):
-    """A training of the model whose outcome is known."""
+    """A published training of the model."""
 
     reaches: str
     epochs: float
@@ -26,22 +24,22 @@ class ReferenceFacts(TypedDict):
 
 
 class Extrapolated(TypedDict):
-    """A time to a target that was put together, not trained; samples are the model's."""
+    """An estimated time to a target; samples are those of the model."""
 
     label: Literal["extrapolated"]
     method: Way
-    """where the statistical penalty comes from: a stand-in that was trained, or a published relation"""
+    """the source of the statistical penalty: a stand-in that was trained, or a published relation"""
     time_to_target_s: float | None
-    """samples_to_target / samples_per_s; null where the stand-in did not reach its own target"""
+    """samples_to_target / samples_per_s; null if the stand-in did not reach its target"""
     samples_to_target: float | None
     """the reference's samples × statistical_penalty"""
     statistical_penalty: float | None
-    """samples that this method with so many workers needs, as a multiple of the reference's"""
+    """samples that this method with this number of workers needs, as a multiple of the reference's"""
     samples_per_s: float | None
-    """of the simulated run of the model"""
+    """rate of the simulated run of the model"""
     reference: ReferenceFacts
     evidence: dict[str, Any]
-    """what the penalty was worked out from"""
+    """the figures from which the penalty was computed"""
     assumptions: list[str]
 
 
@@ -54,9 +52,17 @@ def extrapolated(
     evidence: dict[str, Any],
     assumptions: Sequence[str],
 ) -> Extrapolated:
-    """Hardware efficiency and statistical efficiency together.
+    """Combines hardware efficiency and statistical efficiency.
 
     time = reference samples × penalty / (samples per second)
+
+    Args:
+        method: the source of the penalty.
+        penalty: the statistical penalty; None if the target was not reached.
+        samples_per_s: the rate of the simulated run.
+        reference: the published training.
+        evidence: the figures from which the penalty was computed.
+        assumptions: the assumptions, as sentences.
 
     >>> facts = ReferenceFacts(reaches="75 %", epochs=2.0, samples=2000.0, batch=8, provenance="made up")
     >>> two = dict(samples_per_s=100.0, reference=facts, evidence={}, assumptions=[])

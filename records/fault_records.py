@@ -1,4 +1,4 @@
-"""What slowdowns and crashes cost in a run, worked out from its spans."""
+"""Computes the cost of slowdowns and crashes in a run from its spans."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ import pandas as pd
 from paceline.algorithms.core.values import Rank
 
 Slowed = Callable[[Rank, float, float], float]
-"""by how much slowdowns made a rank's work longer that lasted from one time to another, in seconds"""
+"""seconds that slowdowns added to a rank's work between two times"""
 
 
 class FaultFigures(TypedDict):
-    """Of all ranks together, in seconds of the run's own clock. A crash after a rank's last gradient goes unnoticed."""
+    """Sums over all ranks, in seconds of the run's own clock. Crashes after a rank's last gradient are not counted."""
 
     crashes: int
     lost_s: float
-    """in which lost work was done again"""
+    """time of redoing lost work"""
     recovery_s: float
-    """in which workers were down"""
+    """time of recovery from crashes"""
     checkpoint_s: float
+    """time of writing checkpoints"""
     slowed_s: float
-    """by which slowdowns made work longer, lost work too"""
+    """time that slowdowns added to work, lost work included"""
 
 
 def fault_figures(spans: pd.DataFrame, slowed: Slowed) -> FaultFigures:
-    """The figures of a run's table of spans.
+    """Returns the figures of a run.
+
+    Args:
+        spans: the table.
+        slowed: returns the seconds that slowdowns added to work.
 
     >>> columns = ["rank", "activity", "start_s", "end_s"]
     >>> rows = [(0, "compute", 0.0, 4.0), (0, "crash", 4.0, 4.0), (0, "recovery", 4.0, 5.0), (0, "redo", 5.0, 9.0)]

@@ -1,11 +1,9 @@
-"""What a run is to reach, and what its evaluations say of it: how far it got, and whether it came apart.
+"""The targets of a run: when its evaluations reach them, and whether it diverges.
 
-Rules of this file:
-
-* Targets are held against the smoothed curve, the mean of the last `SMOOTHING` evaluations. Time, samples and updates
-  to a target are read from it by linear interpolation between the two evaluations around the crossing; how far these
-  lie apart is the resolution of what is read.
-* What is read afterwards and what ends a run while it lasts are the same rules, in every interpreter.
+* Targets are compared with the smoothed curve, the mean of the last `SMOOTHING` evaluations. Time, samples and updates
+  to a target are interpolated linearly between the two evaluations around the crossing; the distance of these
+  evaluations is the resolution of the figure.
+* The same rules apply to the figures of a finished run and to the decision to end a run, in every interpreter.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ from paceline.algorithms.core.job import Budget, Evaluation, Reason
 from paceline.records.metrics import smoothed
 
 SMOOTHING = 3
-"""evaluations in the trailing mean that targets are held against; provenance: ours"""
+"""number of evaluations in the trailing mean that is compared with targets; provenance: ours"""
 
 DIVERGED = 10.0
-"""a loss of more than so many times the first one counts as diverged; provenance: ours"""
+"""a loss larger than this multiple of the first one counts as diverged; provenance: ours"""
 
 
 def reading(smoothing: int = SMOOTHING) -> str:
-    """How figures at a target are read, in words.
+    """Returns a description of how figures at a target are computed.
 
     >>> reading()
     'interpolated linearly between evaluations, on the mean of the last 3'
@@ -34,7 +32,9 @@ def reading(smoothing: int = SMOOTHING) -> str:
 
 
 def has_diverged(losses: Sequence[float]) -> bool:
-    """Whether a loss that was a number is none any more, or has grown tenfold.
+    """Returns whether the last loss is NaN or infinite, or more than ten times the first one.
+
+    A run whose first loss is not finite never counts as diverged.
 
     >>> has_diverged([2.3, 0.1]), has_diverged([2.3, float("nan")]), has_diverged([float("nan")] * 2)
     (False, True, False)
@@ -46,7 +46,7 @@ def has_diverged(losses: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where a curve first reaches a target: `share` of the way from the evaluation before to evaluation `index`.
+    """Where a curve first reaches a target: at the fraction `share` between evaluations `index` − 1 and `index`.
 
     >>> Crossing(2, 0.5).at([0.0, 10.0, 20.0]), Crossing(2, 0.5).resolution([0.0, 10.0, 20.0])
     (15.0, 10.0)
@@ -56,24 +56,24 @@ class Crossing:
     share: float = 1.0
 
     def at(self, positions: Sequence[float]) -> float:
-        """Where on an axis (times, samples, …) that has a position for every evaluation."""
+        """Returns the interpolated position on an axis (times, samples, …), given the position of every evaluation."""
         end = positions[self.index]
         return float(end - (1 - self.share) * self.resolution(positions))
 
     def resolution(self, positions: Sequence[float]) -> float:
-        """How far the evaluations around it lie apart; 0 where it is the first of all."""
+        """Returns the distance of the two evaluations around it; 0 at the first evaluation."""
         return float(positions[self.index] - positions[self.index - 1]) if self.index else 0.0
 
 
 def crossing(target: float, values: Sequence[float], *, falling: bool = False) -> Crossing | None:
-    """Where `values` first reach `target`, linearly between evaluations; None if they never do.
+    """Finds where `values` first reach `target`, with linear interpolation; None if they do not.
 
     share = (target − before) / (value − before)
 
     Args:
         target: in the unit of `values`.
-        values: of the evaluations in order; NaN counts as not reached, and after a NaN nothing is interpolated.
-        falling: whether values reach it from above, as losses do.
+        values: one for each evaluation, in order. NaN does not reach a target, and there is no interpolation after NaN.
+        falling: whether the target is reached from above, as for losses.
 
     >>> crossing(0.9, [0.1, 0.8, 1.0]), crossing(0.5, [2.0, 1.0, 0.5], falling=True), crossing(0.5, [0.1, 0.2])
     (Crossing(index=2, share=0.5), Crossing(index=2, share=1.0), None)
@@ -87,13 +87,13 @@ def crossing(target: float, values: Sequence[float], *, falling: bool = False) -
 
 
 class Goal:
-    """What ends a run at an evaluation: a smoothed accuracy, a smoothed loss, or that it has diverged.
+    """Decides whether an evaluation ends the run: by a smoothed accuracy, a smoothed loss, or divergence.
 
-    A single evaluation passes earlier than its mean with those before: a run that ended there would never have reached
-    the accuracy for which it ended.
+    The smoothed values are used because a single evaluation can reach a target before the mean does; a run that ended
+    there would not have reached its target by its own figures.
 
     Args:
-        budget: what the mean of the last evaluations has to reach, if anything, and whether divergence ends the run.
+        budget: the targets for the mean of the last evaluations, and whether divergence ends the run.
 
     >>> goal = Goal(Budget(accuracy=0.5, divergence=True))
     >>> [goal.reached(Evaluation(1.0, accuracy)) for accuracy in (0.2, 0.6, 0.6, 0.6)]
@@ -108,7 +108,7 @@ class Goal:
         self._accuracies: list[float] = []
 
     def reached(self, score: Evaluation) -> Reason | None:
-        """Takes note of the next evaluation; answers why the run is to end with it, if it is."""
+        """Adds an evaluation; returns the reason if the run ends with it, else None."""
         self._losses.append(score.loss)
         self._accuracies.append(math.nan if score.accuracy is None else score.accuracy)
         if _reaches(self.budget.accuracy, self._accuracies):
@@ -119,7 +119,7 @@ class Goal:
 
 
 def _reaches(target: float | None, values: Sequence[float], *, falling: bool = False) -> bool:
-    """Whether the last of the smoothed values has reached the target."""
+    """Returns whether the last smoothed value has reached the target."""
     if target is None:
         return False
     last = smoothed(values[-SMOOTHING:], SMOOTHING)[-1:].tolist()

@@ -1,4 +1,4 @@
-"""The weights being learned, and when they are looked at: the same in every interpreter."""
+"""The weights being learned, and when they are evaluated; the same in every interpreter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.records.trace import Schedule, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What remains of a `Learned` in a checkpoint."""
+    """The state of a `Learned` in a checkpoint."""
 
     latest: Snapshot
     samples: int
@@ -22,34 +22,35 @@ class Kept:
 
 
 class Learned:
-    """The keeper's weights as they change, with the samples that went into them.
+    """The weights of their owner, with the number of samples used for them.
 
-    Only an `RecordUpdate` that moves the version changes what is being learned: a local step between averages does not.
+    Only a `RecordUpdate` that advances the version changes the weights being learned; a local step between averages
+    does not.
 
     Args:
-        job: whose keeper's `RecordUpdate` this is told of.
-        schedule: when the weights are to be evaluated.
+        job: the run's job.
+        schedule: when the weights are evaluated.
     """
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
         self._job = job
         self._schedule = schedule
         self.samples = 0
-        """that went into them, those of local steps among them"""
+        """number of samples used for the weights, those of local steps included"""
         self._shown: Snapshot | None = None
         self.latest = Snapshot(0.0, 0, 0, job.learner.initial())
-        """what they are now"""
+        """the present weights"""
 
     def applied(self, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> Snapshot | None:
-        """Takes note of the keeper's `RecordUpdate`; answers what to evaluate, where that is due.
+        """Notes an update by the weights' owner; returns the weights to evaluate, if an evaluation is due.
 
-        By a schedule in seconds it is the weights that this update replaces.
+        With a schedule in seconds, these are the weights before the update.
 
         Args:
-            op: what the keeper applied.
-            version: the version that the weights have now.
-            rows: the update's rows, from the ledger.
-            now_s: the run's clock.
+            op: the update.
+            version: the present version of the weights.
+            rows: the update's rows in the log.
+            now_s: the present time of the run's clock.
         """
         self._count(version, rows)
         if not op.advance:
@@ -59,17 +60,18 @@ class Learned:
         return self.show() if self._schedule.due(updates=version, samples=self.samples) else before
 
     def _lasted_until(self, now_s: float) -> Snapshot | None:
-        """The latest weights at the time when they were due, if they were before now and have not been shown."""
+        """Returns the latest weights if an evaluation was due before now and has not been made."""
         tick_s = self._schedule.tick(self.latest.time_s, now_s)
         if tick_s is None or (shot := self.show()) is None:
             return None
         return dataclasses.replace(shot, time_s=tick_s)
 
     def _count(self, version: int, rows: Sequence[Update]) -> None:
-        """Counts the samples that are in the weights now.
+        """Counts the samples used for the weights.
 
-        A server knows what it applied. A worker's update stands for everybody's: all apply theirs in the same step, or,
-        where they step independently, about as many. The version of shared weights counts everybody's updates.
+        A server knows the inputs of its updates. For a worker, the updates of all workers are assumed to be alike: all
+        update in the same step or, if they step independently, at about the same rate. The version of shared weights
+        counts the updates of all workers.
         """
         job, method = self._job, self._job.method
         if method.has_server:
@@ -80,18 +82,18 @@ class Learned:
             self.samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
 
     def show(self) -> Snapshot | None:
-        """The latest weights, at the start and the end of a run: None if they have been shown already."""
+        """Returns the latest weights for an evaluation; None if they were returned before."""
         if self._shown is self.latest:
             return None
         self._shown = self.latest
         return self.latest
 
     def kept(self) -> Kept:
-        """All of it, for a checkpoint."""
+        """Returns the state for a checkpoint."""
         return Kept(self.latest, self.samples, self._shown is self.latest)
 
     def restore(self, kept: Kept) -> None:
-        """Goes on from a checkpoint; evaluations that were due by then have been made."""
+        """Restores the state of a checkpoint; evaluations that were due before it are not repeated."""
         self.latest, self.samples = kept.latest, kept.samples
         self._shown = self.latest if kept.shown else None
         self._schedule.due(updates=self.latest.version, samples=self.samples)

@@ -1,13 +1,11 @@
-"""Gradient age against change of loss, for those who ask why: pure functions of a run's tables.
+"""The relation of staleness and change of loss: pure functions of a run's tables.
 
-Rules of this file:
-
-* Two answers. `between_evaluations` is free and in every run, and says what went together, not what caused what: early
-  in a run the loss falls fast whatever the staleness. `by_staleness` is what single updates did to the loss on data
-  held out, measured just before and just after them, in simulations that were asked for it.
-* Early updates change the loss most, whatever their staleness. So `slope` compares probes with their neighbours in time
-  alone: with those of the same block of `BLOCK` successive ones.
-* Intervals are of 95 %, by Student's t; what has fewer than two values has none.
+* `between_evaluations` is available for every run. It shows correlation, not causation: early in a run the loss falls
+  fast regardless of staleness. `by_staleness` shows the effect of single updates on the loss of held-out data, measured
+  just before and after them; it is available for simulations with probes.
+* Early updates change the loss most, regardless of staleness. So `slope` compares a probe only with its neighbours in
+  time, those of the same block of `BLOCK` successive probes.
+* Intervals are 95 % intervals by Student's t; they need at least two values.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from paceline.algorithms.core.values import may_diverge
 from paceline.records.metrics import finite, interval, student
 
 BLOCK = 10
-"""successive probes that are compared with each other; provenance: ours"""
+"""number of successive probes that are compared with each other; provenance: ours"""
 LEAST = 5
-"""probes that a staleness must have to count in a slope, which one odd update would decide else; provenance: ours"""
+"""smallest number of probes of a staleness in a slope, so that one outlier cannot determine it; provenance: ours"""
 
 
 class Stretch(TypedDict):
-    """A run between two evaluations, from after `from_s` up to and with `to_s`."""
+    """The interval between two evaluations, without `from_s` and with `to_s`."""
 
     from_s: float
     to_s: float
@@ -38,12 +36,16 @@ class Stretch(TypedDict):
     age_s: float | None
     """mean time from a gradient's start to its application, seconds"""
     loss_change: float | None
-    """of the evaluated loss, from the first evaluation to the second"""
+    """change of the evaluated loss from the first evaluation to the second"""
     loss_change_per_gradient: float | None
 
 
 def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame) -> list[Stretch]:
-    """What was applied between successive evaluations, and what became of the loss.
+    """Returns the gradients applied between successive evaluations, and the change of loss.
+
+    Args:
+        updates: the table.
+        evaluations: the table.
 
     >>> updates = pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "staleness": [0, 2, 9], "age_s": [0.5, 1.5, 9.0]})
     >>> evaluations = pd.DataFrame({"time_s": [0.0, 2.0], "loss": [2.0, 1.0]})
@@ -51,7 +53,7 @@ def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame) -> lis
     >>> one["gradients"], one["staleness"], one["loss_change_per_gradient"]
     (2, 1.0, -0.5)
     """
-    times_s = updates["time_s"].to_numpy()  # rising, as in every table
+    times_s = updates["time_s"].to_numpy()  # ascending, as in every table
     seen: list[list[float]] = evaluations[["time_s", "loss"]].to_numpy().tolist()
     stretches = []
     for (from_s, loss), (to_s, later) in pairwise(seen):
@@ -73,7 +75,7 @@ def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame) -> lis
 
 
 class Interval(TypedDict):
-    """A mean, with its 95 % interval where there are two values or more."""
+    """A mean, with its 95 % interval if there are at least two values."""
 
     mean: float
     low: float | None
@@ -81,20 +83,20 @@ class Interval(TypedDict):
 
 
 class AtStaleness(TypedDict):
-    """What the probed updates of one staleness did to the loss."""
+    """The effect of the probed updates of one staleness on the loss."""
 
     staleness: int
-    """mean staleness of an update's inputs, rounded; the least of them where several are put together"""
+    """mean staleness of an update's inputs, rounded; the smallest one if several values are merged"""
     count: int
     loss_change: Interval
 
 
 def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
-    """Change of the loss held out by one update, mean and interval for each staleness; what is no number is left out.
+    """Returns the change of the held-out loss by one update, for each staleness; infinite changes and NaN are dropped.
 
     Args:
         probes: the table.
-        width: successive values of staleness that are put together.
+        width: number of successive values of staleness that are merged.
 
     >>> rows = {"staleness": [0.0, 0.0, 3.0], "loss_before": [2.0, 2.0, 1.0], "loss_after": [1.5, 1.7, 1.25]}
     >>> for one in by_staleness(pd.DataFrame(rows)):
@@ -112,13 +114,13 @@ def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
 
 @may_diverge
 def slope(probes: pd.DataFrame) -> Interval | None:
-    """By how much more an update changes the loss for each unit of staleness; None where probes do not tell.
+    """Returns the additional change of loss by an update per unit of staleness; None if the probes are too few.
 
-    slope = Σ s' c' / Σ s'², least squares of change c on staleness s, both less their block's mean
-    its variance = n / (n − blocks − 1) · Σ s'² e² / (Σ s'²)², with what is left, e, which early updates have more of
+    slope = Σ s' c' / Σ s'², least squares of change c on staleness s, both minus the mean of their block
+    its variance = n / (n − blocks − 1) · Σ s'² e² / (Σ s'²)², with residuals e, which are larger for early updates
 
     Args:
-        probes: the table; a staleness with fewer than `LEAST` probes is left out.
+        probes: the table; a staleness with fewer than `LEAST` probes is dropped.
 
     Source of the variance: White, Econometrica 48 (1980), with the correction for degrees of freedom.
 

@@ -1,4 +1,4 @@
-"""Facts about the machine a run was made on, and how much of it others used meanwhile."""
+"""Facts about the machine of a run, and the load of other processes during the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("paceline", "simpy", "torch", "numpy", "scipy", "networkx", "pandas"
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that figures depend on; those that are installed."""
+    """Returns the versions of Python and of the installed packages that figures depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -29,7 +29,7 @@ def package_versions() -> dict[str, str]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Processor, cores this process may use, memory and system; nothing that names the machine or its user."""
+    """Returns processor, usable cores, memory and system, but nothing that identifies the machine or its user."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -41,7 +41,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's own name; `platform.processor` is empty on most Linux systems."""
+    """Returns the processor's name; `platform.processor` is empty on most Linux systems."""
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text(encoding="utf-8", errors="replace").splitlines() if listing.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -52,7 +52,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def gpu_driver(listing: Path = DRIVER) -> str | None:
-    """The version of NVIDIA's driver, as the kernel's module says it; None where there is none."""
+    """Returns the version of NVIDIA's kernel module; None without one."""
     if not listing.exists():
         return None
     found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", listing.read_text(encoding="utf-8", errors="replace"))
@@ -60,12 +60,12 @@ def gpu_driver(listing: Path = DRIVER) -> str | None:
 
 
 class OtherLoad:
-    """Measures the share of all cores that processes other than this one and its children took, while it is entered.
+    """A context manager that measures the share of all cores used by processes other than this one and its children.
 
     share = (busy CPU seconds of the machine − those of our processes) / (cores · elapsed seconds)
 
-    Time stolen by a hypervisor counts as others'. CPU time is counted in ticks of about 10 ms, so a share measured over
-    much less than a second is coarse.
+    Time stolen by a hypervisor counts as load of others. CPU time is counted in ticks of about 10 ms, so a share
+    measured over much less than a second is coarse.
 
     >>> with OtherLoad() as other:
     ...     _ = sum(range(1000))
@@ -73,11 +73,11 @@ class OtherLoad:
     True
 
     Args:
-        ours: more processes that are not others, by their ids: of a run that somebody else has started.
+        ours: ids of further processes that belong to the run, if it was not started by this process.
     """
 
     share: float = 0.0
-    """0 … 1, of the whole machine; there after the exit"""
+    """0 … 1, of the whole machine; set at the exit"""
 
     def __init__(self, ours: Sequence[int] = ()) -> None:
         self._ours = ours
@@ -97,19 +97,19 @@ class OtherLoad:
 
 
 def _busy_s() -> float:
-    """CPU seconds that the machine has spent on anything; guest time is part of user time already."""
+    """Returns the busy CPU seconds of the machine; guest time is included in user time."""
     times = psutil.cpu_times()
     return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
 def _own_s(ours: Sequence[int] = ()) -> float:
-    """CPU seconds of this process, of its living descendants, of those that have been waited for, and of `ours`."""
+    """Returns the CPU seconds of this process, its descendants, children that were waited for, and `ours`."""
     own = psutil.Process()
     total_s = 0.0
     for process in (own.pid, *(child.pid for child in own.children(recursive=True)), *ours):
         try:
             times = psutil.Process(process).cpu_times()
-        except psutil.NoSuchProcess:  # it ended since the listing; its parent's count has it
+        except psutil.NoSuchProcess:  # it has ended since the listing, and its parent's count includes it
             continue
         total_s += times.user + times.system + times.children_user + times.children_system
     return total_s

@@ -1,9 +1,7 @@
-"""Figures that summaries and comparisons are made of: pure functions of numbers.
+"""Statistics for summaries and comparisons: pure functions of numbers.
 
-Rules of this file:
-
-* What cannot be said is None, never NaN: JSON has no NaN, and a missing figure must not look like a measured one.
-* Distances and shares are without unit; times are seconds on the run's own clock.
+* A missing figure is None, never NaN: JSON has no NaN, and a missing figure must not look like a measured one.
+* Distances and shares have no unit; times are seconds on the run's own clock.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.95
 
 Histogram = list[list[int]]
-"""``[[value, count], …]``, values rising"""
+"""``[[value, count], …]``, values ascending"""
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where there is none.
+    """Returns a finite number, or None for None, NaN and infinity.
 
     >>> finite(2.0), finite(float("nan")), finite(float("inf")), finite(None)
     (2.0, None, None, None)
@@ -33,18 +31,18 @@ def finite(value: float | None) -> float | None:
 
 
 def student(free: Any) -> Any:
-    """How many standard errors on either side make the 95 % interval: Student's t for so many degrees of freedom.
+    """Returns the half-width of the 95 % interval in standard errors: Student's t for `free` degrees of freedom.
 
     >>> round(float(student(2)), 3)
     4.303
     """
-    from scipy.special import stdtrit  # slow to import: only where an interval is asked for
+    from scipy.special import stdtrit  # slow to import, so only when needed
 
     return stdtrit(free, (1 + CONFIDENCE) / 2)
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean and 95 % interval by Student's t, for two values or more.
+    """Returns the mean and its 95 % interval by Student's t, for at least two values.
 
     mean ± t(0.975, n − 1) · s / √n
 
@@ -57,7 +55,7 @@ def interval(values: Sequence[float]) -> dict[str, float]:
 
 
 def histogram(values: Iterable[int]) -> Histogram:
-    """How often each value occurs.
+    """Returns how often each value occurs.
 
     >>> histogram([3, 0, 3])
     [[0, 1], [3, 2]]
@@ -66,7 +64,7 @@ def histogram(values: Iterable[int]) -> Histogram:
 
 
 def counts(histogram: Histogram) -> dict[int, int]:
-    """A histogram as a mapping.
+    """Returns a histogram as a mapping.
 
     >>> counts([[0, 1], [3, 2]])
     {0: 1, 3: 2}
@@ -75,9 +73,13 @@ def counts(histogram: Histogram) -> dict[int, int]:
 
 
 def total_variation(one: Histogram, other: Histogram) -> float | None:
-    """Total-variation distance of two histograms, each taken as a distribution; None where one of them is empty.
+    """Returns the total-variation distance of two normalised histograms; None if one of them is empty.
 
-    TV = ½ Σ_v |p(v) − q(v)|: 0 where they agree, 1 where they have no value in common.
+    TV = ½ Σ_v |p(v) − q(v)|: 0 for equal distributions, 1 if they have no value in common.
+
+    Args:
+        one: a histogram.
+        other: another one.
 
     >>> total_variation([[0, 5], [1, 5]], [[1, 2]])
     0.5
@@ -90,7 +92,14 @@ def total_variation(one: Histogram, other: Histogram) -> float | None:
 
 
 def smoothed(values: Sequence[float], window: int) -> NDArray[np.float64]:
-    """Trailing mean over the last `window` values, over as many as there are at the start.
+    """Returns the trailing mean over the last `window` values, or over all values at the start.
+
+    Args:
+        values: the values.
+        window: the number of values in a mean.
+
+    Raises:
+        ValueError: the window is smaller than 1.
 
     >>> smoothed([0.0, 1.0, 2.0, 6.0], window=3)
     array([0. , 0.5, 1. , 3. ])

@@ -1,12 +1,10 @@
-"""Whether a paced run held its pace: what its gradients took, against what their devices were to take.
+"""Checks whether a paced run held its pace: compares the time of its gradients with that of the modelled devices.
 
-Rules of this file:
-
-* A gradient is late at its end, where the true one took longer than the device or its process was not woken in time;
-  and at its start, by the time before it in which its rank did nothing that is recorded and waited for nobody.
-* What messages took is no matter of pace: that is what a run is made to measure. On a machine that is too busy to hold
-  its pace they are late too, so the times of such a run are not to be trusted.
-* A gradient that was given up has no length to hold.
+* A gradient ends late if the real computation took longer than the device or its process was not woken up in time. It
+  starts late by the time before it in which its rank recorded no activity and no wait.
+* The time of messages does not count, because a run is made to measure it. On a machine that is too busy to hold the
+  pace messages are late, too, so the times of such a run are not reliable.
+* Cancelled gradients do not count.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from numpy.typing import NDArray
 from paceline.algorithms.core.values import Rank
 
 TOLERANCE = 0.05
-"""a pace is held if no rank's gradients took longer than asked by more than this, on average; provenance: issue"""
+"""the pace is held if no rank's gradients took longer than modelled by more than this, on average; provenance: ours"""
 GIVEN_UP_S = 1e-6
-"""shorter than asked by more than rounding: it was not computed to its end"""
+"""a gradient that is shorter than modelled by more than this was cancelled"""
 
 Asked = Callable[[Rank, int, float], float]
-"""seconds that a rank's gradient of a step was to take that began at a time"""
+"""returns the modelled seconds of a rank's gradient, given its step and when it began"""
 
 
 class RankPace(TypedDict):
@@ -40,14 +38,14 @@ class RankPace(TypedDict):
 
 
 class PaceFigures(TypedDict):
-    """Means over gradients; `achieved_s` is their length with their late start."""
+    """Means over gradients; `achieved_s` is their duration plus their delay at the start."""
 
     asked_s: float
     achieved_s: float
     ratio: float
     """achieved / asked"""
     held: bool
-    """whether it was, by the worst rank too"""
+    """whether all ranks held the pace"""
     late_start_s: float
     """part of `achieved_s`"""
     worst: RankPace
@@ -56,11 +54,11 @@ class PaceFigures(TypedDict):
 
 
 def pace_figures(spans: pd.DataFrame, asked: Asked) -> PaceFigures | None:
-    """The pace of a run; None where no gradient was computed to its end.
+    """Returns the pace of a run; None if no gradient was computed to its end.
 
     Args:
         spans: the table.
-        asked: what the device was to take.
+        asked: the modelled time of a gradient.
     """
     made = gradients(spans)
     which = zip(made["rank"], made["step"], made["start_s"], strict=True)
@@ -88,19 +86,19 @@ def pace_figures(spans: pd.DataFrame, asked: Asked) -> PaceFigures | None:
 
 
 def say_pace(pace: PaceFigures, time_dilation: float) -> str | None:
-    """That a pace was not held, by whom and by how much, and what to do; None where it was.
+    """Returns a warning that the pace was not held, with the worst rank and a remedy; None if it was held.
 
-    The excess is taken to stay as long as it is when the clock is stretched.
+    The excess in seconds is assumed to stay the same with a larger time dilation.
 
     Args:
-        pace: of a run.
-        time_dilation: by how much its device times were stretched.
+        pace: the figures of a run.
+        time_dilation: the time dilation of the run.
 
     >>> worst = RankPace(rank=3, asked_s=0.005, achieved_s=0.006, ratio=1.2)
     >>> print(say_pace(PaceFigures(asked_s=0.005, achieved_s=0.0055, ratio=1.1, held=False, late_start_s=0.0,
     ...     worst=worst, by_rank=[]), time_dilation=2.0))
     the pace was not held: rank 3 took 6 ms a step where its device was to take 5 ms, 20 % more (10 % over all ranks); \
-times of this run are this machine's in part. Give `train.time_dilation: 8`, fewer ranks, or an idle machine
+times of this run depend on this machine. Use `train.time_dilation: 8`, fewer ranks, or an idle machine
     """
     if pace["held"]:
         return None
@@ -109,13 +107,13 @@ times of this run are this machine's in part. Give `train.time_dilation: 8`, few
     needed = math.ceil((worst["ratio"] - 1) / TOLERANCE - 1e-9) * time_dilation  # 4 times TOLERANCE is 4, not 5
     return (
         f"the pace was not held: rank {worst['rank']} took {worst['achieved_s'] * 1e3:.3g} ms a step where its device "
-        f"was to take {worst['asked_s'] * 1e3:.3g} ms, {its} more ({all_} over all ranks); times of this run are this "
-        f"machine's in part. Give `train.time_dilation: {needed:g}`, fewer ranks, or an idle machine"
+        f"was to take {worst['asked_s'] * 1e3:.3g} ms, {its} more ({all_} over all ranks); times of this run depend on "
+        f"this machine. Use `train.time_dilation: {needed:g}`, fewer ranks, or an idle machine"
     )
 
 
 def gradients(spans: pd.DataFrame) -> pd.DataFrame:
-    """One row per gradient, (rank, step, start_s, end_s, late_start_s): one that came layer by layer is one."""
+    """Returns one row per gradient, (rank, step, start_s, end_s, late_start_s), also for layer-wise gradients."""
     computed = spans[spans["activity"] == "compute"]
     whole = computed[computed["layer"].isna()][["rank", "step", "start_s", "end_s"]]
     parts = computed[computed["layer"].notna()].groupby(["rank", "step", "lane"])
@@ -134,7 +132,12 @@ def gradients(spans: pd.DataFrame) -> pd.DataFrame:
 def idle_before(
     at_s: NDArray[np.float64], start_s: NDArray[np.float64], end_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """For how long before each of these times nothing had lasted; 0 before anything had, and where something lasts.
+    """Returns the idle time before each of these times; 0 before the first interval and during intervals.
+
+    Args:
+        at_s: the times.
+        start_s: the start of each interval of activity.
+        end_s: the end of each interval.
 
     >>> idle_before(np.array([0.5, 1.5, 3.5, 4.0]), np.array([1.0, 3.5]), np.array([2.0, 4.0]))
     array([0. , 0. , 1.5, 0. ])

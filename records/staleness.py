@@ -1,12 +1,10 @@
-"""Staleness in full, from a run's tables alone: each notion by itself, per rank, per layer and over time.
+"""Detailed staleness figures from a run's tables: for each kind of staleness, per rank, per layer and over time.
 
-Rules of this file:
-
-* Papers call six things staleness. A method's `staleness` column is one of five; the sixth, the clock gap, is read off
-  the spans of every run with several workers. `measured` says which of them a run has.
-* What is measured is a `Series`: one row per update's input, or per finished step, whatever the notion counts there.
-  Every figure is a function of a series, so that all notions are shown alike.
-* What cannot be said is None: an empty window has a count of 0 and no mean.
+* Papers use the word staleness for six quantities. A method's `staleness` column holds one of five; the sixth, the
+  clock gap, is computed from the spans of every run with several workers. `measured` returns those that a run has.
+* The data of each kind are a `Series` with one row per input of an update, or per finished step. All figures are
+  functions of a series, so that all kinds are shown alike.
+* A missing figure is None: an empty window has a count of 0 and no mean.
 """
 
 from __future__ import annotations
@@ -29,21 +27,21 @@ NAMES: Mapping[StalenessKind, str] = {
     StalenessKind.LOCAL_AGE: "local-step age",
     StalenessKind.PEER_AGE: "peer age",
 }
-"""what a method's own notion is called beside the others"""
+"""the name of each kind of staleness"""
 COUNTS: Mapping[str, str] = {
     **{name: staleness_kind.value for staleness_kind, name in NAMES.items()},
     CLOCK_GAP: "steps that a worker has finished more than the slowest, when it finishes one",
 }
-"""what each notion counts, by its name"""
+"""what each kind of staleness counts, by name"""
 WINDOWS = 20
-"""into which a run is cut; provenance: ours"""
+"""number of windows of a run; provenance: ours"""
 
 Series = pd.DataFrame
 """columns `time_s`, `rank`, `value`"""
 
 
 class NotionFigures(TypedDict):
-    """One notion in a summary."""
+    """One kind of staleness in a summary."""
 
     mean: float | None
     max: int | None
@@ -51,7 +49,7 @@ class NotionFigures(TypedDict):
 
 
 class RankFigures(TypedDict):
-    """One notion, and the age of gradients in seconds, at one rank."""
+    """One kind of staleness, or the age of gradients in seconds, at one rank."""
 
     rank: int
     count: int
@@ -60,7 +58,7 @@ class RankFigures(TypedDict):
 
 
 class WindowFigures(TypedDict):
-    """One notion in one stretch of a run, from after `from_s` up to and with `to_s`."""
+    """One kind of staleness in one window of a run, without `from_s` and with `to_s`."""
 
     from_s: float
     to_s: float
@@ -73,12 +71,12 @@ class WindowFigures(TypedDict):
 
 
 def measured(tables: Tables, staleness_kind: StalenessKind, workers: int | None = None) -> dict[str, Series]:
-    """What a run says about each notion that applies to its method, the method's own first.
+    """Returns the series of each kind of staleness that applies to a run's method, the method's own kind first.
 
     Args:
-        tables: of the run.
-        notion: what the staleness column counts.
-        workers: ranks 0 … workers − 1 are workers; None: up to the last one that computed anything.
+        tables: the tables of the run.
+        staleness_kind: the kind in the staleness column.
+        workers: number of workers, ranks 0 … workers − 1; by default up to the last rank that computed gradients.
     """
     own = tables.updates[["time_s", "rank", "staleness"]].set_axis(["time_s", "rank", "value"], axis="columns")
     gaps = clock_gaps(tables.spans, workers_of(tables.spans) if workers is None else workers)
@@ -86,22 +84,22 @@ def measured(tables: Tables, staleness_kind: StalenessKind, workers: int | None 
 
 
 def workers_of(spans: pd.DataFrame) -> int:
-    """How many workers there are: workers alone compute gradients, and come before all others."""
+    """Returns the number of workers: only workers compute gradients, and they are the first ranks."""
     ranks = spans.loc[spans["activity"] == "compute", "rank"]
     return int(ranks.max()) + 1 if len(ranks) else 0
 
 
 def clock_gaps(spans: pd.DataFrame, workers: int) -> Series:
-    """How far ahead of the slowest each worker is as it finishes a step, or gives it up; nothing for one worker alone.
+    """Returns how many steps each worker is ahead of the slowest when it ends a step; empty for a single worker.
 
     gap = own finished steps − min_j finished steps of j
 
-    Steps that are finished at the same moment count together, so workers in step have no gap. The slowest has finished
-    k steps once everybody's k-th has ended: this is how the minimum is found, without asking every worker every time.
+    Steps that end at the same time count together, so workers in lockstep have no gap. Cancelled steps count, too. The
+    slowest worker has finished k steps when the k-th step of every worker has ended; the minimum is computed from this.
 
     Args:
         spans: the table.
-        workers: ranks 0 … workers − 1 are workers.
+        workers: number of workers, ranks 0 … workers − 1.
     """
     gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
     ends = (
@@ -110,15 +108,15 @@ def clock_gaps(spans: pd.DataFrame, workers: int) -> Series:
     if workers < 2 or not len(ends):
         return pd.DataFrame({"time_s": [], "rank": [], "value": []})
     own = ends.groupby("rank").cumcount() + 1
-    everybody = ends["end_s"].groupby(own).agg(["max", "count"])
-    slowest_s = everybody.loc[everybody["count"] == workers, "max"].to_numpy()
+    all_workers = ends["end_s"].groupby(own).agg(["max", "count"])
+    slowest_s = all_workers.loc[all_workers["count"] == workers, "max"].to_numpy()
     slowest = np.searchsorted(slowest_s, ends["end_s"].to_numpy(), side="right")
     gaps = {"time_s": ends["end_s"], "rank": ends["rank"], "value": own - slowest}
     return pd.DataFrame(gaps).reset_index(drop=True)
 
 
 def figures(series: Series) -> NotionFigures:
-    """Mean of all, largest, and mean of the ranks' means.
+    """Returns the mean, the maximum, and the mean of the ranks' means.
 
     >>> figures(pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "rank": [0, 0, 1], "value": [0, 2, 4]}))
     {'mean': 2.0, 'max': 4, 'mean_of_ranks': 2.5}
@@ -132,7 +130,7 @@ def figures(series: Series) -> NotionFigures:
 
 
 def by_rank(series: Series) -> list[RankFigures]:
-    """Each rank's own count, mean and largest."""
+    """Returns count, mean and maximum of each rank."""
     found = series.groupby("rank")["value"].agg(["count", "mean", "max"])
     return [
         RankFigures(rank=int(str(rank)), count=int(row["count"]), mean=float(row["mean"]), max=int(row["max"]))
@@ -141,9 +139,14 @@ def by_rank(series: Series) -> list[RankFigures]:
 
 
 def over_time(series: Series, wall_s: float, windows: int = WINDOWS) -> list[WindowFigures]:
-    """The run in stretches of equal length, each with the distribution of what fell into it.
+    """Returns the distribution in each of several windows of equal length.
 
-    A moment on a border belongs to the stretch that it ends; what is later than `wall_s` belongs to the last.
+    A time on a border belongs to the earlier window; times after `wall_s` belong to the last one.
+
+    Args:
+        series: the series.
+        wall_s: the length of the run.
+        windows: number of windows.
 
     >>> series = pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "rank": [0, 0, 1], "value": [0, 2, 4]})
     >>> [(one["count"], one["mean"]) for one in over_time(series, wall_s=4.0, windows=2)]
@@ -172,7 +175,7 @@ def _window(from_s: float, to_s: float, values: pd.Series[Any]) -> WindowFigures
 
 
 class LayerFigures(TypedDict):
-    """How stale one layer's own steps were, and how old in seconds the gradients that it took in."""
+    """The staleness of the updates of one layer, and the mean age of their gradients in seconds."""
 
     layer: str
     count: int
@@ -182,7 +185,7 @@ class LayerFigures(TypedDict):
 
 
 def by_layer(layers: pd.DataFrame) -> list[LayerFigures]:
-    """Each layer's figures, in the order in which layers first landed; empty where whole gradients are applied."""
+    """Returns the figures of each layer, in the order of their first updates; empty if whole gradients are applied."""
     found = layers.groupby("layer", sort=False).agg(
         count=("staleness", "count"), mean=("staleness", "mean"), most=("staleness", "max"), age_s=("age_s", "mean")
     )
@@ -210,7 +213,7 @@ class AgeFigures(TypedDict):
 
 
 def ages(updates: pd.DataFrame) -> AgeFigures:
-    """How old gradients were in seconds; all None for runs that did not say when gradients began."""
+    """Returns the age of gradients in seconds; None if the run did not record when gradients began."""
     known = updates.dropna(subset="age_s")
     column = known["age_s"]
     p50, p95 = np.percentile(column, [50, 95]) if len(column) else (None, None)
@@ -234,7 +237,7 @@ class DriftFigures(TypedDict):
 
 
 def by_age(drift: pd.DataFrame) -> list[DriftFigures]:
-    """How far workers were from each other, by the staleness of the step that brought them there."""
+    """Returns the drift of workers, by the staleness of the step before the measurement."""
     return [
         DriftFigures(
             staleness=int(str(age)), count=len(part), mean=finite(part["drift"].mean()), max=finite(part["drift"].max())

@@ -1,13 +1,11 @@
-"""Writing runs to disk and reading them back.
+"""Writes runs to disk and reads them.
 
-Rules of this file:
-
-* A folder appears whole or not at all: it is built under a hidden name beside its place and then renamed.
-* Nothing is ever overwritten; a taken name is an error, and `place` finds the next free one.
-* ``run.json`` holds the checksums of all files, and its own. A reader verifies them before it parses anything.
-* An error of a full disk names the folder that was to be written.
-* What differs between two runs of the same scenario and seed (machine, dates, paths) is in ``run.json`` alone; tables
-  and weights of a simulated run are the same byte for byte.
+* A folder is written atomically: it is built under a hidden name in the same parent folder and then renamed.
+* Files are never overwritten. An existing name is an error, and `place` returns the next free name.
+* ``run.json`` holds the checksums of all files, and its own. A reader verifies them before it parses a file.
+* The error of a full disk names the folder that was being written.
+* Everything that differs between two runs of the same scenario and seed (machine, dates, paths) is in ``run.json``;
+  tables and weights of a simulated run are equal byte for byte.
 """
 
 from __future__ import annotations
@@ -38,37 +36,53 @@ from paceline.records.stored_run import Run
 from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
 RUN_JSON, WEIGHTS = "run.json", "weights.safetensors"
-WHOLE = "a whole run that simulate or train wrote"
+WHOLE = "a complete run written by simulate or train"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""the errors of a disk without room"""
+"""the errors of a full disk"""
 CHECKPOINTS = "checkpoints"
-"""the folder in a run's with what it can be gone on from"""
+"""the folder of checkpoints inside the folder of a run"""
 SCHEMA_VERSION = 1
-"""of ``run.json`` and the tables beside it; it grows when a reader of old runs would be misled"""
+"""the version of ``run.json`` and the tables; it increases with each incompatible change"""
 
 
 def save(run: Run, out: Path) -> Run:
-    """Stores the run under `out` as ``<scenario>-<algorithm>-<seed>-<kind>-<n>``; answers it with its path."""
+    """Stores a run as ``<scenario>-<algorithm>-<seed>-<kind>-<n>``.
+
+    Args:
+        run: the run.
+        out: the parent folder.
+
+    Returns:
+        The run with its path.
+    """
     stem = f"{slug(run.name)}-{slug(run.algorithm)}-{run.seed}-{run.kind}"
     while True:
         folder = place(out, stem)
         try:
             return write_run(folder, run)
-        except FileExistsError:  # somebody else took the name since; the next one is free
+        except FileExistsError:  # another process took the name since; try the next one
             continue
 
 
 def write_run(folder: Path, run: Run) -> Run:
-    """Stores the run as `folder`, whole or not at all; answers it with its path.
+    """Stores a run as `folder`, atomically.
 
-    Raises `FileExistsError` where there is something of that name already.
+    Args:
+        folder: the new folder.
+        run: the run.
+
+    Returns:
+        The run with its path.
+
+    Raises:
+        FileExistsError: `folder` exists.
     """
     with new_folder(folder) as building:
         for name, schema in SCHEMAS.items():
             if name in OPTIONAL and not len(getattr(run.tables, name)):
                 continue
             table = pa.Table.from_pandas(getattr(run.tables, name), schema=schema, preserve_index=False)
-            with (building / f"{name}.parquet").open("wb") as file:  # of a name, Arrow would make a URI if it could
+            with (building / f"{name}.parquet").open("wb") as file:  # Arrow may take a path for a URI
                 pq.write_table(table.replace_schema_metadata(None), file)
         vector = as_array(run.weights)
         if vector is not None:
@@ -80,17 +94,18 @@ def write_run(folder: Path, run: Run) -> Run:
         (building / RUN_JSON).write_text(to_json(record) + "\n", encoding="utf-8")
     if run.checkpoints is None:
         return dataclasses.replace(run, path=folder)
-    moved = Path(shutil.move(run.checkpoints, folder / CHECKPOINTS))  # last: what fails before does not cost them
+    # checkpoints are moved last, so that an earlier failure does not lose them
+    moved = Path(shutil.move(run.checkpoints, folder / CHECKPOINTS))
     if not any(run.checkpoints.parent.iterdir()):
         run.checkpoints.parent.rmdir()
     return dataclasses.replace(run, path=folder, checkpoints=moved)
 
 
 def read_run(folder: Path) -> Run:
-    """The run stored as `folder`.
+    """Reads the run stored as `folder`.
 
     Raises:
-        InputError: there is none, or one of a later Paceline, or a file is missing, damaged, or cannot be read.
+        InputError: there is no run, it was written by a later version of Paceline, or a file is missing or damaged.
     """
     record = read_sealed(folder / RUN_JSON, WHOLE)
     with reading(folder / RUN_JSON, WHOLE):
@@ -120,7 +135,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _read_table(folder: Path, name: str, files: Mapping[str, str]) -> pd.DataFrame:
-    """A table; a column that runs of its time did not have is null."""
+    """Reads a table; columns that older runs do not have are null."""
     file = f"{name}.parquet"
     source = pa.BufferReader(verified(folder / file, files[file], WHOLE))
     with reading(folder / file, WHOLE):
@@ -135,7 +150,7 @@ def _read_weights(folder: Path, files: Mapping[str, str]) -> Any:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """What ``run.json`` says."""
+    """Returns the content of ``run.json`` without checksums."""
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": run.kind,
@@ -152,7 +167,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A hidden folder to build in; it gets its name when the block ends well and is removed when it does not."""
+    """Yields a hidden folder, which is renamed to `folder` when the block succeeds and removed when it fails."""
     building = _hidden(folder.parent, folder.name)
     try:
         with naming(folder):
@@ -164,20 +179,24 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @dataclasses.dataclass(slots=True)
 class NumberedFolder:
-    """A folder that gets the next free number when it is whole."""
+    """A folder that gets the next free number when it is complete."""
 
     building: Path
     path: Path | None = None
-    """where it stands, once it does"""
+    """its final path, once it is complete"""
     keep: bool = False
-    """whether to leave what there is of it where the block fails"""
+    """whether to keep the unfinished folder if the block fails"""
 
 
 @contextmanager
 def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
-    """A folder for something that takes long to build: ``stem-unfinished-N`` until it is whole, then ``stem-N``.
+    """Yields a folder that is named ``stem-unfinished-N`` until the block succeeds, and ``stem-N`` from then on.
 
-    Where the block fails it is removed, unless the block has asked to `keep` it.
+    If the block fails, the folder is removed, unless the block has set `keep`.
+
+    Args:
+        out: the parent folder.
+        stem: the name without the number.
     """
     made = NumberedFolder(_unfinished(out, stem))
     try:
@@ -188,7 +207,7 @@ def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
             try:
                 _reveal(made.building, folder)
                 made.path = folder
-            except FileExistsError:  # another process took the name since; the next one is free
+            except FileExistsError:  # another process took the name since; try the next one
                 continue
     finally:
         if not made.keep:
@@ -207,7 +226,7 @@ def _unfinished(out: Path, stem: str) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds a path to the error of a full disk: a write that fails, unlike opening a file, does not say where it was."""
+    """Adds a path to the error of a full disk, because a failed write, unlike a failed open, does not name the file."""
     try:
         yield
     except OSError as error:
@@ -222,20 +241,25 @@ def _hidden(out: Path, name: str) -> Path:
 
 
 def _reveal(building: Path, folder: Path) -> None:
-    """Gives a hidden folder its name; raises `FileExistsError` where there is something of that name already."""
-    building.chmod(0o755)  # mkdtemp gives 0o700, which would lock colleagues out
+    """Renames a hidden folder; raises `FileExistsError` if the name exists."""
+    building.chmod(0o755)  # mkdtemp creates folders with 0o700, which other users could not read
     if folder.exists():  # renaming onto an empty folder would succeed
-        raise FileExistsError(f"{folder} is there already; runs are never overwritten")
+        raise FileExistsError(f"{folder} exists already; runs are never overwritten")
     try:
         building.rename(folder)
     except OSError as error:
-        if folder.exists():  # it came between the look and the renaming
-            raise FileExistsError(f"{folder} is there already; runs are never overwritten") from error
+        if folder.exists():  # it was created after the check
+            raise FileExistsError(f"{folder} exists already; runs are never overwritten") from error
         raise
 
 
 def place(out: Path, stem: str) -> Path:
-    """The first of ``out/stem-1``, ``out/stem-2``, … after all that are there."""
+    """Returns the first of ``out/stem-1``, ``out/stem-2``, … after all that exist.
+
+    Args:
+        out: the parent folder.
+        stem: the name without the number.
+    """
     taken = [
         int(match[1])
         for entry in out.glob(f"{stem}-*")
@@ -245,7 +269,7 @@ def place(out: Path, stem: str) -> Path:
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name.
+    """Converts a name to a part of a file name.
 
     >>> slug("My scenario: 4 × P100")
     'My-scenario-4-P100'
@@ -254,9 +278,9 @@ def slug(name: str) -> str:
 
 
 def as_array(vector: Any) -> np.ndarray[Any, Any] | None:
-    """The numbers of a vector; None where it has none."""
+    """Returns the numbers of a vector as an array; None for a vector without numbers."""
     if isinstance(vector, np.ndarray):
         return np.ascontiguousarray(vector)
-    if hasattr(vector, "detach"):  # a tensor; torch itself need not be there to read runs
+    if hasattr(vector, "detach"):  # a tensor; reading runs does not require torch
         return np.ascontiguousarray(vector.detach().cpu().numpy())
     return None

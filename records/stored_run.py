@@ -1,4 +1,4 @@
-"""A run as its readers see it: typed, whole, the same for simulated and measured ones."""
+"""The class of runs, the same for simulated and measured runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.records.trace import Snapshot, Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One method on one seed, run once: what ``RUN/`` holds."""
+    """One run of one method with one seed: the content of ``RUN/``."""
 
     scenario: Mapping[str, Any]
     """the resolved scenario, as it can be run again"""
@@ -31,22 +31,22 @@ class Run:
     summary: Summary
     tables: Tables
     weights: Any = None
-    """the weights being learned, at the end: a flat vector, or None where the run had no numbers"""
+    """the weights being learned, at the end: a flat vector, or None for a run without numbers"""
     machine: Mapping[str, Any] = field(default_factory=dict)
-    """facts about the machine and this very run; they differ from one run to the next"""
+    """facts about the machine and the run that differ between repeated runs"""
     versions: Mapping[str, str] = field(default_factory=package_versions)
     trace: Trace | None = None
-    """the raw record, while the run is in memory; it is not stored"""
+    """the raw record, only while the run is in memory; it is not stored"""
     files: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
-    """what is stored beside the tables as it is, by its path in the folder; it is not read back"""
+    """further files to store, by path in the folder; they are not read back"""
     path: Path | None = None
-    """where it has been stored"""
+    """the folder in which it is stored"""
     checkpoints: Path | None = None
-    """where its checkpoints lie; they are moved to where it is stored"""
+    """the folder of its checkpoints; they are moved into the run's folder"""
 
     @property
     def kind(self) -> Kind:
-        """Simulated or measured."""
+        """Whether it is simulated or measured."""
         return self.summary["kind"]
 
     @staticmethod
@@ -66,22 +66,22 @@ class Run:
         checkpoints: Path | None = None,
         asked: Asked | None = None,
     ) -> Run:
-        """The run that left `trace` behind; snapshots that have not been evaluated yet are evaluated here.
+        """Returns the run that a trace records; evaluates snapshots that have not been evaluated.
 
         Args:
-            trace: what the interpreter wrote down.
-            job: what it ran.
+            trace: the record of the interpreter.
+            job: the job that was run.
             kind: simulated or measured.
             scenario: the resolved scenario.
             name: the scenario's name.
-            algorithm: the name in tables and folders, where it is not the method's.
-            target: the accuracy that time to accuracy is measured against.
-            target_loss: the loss that time to loss is measured against.
-            paced: whether a measured run held its steps to device times.
-            emulated_network: whether a measured run's messages crossed an emulated network.
-            asked: of a paced run: seconds that a gradient was to take.
-            slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
-            checkpoints: where its checkpoints lie, if it has some.
+            algorithm: the name in tables and folders; by default the method's.
+            target: the accuracy for time to accuracy.
+            target_loss: the loss for time to loss.
+            paced: whether a measured run was paced to device times.
+            emulated_network: whether a measured run used an emulated network.
+            slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
+            checkpoints: the folder of its checkpoints, if any.
+            asked: the modelled seconds of a gradient, for a paced run.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, num_samples=job.learner.num_samples, replayable=kind == "measured")
@@ -120,12 +120,12 @@ class Run:
 
 
 def evaluated(shot: Snapshot, learner: Learner) -> Snapshot:
-    """The snapshot with its score."""
+    """Returns the snapshot with its evaluation."""
     return shot if shot.score is not None else dataclasses.replace(shot, score=learner.evaluate(shot.vector))
 
 
 class RunsFailed(RunFailed):
-    """A run ended before its time; `runs` are those before it and, last, what it had recorded until then."""
+    """A run failed; `runs` are the runs before it, and last the record of the failed run."""
 
     def __init__(self, message: str, runs: Sequence[Run] = ()) -> None:
         super().__init__(message, runs)

@@ -1,11 +1,9 @@
-"""The figures of a run, worked out from its tables alone, so that a stored run gives the same summary again.
+"""The figures of a run, computed from its tables, so that a stored run gives the same summary again.
 
-Rules of this file:
-
-* The keys are those that docs/guide.md lists; a figure that cannot be said is None.
-* A rank's second belongs to exactly one activity. Where several lanes are busy at once, the first of `ACTIVITIES`
-  counts: communication hidden behind a gradient costs nothing. A second in which nothing was recorded is waiting.
-  Doing lost work again is computing; being down and writing checkpoints are waiting.
+* The keys are those listed in docs/guide.md; a missing figure is None.
+* A rank's time belongs to exactly one activity. If several lanes are busy at once, the first of `ACTIVITIES` counts:
+  communication that overlaps with a gradient costs nothing. Time without a record counts as waiting. Redoing lost work
+  counts as computing; recovery and writing checkpoints count as waiting.
 """
 
 from __future__ import annotations
@@ -33,10 +31,8 @@ from paceline.records.targets import TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 
 Kind = Literal["simulated", "measured"]
-
-
 KINDS = {activity: kind for kind, activity in enumerate(ACTIVITIES)} | {"redo": ACTIVITIES.index("compute")}
-"""of each activity in the table of spans, its place among those that time is given to, if any"""
+"""the index in `ACTIVITIES` of each activity in the table of spans, if it counts"""
 Seconds = NDArray[np.float64]
 Numbers = NDArray[np.integer[Any]]
 
@@ -50,7 +46,7 @@ class StepTime(TypedDict):
 
 
 class Staleness(TypedDict):
-    """Staleness of the inputs of updates; `notion` says which of the things called so it is."""
+    """Staleness of the inputs of updates; `notion` says which kind it is."""
 
     notion: str
     mean: float | None
@@ -60,25 +56,25 @@ class Staleness(TypedDict):
     by_rank: list[list[float]]
     """``[[rank, mean], …]``"""
     notions: dict[str, NotionFigures]
-    """every notion that applies to the method, by its name, its own among them"""
+    """every kind of staleness that applies to the method, by name, its own included"""
 
 
 class RunFigures(TypedDict):
-    """What a run did. Times in seconds of the run's own clock, shares without unit."""
+    """Figures of all runs. Times are in seconds of the run's own clock, shares have no unit."""
 
     kind: Kind
     paced: bool
-    """measured with steps held to the scenario's device time"""
+    """whether it was measured with steps paced to the scenario's device times"""
     emulated_network: bool
     wall_s: float
     steps: int
-    """gradients of all ranks"""
+    """number of gradients of all ranks"""
     longest_period: int
-    """steps of a worker after which the method has done everything once; 1 where all its steps are alike"""
+    """steps of a worker after which the method has done everything once; 1 if all its steps are alike"""
     periods: float
-    """how often that has passed: steps by workers by `longest_period`; below 1, the run leaves out something"""
+    """steps / (workers × longest_period); below 1, the run is shorter than the method's period"""
     updates: int
-    """times that the weights being learned took in somebody's work"""
+    """number of updates of the weights being learned"""
     samples: int
     samples_per_s: float | None
     step_s: StepTime
@@ -86,19 +82,19 @@ class RunFigures(TypedDict):
     bytes_sent: int
     staleness: Staleness
     lost_updates: LostUpdates | None
-    """null where nothing was added to shared memory"""
+    """null if nothing was added to shared memory"""
 
 
 class ReadingFigures(TypedDict):
-    """What all ranks together asked of storage."""
+    """The requests of all ranks to storage."""
 
     requests: int
     seeks: int
-    """requests that did not begin where their reader's last one had ended"""
+    """requests that did not begin where their reader's last one ended"""
     bytes: int
     bytes_per_s: float | None
     stall_share: float | None
-    """of all workers' time, what they waited for batches"""
+    """share of all workers' time in which they waited for batches"""
 
 
 class Summary(RunFigures, TargetFigures):
@@ -108,17 +104,17 @@ class Summary(RunFigures, TargetFigures):
     final_accuracy: float | None
     diverged: bool
     stop_reason: Reason | None
-    """why it ended"""
+    """why the run ended"""
     faults: NotRequired[FaultFigures]
-    """only where the scenario has slowdowns or crashes"""
+    """only if the scenario has slowdowns or crashes"""
     failed_ranks: NotRequired[list[LostRank]]
-    """only where workers died and the run went on without them"""
+    """only if workers died and the run continued without them"""
     reads: NotRequired[ReadingFigures]
-    """only where samples are read from a file"""
+    """only if samples are read from a file"""
     pace: NotRequired[PaceFigures]
-    """only where steps were held to device times"""
+    """only if steps were paced to device times"""
     extrapolated: NotRequired[Extrapolated]
-    """only where the scenario asks for it; never a figure of this run alone"""
+    """only if the scenario asks for it; these are not figures of this run alone"""
 
 
 def summarise(
@@ -142,27 +138,27 @@ def summarise(
     failed_ranks: Sequence[LostRank] = (),
     asked: Asked | None = None,
 ) -> Summary:
-    """The summary of a run.
+    """Returns the summary of a run.
 
     Args:
-        tables: what happened.
-        kind: never one for the other.
+        tables: the tables of the run.
+        kind: simulated or measured.
         wall_s: the run's own clock at its end.
-        workers: ranks 0 … workers − 1 are workers.
-        notion: what the staleness column counts.
-        target: the accuracy that time to accuracy is measured against.
-        target_loss: the loss that time to loss is measured against.
+        workers: number of workers, ranks 0 … workers − 1.
+        staleness_kind: the kind in the staleness column.
+        target: the accuracy for time to accuracy.
+        target_loss: the loss for time to loss.
         stop_reason: why the run ended.
-        smoothing: evaluations in the trailing mean.
-        paced: whether a measured run held its steps to device times.
-        emulated_network: whether a measured run's messages crossed an emulated network.
-        slowed: of a run with slowdowns or crashes: by how much they made a stretch of work longer.
-        lost_updates: what came of additions to shared cells.
-        reads: what each rank asked of storage.
-        lost_ranks: who died in a run that went on.
-        asked: of a paced run: what a gradient was to take.
+        smoothing: number of evaluations in the trailing mean.
+        paced: whether a measured run was paced to device times.
+        emulated_network: whether a measured run used an emulated network.
+        slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
+        lost_updates: the additions to shared cells, and the share that was lost.
+        each_counts: whether each input is a separate update, even if two have replaced the same version.
         longest_period: steps of a worker after which the method has done everything once.
-        each_counts: whether each input is an update of its own, though two may have replaced the same version.
+        reads: the requests of each rank to storage.
+        failed_ranks: ranks that died in a run that continued.
+        asked: the modelled seconds of a gradient, for a paced run.
     """
     spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     starts = step_starts(spans, workers)
@@ -185,7 +181,7 @@ def summarise(
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(tables, staleness_kind, workers),
         lost_updates=lost_updates,
-        **target_figures(  # type: ignore[typeddict-item]  # it has no key "faults" for sure
+        **target_figures(  # type: ignore[typeddict-item]  # its result has no key "faults"
             evaluations, axes, accuracy=target, loss=target_loss, smoothing=smoothing
         ),
         final_loss=_last(evaluations["loss"]),
@@ -205,7 +201,13 @@ def summarise(
 
 
 def reading_figures(reads: Iterable[Reads], *, wall_s: float, workers: int) -> ReadingFigures:
-    """Sums over all ranks."""
+    """Returns the sums over all ranks.
+
+    Args:
+        reads: the requests of each rank.
+        wall_s: the length of the run.
+        workers: number of workers.
+    """
     requests, seeks, nbytes, stall_s = (sum(column) for column in zip(*reads, strict=True))
     return ReadingFigures(
         requests=requests,
@@ -217,13 +219,18 @@ def reading_figures(reads: Iterable[Reads], *, wall_s: float, workers: int) -> R
 
 
 def step_starts(spans: pd.DataFrame, workers: int) -> pd.DataFrame:
-    """One row per gradient of a worker, (rank, step, start_s): a layer-wise gradient has many spans and one start."""
+    """Returns one row per gradient of a worker, (rank, step, start_s), also for a layer-wise gradient.
+
+    Args:
+        spans: the table.
+        workers: number of workers, ranks 0 … workers − 1.
+    """
     gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
     return gradients.groupby(["rank", "step"])["start_s"].min().reset_index()
 
 
 def step_times(starts: pd.DataFrame) -> StepTime:
-    """Mean, median and 95th percentile of the times between successive gradients of the same rank."""
+    """Returns mean, median and 95th percentile of the times between successive gradients of the same rank."""
     between = starts.sort_values(["rank", "start_s"]).groupby("rank")["start_s"].diff().dropna().to_numpy()
     if not len(between):
         return StepTime(mean=None, p50=None, p95=None)
@@ -232,16 +239,26 @@ def step_times(starts: pd.DataFrame) -> StepTime:
 
 
 def counting(updates: pd.DataFrame, staleness_kind: StalenessKind) -> pd.DataFrame:
-    """The first row of each time that the weights took something in; replicas that do so together count once.
+    """Returns the first row of each update of the weights; replicas that update together count once.
 
-    Where versions count averages of everyone, each local step between them is an update of its own.
+    If versions count averages of all workers, each local step between averages is a separate update.
+
+    Args:
+        updates: the table.
+        staleness_kind: the kind in the staleness column.
     """
     columns = ["version_applied", "step"] if staleness_kind is StalenessKind.LOCAL_AGE else ["version_applied"]
     return updates.drop_duplicates(columns)
 
 
 def staleness(tables: Tables, staleness_kind: StalenessKind, workers: int) -> Staleness:
-    """Mean per update row, mean of the ranks' means, largest, and the whole distribution; of other notions in short."""
+    """Returns mean, mean of the ranks' means, maximum and distribution, and the means of other kinds of staleness.
+
+    Args:
+        tables: the tables of the run.
+        staleness_kind: the kind in the staleness column.
+        workers: number of workers.
+    """
     notions = {name: figures(series) for name, series in measured(tables, staleness_kind, workers).items()}
     column, own = tables.updates["staleness"], notions[NAMES[staleness_kind]]
     by_rank = tables.updates.groupby("rank")["staleness"].mean()
@@ -257,12 +274,12 @@ def staleness(tables: Tables, staleness_kind: StalenessKind, workers: int) -> St
 
 
 def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, float]:
-    """What the worker ranks spent their time on; sums to 1.
+    """Returns the share of the workers' time for each activity; the sum is 1.
 
     Args:
         spans: the table.
-        wall_s: length of every rank's timeline; what lies beyond does not count.
-        workers: ranks 0 … workers − 1; one without any span waited all the time.
+        wall_s: length of every rank's timeline; later times do not count.
+        workers: number of workers, ranks 0 … workers − 1; a worker without spans waited all the time.
     """
     total_s = dict.fromkeys(ACTIVITIES, 0.0)
     ranks, kinds = spans["rank"].to_numpy(), spans["activity"].map(KINDS).fillna(-1).to_numpy(dtype=np.int64)
@@ -280,7 +297,7 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
 
 
 def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[str, float]:
-    """One rank's seconds per activity, each second given to the first activity that covers it."""
+    """Returns one rank's seconds per activity; a time belongs to the first activity that covers it."""
     edges = np.unique(np.concatenate([start, end, [0.0, wall_s]]))
     lengths = np.diff(edges)
     free = np.ones(len(lengths), dtype=bool)

@@ -1,20 +1,17 @@
-"""From a trace to tables: the one place where what was recorded gets its meaning.
+"""Converts a trace to tables; the only module that interprets recorded spans.
 
-Rules of this file:
-
-* A collective is split in two rows: `wait`, from the rank's own entry to the entry of the last member, and
-  `communication`, the rest. A receive likewise: `wait` until the message was sent, `communication` until it was there.
-  Both are clipped to the span, so the rows of a span last exactly as long as the span.
-* `bytes` are the bytes that the rank itself put in: those of a send, or of its own value in a collective. A receive
-  has none, so that a sum over all ranks counts every message once.
-* An update's `age_s` is the time from the start of its input's gradient, the first moment that any layer of it was
-  computed, to its application: null where the spans do not say when that was, 0 where what was applied did not need
-  the gradient and came before it had begun (an elastic exchange travels beside it).
-* `OPTIONAL` tables are stored where they have rows; where there is no file they are empty.
-* The tables of `ORDERS` are of measured runs alone: what a replay needs beside the scenario. Their rows stand in the
-  order in which each rank heard and was told things, and have no times.
-* Rows are in order of time, ties in order of rank: the same trace gives the same tables, whatever order it was
-  written in.
+* A collective is split into two rows: `wait`, from the rank's own entry to the entry of the last member, and
+  `communication`, the rest. A receive is split into `wait` until the message was sent and `communication` until it
+  arrived. Both rows are clipped to the span, so their total length is that of the span.
+* `bytes` are the bytes that the rank itself sent: those of a send, or of its own value in a collective. A receive has
+  none, so that a sum over all ranks counts every message once.
+* The `age_s` of an update is the time from the start of its input's gradient (of its first layer) to the update. It is
+  null if the spans do not contain this start, and 0 if the input did not need the gradient and was applied before the
+  gradient began (an elastic exchange is sent concurrently).
+* `OPTIONAL` tables are stored only if they have rows; a table without a file is empty.
+* The tables of `ORDERS` exist for measured runs only. They hold what a replay needs besides the scenario. Their rows
+  are in the order in which each rank received messages and answers, and have no times.
+* Rows are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
 """
 
 from __future__ import annotations
@@ -105,14 +102,14 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """columns and types of each table; a missing accuracy or age is NaN"""
 ORDERS = ("heard", "outcomes", "told", "steps")
-"""what a replay of a measured run follows: see `orders`"""
+"""tables that a replay of a measured run follows; see `orders`"""
 OPTIONAL = ("layers", "drift", "probes", *ORDERS)
-"""tables that most runs have no rows for"""
-NOBODY = -1
+"""tables that are empty in most runs"""
+NO_SOURCE = -1
 """the source of a receive that timed out"""
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
-"""what a second of a rank can be spent on; rows of `spans` can also be of `FAULTS`"""
+"""the activities to which a rank's time is assigned; rows of `spans` can also have those of `FAULTS`"""
 FAULTS: tuple[str, ...] = ("redo", "checkpoint", "crash", "recovery")
 
 
@@ -120,9 +117,9 @@ FAULTS: tuple[str, ...] = ("redo", "checkpoint", "crash", "recovery")
 class Tables:
     """The tables of a run, with the columns of `SCHEMAS`.
 
-    `updates` has one row per input of an update, `layers` one per input of a layer that was applied by itself; `rank`
-    and `step` are those of who computed the input. `drift` and `probes` have rows where a simulation was asked for,
-    those of `ORDERS` in measured runs.
+    `updates` has one row per input of an update, `layers` one per input of the update of a single layer; `rank` and
+    `step` are those at which the input was computed. `drift` and `probes` have rows in simulations that measure them,
+    the tables of `ORDERS` in measured runs.
     """
 
     spans: pd.DataFrame
@@ -142,12 +139,12 @@ Row = tuple[Any, ...]
 
 
 def assemble(trace: Trace, *, num_samples: int, replayable: bool = False) -> Tables:
-    """The tables of a trace; snapshots without a score have no row.
+    """Returns the tables of a trace; snapshots that were not evaluated have no row.
 
     Args:
-        trace: what an interpreter wrote down.
+        trace: the record of an interpreter.
         num_samples: samples in one epoch.
-        replayable: whether to keep the order of things; a simulation is repeated by running it again.
+        replayable: whether to include the tables of `ORDERS`; a simulation does not need them for a repetition.
     """
     begun_s = _beginnings(trace.spans)
     updates = _aged("updates", trace.updates, begun_s)
@@ -164,10 +161,11 @@ def assemble(trace: Trace, *, num_samples: int, replayable: bool = False) -> Tab
 
 
 def orders(trace: Trace) -> dict[str, list[Row]]:
-    """The rows of `ORDERS`: whom each rank heard in which lane, what it was told of what it had started, by `Now`, and
-    how many steps it took.
+    """Returns the rows of `ORDERS`.
 
-    An outcome is the places of the handles that were done, or whether a `Cancel` was in time, as JSON.
+    These are the source of each receive of a rank's lane, the outcomes of `WaitFor` and `Cancel`, the answers of `Now`,
+    and the number of steps of each rank. An outcome is the indices of the handles that were done, or whether a `Cancel`
+    was in time, as JSON.
 
     >>> trace = Trace(now_s={Rank(0): [0.5]})
     >>> trace.hear(Rank(1), None, "main")
@@ -177,7 +175,7 @@ def orders(trace: Trace) -> dict[str, list[Row]]:
     """
     heard = zip(trace.heard, trace.hearers, strict=True)
     return {
-        "heard": [(rank, NOBODY if source is None else source, lane) for (rank, source), lane in heard],
+        "heard": [(rank, NO_SOURCE if source is None else source, lane) for (rank, source), lane in heard],
         "outcomes": [
             (rank, lane, json.dumps(outcome)) for (rank, lane), mine in trace.outcomes.items() for outcome in mine
         ],
@@ -192,17 +190,17 @@ STEP, NAME = map(SCHEMAS["layers"].names.index, ("step", "layer"))
 
 
 def _beginnings(spans: Iterable[Span]) -> dict[tuple[Rank, int], float]:
-    """When each gradient was begun, by the rank and step that computed it."""
+    """Returns when each gradient began, by rank and step."""
     begun_s: dict[tuple[Rank, int], float] = {}
     for span in spans:
         if span.activity in ("compute", "redo"):
-            who = span.rank, span.step
-            begun_s[who] = min(span.start_s, begun_s.get(who, span.start_s))
+            key = span.rank, span.step
+            begun_s[key] = min(span.start_s, begun_s.get(key, span.start_s))
     return begun_s
 
 
 def _aged(table: str, entries: Iterable[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
-    """The rows of what the ledger wrote, each with its gradient's age at the end."""
+    """Returns the rows of the update log, each followed by the age of its gradient."""
     written = attrgetter(*SCHEMAS[table].names[:-1])
     rows = []
     for entry in entries:
@@ -213,7 +211,12 @@ def _aged(table: str, entries: Iterable[Update | LayerUpdate], begun_s: Mapping[
 
 
 def frame(table: str, rows: Sequence[Row]) -> pd.DataFrame:
-    """A table of `SCHEMAS` from its rows; empty ones have their columns too."""
+    """Returns a table of `SCHEMAS` with the given rows; an empty table has its columns, too.
+
+    Args:
+        table: its name.
+        rows: its rows.
+    """
     schema = SCHEMAS[table]
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema.names)
     arrays = [pa.array(column, type=kind.type) for column, kind in zip(columns, schema, strict=True)]
@@ -222,7 +225,7 @@ def frame(table: str, rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def split(spans: Iterable[Span]) -> Iterator[Row]:
-    """The rows of `spans`: each collective and receive as its wait and its communication.
+    """Yields the rows of `spans`, with each collective and receive split into its wait and its communication.
 
     >>> early = Span(0, "main", "collective", None, 0, start_s=1.0, end_s=5.0, bytes=8, key="mean")
     >>> late = Span(1, "main", "collective", None, 0, start_s=4.0, end_s=5.0, bytes=8, key="mean")
@@ -245,9 +248,9 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
 
 
 def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
-    """For each collective span, by its position: when the last member entered.
+    """Returns the entry of the last member for each collective span, by the index of the span.
 
-    A key may be used again; a rank's n-th entry belongs to the others' n-th.
+    A key may be used several times; the n-th entries of all ranks belong together.
     """
     entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
     uses: Counter[tuple[str | None, int]] = Counter()

@@ -1,8 +1,8 @@
-"""When a run reaches its targets: in time, in samples and in updates, and how finely that can be told.
+"""When a run reaches its targets, in time, samples and updates, with the resolution of these figures.
 
-Rules of this file: the rules of `records.goals` are applied to each curve as it is stored; a figure of a target that is
-not reached, or not set, is None. Samples and updates to a target tell a method's statistical efficiency apart from the
-speed of its cluster, which the time to it has both of.
+The rules of `records.goals` are applied to each curve. A figure is None if the target is not reached or not set.
+Samples and updates to a target show the statistical efficiency of a method alone; the time to a target also depends on
+the speed of the cluster.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from paceline.records.metrics import smoothed
 
 
 class TargetFigures(TypedDict):
-    """The targets, and what it took to reach them."""
+    """The targets, and the time, samples and updates to reach them."""
 
     target_accuracy: float | None
     target_loss: float | None
     smoothing: int
-    """evaluations in the trailing mean that figures at a target are read from"""
+    """number of evaluations in the trailing mean from which figures are computed"""
     interpolation: str
-    """how they are read, in words"""
+    """a description of how they are computed"""
     time_to_accuracy_s: float | None
     time_to_accuracy_resolution_s: float | None
-    """how far the evaluations around it lie apart"""
+    """time between the two evaluations around it"""
     samples_to_accuracy: float | None
     updates_to_accuracy: float | None
     time_to_loss_s: float | None
@@ -40,7 +40,7 @@ class TargetFigures(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where each evaluation of a run lies in time, in samples and in updates."""
+    """The time, samples and updates at each evaluation of a run."""
 
     times_s: Sequence[float]
     samples: Sequence[float]
@@ -48,11 +48,11 @@ class Axes:
 
 
 def axes_of(evaluations: pd.DataFrame, updates: pd.DataFrame) -> Axes:
-    """The axes of a run.
+    """Returns the axes of a run.
 
     Args:
         evaluations: the table.
-        updates: a row for each update that counts; an evaluation comes after all of them up to its time.
+        updates: one row for each update that counts; an evaluation at the time of an update follows it.
     """
     times_s = evaluations["time_s"].to_numpy()
     done = np.searchsorted(np.sort(updates["time_s"].to_numpy()), times_s, side="right")
@@ -62,14 +62,14 @@ def axes_of(evaluations: pd.DataFrame, updates: pd.DataFrame) -> Axes:
 def target_figures(
     evaluations: pd.DataFrame, axes: Axes, *, accuracy: float | None, loss: float | None, smoothing: int
 ) -> TargetFigures:
-    """The figures at a target accuracy and a target loss.
+    """Returns the figures at a target accuracy and a target loss.
 
     Args:
         evaluations: the table.
         axes: of its rows.
-        accuracy: what is to be reached from below; None without such a target.
-        loss: what is to be reached from above.
-        smoothing: evaluations in the trailing mean.
+        accuracy: the target accuracy, reached from below; None without one.
+        loss: the target loss, reached from above; None without one.
+        smoothing: number of evaluations in the trailing mean.
     """
     curves = {name: smoothed(evaluations[name].tolist(), smoothing).tolist() for name in ("accuracy", "loss")}
     up = None if accuracy is None else crossing(accuracy, curves["accuracy"])

@@ -1,10 +1,8 @@
-"""What an interpreter writes down while it runs: the raw record, the same for every kind of run.
-
-Rules of this file:
+"""The raw record that an interpreter writes during a run, the same for every kind of run.
 
 * Times are seconds on the run's own clock (virtual or real), from the run's start.
-* An interpreter records facts (who entered a collective when, when a message was sent and when it was received). What
-  they mean (waiting, exposed communication, shares) is worked out afterwards, once, in `records.tables`.
+* An interpreter records facts: when each rank entered a collective, when a message was sent and received. `records`
+  derives waits, exposed communication and shares from them afterwards, in `tables` and `summary`.
 """
 
 from __future__ import annotations
@@ -23,16 +21,17 @@ Activity = Literal[
 ]
 
 READER = "reader"
-"""the lane of what is read ahead, beside a rank's program"""
+"""the lane of a rank's prefetching"""
 
 
 class Span(NamedTuple):
-    """One activity of one lane of one rank. A tuple, as there are many: these are made, and read, most quickly.
+    """One activity of one lane of one rank. It is a tuple because there are many, and tuples are fast.
 
-    A "collective" goes from the rank's own entry to its own exit; `key` names the collective (key and group), so that
-    the last entry can be found. A "receive" goes from the request to the arrival; `ready_s` is when the message was
-    sent. A "send" is the moment of the hand-over, with the bytes. Lane "main" is the program itself; others are what it
-    started. A "redo" computes again what a crash lost; a "crash" is a moment, its "recovery" follows.
+    A "collective" lasts from the rank's own entry to its own exit; `key` names the collective (key and group), so that
+    the last entry can be found. A "receive" lasts from the request to the arrival; `ready_s` is when the message was
+    sent. A "send" is the hand-over to the network, with the bytes. Lane "main" is the program itself; other lanes are
+    activities that it started. A "redo" repeats work that a crash lost; a "crash" has no length and is followed by its
+    "recovery".
     """
 
     rank: Rank
@@ -49,7 +48,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The weights being learned at a moment; `score` is there once they have been evaluated."""
+    """The weights being learned at some time; `score` is set when they have been evaluated."""
 
     time_s: float
     version: int
@@ -60,113 +59,125 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far one worker's weights were from the mean of all workers' after the same step, ‖x_i − mean x‖."""
+    """The distance of a worker's weights from the mean of all workers' after the same step, ‖x_i − mean x‖."""
 
     time_s: float
-    """when this worker had made the step"""
+    """when this worker finished the step"""
     rank: Rank
     step: int
     staleness: int
-    """of the step, in the method's own notion: the local steps since the last average that came before it"""
+    """of the step, of the method's own kind: the number of local steps between the last average and it"""
     drift: float
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one update did to the loss on data held out."""
+    """The effect of one update on the loss of held-out data."""
 
     time_s: float
     version: int
-    """of the weights that it replaced"""
+    """the version of the weights before the update"""
     staleness: float
-    """mean over its inputs"""
+    """mean over the inputs of the update"""
     loss_before: float
     loss_after: float
 
 
 class Reads(NamedTuple):
-    """What a rank's reader asked of a file."""
+    """The requests of a rank's reader."""
 
     requests: int = 0
     seeks: int = 0
-    """requests that did not begin where the reader's last one had ended"""
+    """requests that did not begin where the reader's last one ended"""
     bytes: int = 0
     stall_s: float = 0.0
-    """for how long its program waited for batches"""
+    """seconds that its program waited for batches"""
 
 
 class LostUpdates(TypedDict):
-    """What came of the additions to shared cells."""
+    """The additions to shared cells, and how many were lost."""
 
     adds: int
-    """additions of a whole vector, by everybody"""
+    """additions of a whole vector by all ranks"""
     lost_share: float
-    """of them, the share that somebody else overwrote, by numbers"""
+    """the share of them that others overwrote, as a mean over the numbers of the vector"""
 
 
 class LostRank(TypedDict):
-    """A rank that died, and that the run went on without."""
+    """A rank that died in a run that continued without it."""
 
     rank: int
     role: str
     step: int
-    """that it was in"""
+    """its step when it died"""
     time_s: float
-    """on the run's own clock"""
+    """when it died, on the run's own clock"""
     how: str
-    """a sentence about it"""
+    """a sentence about the cause"""
 
 
 @dataclass
 class Trace:
-    """Everything a run leaves behind, before any arithmetic."""
+    """The complete record of a run."""
 
     spans: list[Span] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     layers: list[LayerUpdate] = field(default_factory=list)
-    """of the layers, in methods that apply them one by one"""
+    """updates of single layers, for methods that update layer by layer"""
     drifts: list[Drift] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""
     stop_reason: Reason | None = None
-    """why it did; None where nobody knows"""
+    """why the run ended; None if unknown"""
     states: dict[Rank, Any] = field(default_factory=dict)
-    """each rank's state at its end, for those that got there"""
+    """the final state of each rank that ended normally"""
     weights: Any = None
     """the weights being learned, at the end"""
     heard: list[tuple[Rank, Rank | None]] = field(default_factory=list)
-    """(receiver, source) of every receive, in order per receiver, None where it timed out: what a replay follows"""
+    """(receiver, source) of every receive, in order for each receiver, None for a timeout; a replay follows it"""
     hearers: list[str] = field(default_factory=list)
-    """beside each entry of `heard`: the lane of the receiver that heard it, by the name that `Branches` gave it"""
+    """for each entry of `heard`: the receiver's lane, by the name that `Branches` gave it"""
     outcomes: dict[tuple[Rank, str], list[Outcome]] = field(default_factory=dict)
-    """what each rank's lane was told of what it had started, in the lane's order"""
+    """the outcomes of each lane's `WaitFor` and `Cancel`, in order"""
     now_s: dict[Rank, list[float]] = field(default_factory=dict)
-    """what each rank's `Now` was answered: a replay answers the same"""
+    """the answers of each rank's `Now`; a replay returns the same"""
     lost_updates: LostUpdates | None = None
-    """None where nobody added to a shared cell, or where nobody counts what is lost"""
+    """None without additions to shared cells, or if losses were not counted"""
     failed_ranks: list[LostRank] = field(default_factory=list)
-    """of a real run: those that it went on without, in the order of their deaths"""
+    """ranks that died in a real run that continued, in the order of their deaths"""
     reads: dict[Rank, Reads] = field(default_factory=dict)
-    """of each rank that read from a file"""
+    """the requests of each rank that read from a file"""
     notes: dict[str, Any] = field(default_factory=dict)
-    """facts about the machine and the run that belong into run.json only"""
+    """facts about the machine and the run that are stored only in run.json"""
     files: dict[str, bytes] = field(default_factory=dict)
-    """what is kept beside the tables as it is, by its path in the run's folder: logs"""
+    """further files such as logs, by path in the run's folder"""
 
     def hear(self, receiver: Rank, source: Rank | None, lane: str) -> None:
-        """Notes whom a lane of the receiver heard; None if nobody was in time."""
+        """Records a receive.
+
+        Args:
+            receiver: the receiving rank.
+            source: the sender; None if the receive timed out.
+            lane: the receiver's lane.
+        """
         self.heard.append((receiver, source))
         self.hearers.append(lane)
 
     def look(self, rank: Rank, now_s: float) -> float:
-        """Notes what a rank's `Now` is answered, and answers it."""
+        """Records the answer of a rank's `Now`, and returns it."""
         self.now_s.setdefault(rank, []).append(now_s)
         return now_s
 
     def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
-        """Notes what a `WaitFor` or a `Cancel` of this lane was told."""
+        """Records the outcome of a `WaitFor` or a `Cancel`.
+
+        Args:
+            rank: the rank.
+            lane: its lane.
+            outcome: the outcome.
+        """
         self.outcomes.setdefault((rank, lane), []).append(outcome)
 
 
@@ -175,13 +186,13 @@ Unit = Literal["updates", "samples", "seconds"]
 
 @dataclass
 class Schedule:
-    """When the weights being learned are evaluated: every so many updates, samples or seconds, and at start and end.
+    """When the weights being learned are evaluated: at intervals of updates, samples or seconds, and at start and end.
 
-    By counts, the weights are evaluated that an update made when the count was full. By seconds, it is the weights as
-    they were at k · every: those that the last update up to then had made.
+    With updates or samples, the weights after the update that completes the interval are evaluated. With seconds, the
+    weights at the times k · every are evaluated.
 
-    A simulation may be asked for more: `probes`, the loss just before and after every so many updates, and `drift`, how
-    far workers are from each other after every so many of their steps.
+    A simulation can measure more: `probes` is the interval in updates at which the loss is evaluated just before and
+    after an update, `drift` the interval in steps at which the distance between workers is measured.
 
     >>> plan = Schedule(every=100, unit="samples")
     >>> [plan.due(updates=n, samples=32 * n) for n in range(1, 8)]
@@ -197,7 +208,12 @@ class Schedule:
     _next: float | None = None
 
     def due(self, *, updates: int, samples: int) -> bool:
-        """Whether an evaluation is due by these counts; each is due once."""
+        """Returns whether an evaluation is due at these counts; each evaluation is due once.
+
+        Args:
+            updates: number of updates so far.
+            samples: number of samples so far.
+        """
         if self.unit == "seconds":
             return False
         now = updates if self.unit == "updates" else samples
@@ -209,9 +225,13 @@ class Schedule:
         return True
 
     def tick(self, since_s: float, until_s: float) -> float | None:
-        """The first time k · every, k ≥ 1, from `since_s` on and before `until_s`; None where there is none.
+        """Returns the first time k · every, k ≥ 1, in the interval from `since_s` to before `until_s`; None if none.
 
-        Weights that lasted so long are evaluated then, once: at the ticks that follow they were the same.
+        Weights that lasted for this interval are evaluated once, because they are the same at later ticks.
+
+        Args:
+            since_s: the beginning of the interval.
+            until_s: its end.
         """
         if self.unit != "seconds" or math.isinf(self.every):
             return None

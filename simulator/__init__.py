@@ -1,4 +1,4 @@
-"""The SimPy interpreter: predicts a run in virtual time.
+"""Simulates runs in virtual time with SimPy.
 
 Read `interpreter.interpreter` first, then `kernel.lanes`, `network.network` and `runs.run`.
 """

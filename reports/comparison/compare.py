@@ -170,19 +170,19 @@ def compare(
 
 def _probed(scenario: Scenario, stage: Stage) -> Profile | EmulatedProfile:
     """This machine, and what it adds to a network that it emulates where the scenario asks for one."""
-    from paceline.simulator.runs.dry_run import rehearse
+    from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans(paced=True)
     if scenario.train.network == "local":
         from paceline.backend.calibration.message_costs import probe
 
-        return probe(scenario, rehearse(plans), progress=stage("probing this machine"))
+        return probe(scenario, dry_run(plans), progress=stage("probing this machine"))
     from paceline.backend.calibration.emulation_costs import probe_emulated
     from paceline.backend.emulation.emulated_network import refuse_emulation
 
     for plan in plans:
         refuse_emulation(plan)
-    return probe_emulated(scenario, rehearse(plans), progress=stage("probing the emulated network"))
+    return probe_emulated(scenario, dry_run(plans), progress=stage("probing the emulated network"))
 
 
 def assemble(

@@ -1,5 +1,5 @@
-"""Collective algorithms as message patterns, and how long they take on a network.
+"""Collective algorithms as message patterns, and the time that they take on a network.
 
-Read `rounds` first (what a pattern is), then `state_machine` (how it is carried out) and its two drivers, `standalone`
-and `event_driver`. `contention` chooses between the drivers during a run.
+Read `rounds` first, which defines patterns, then `state_machine`, which executes them, and its two drivers,
+`standalone` and `event_driver`. `contention` chooses between the drivers during a run.
 """

@@ -1,13 +1,13 @@
 """The collectives of a run, which share the network with messages and with each other.
 
-* Invariant: when a collective is done does not depend on whether its messages are simulated one by one.
-* A collective whose ports nothing else uses is not simulated message by message. `pattern_time` knows when it will be
-  done, and a timer waits for that. When a message or another collective comes to one of its ports, `standalone` finds
-  the state that its state machine is in at this moment, and `event_driver` goes on from there on the shared network.
-* Rejected: to simulate every message on the shared network. A ring of 64 ranks has 8,064 messages, and most collectives
-  of most runs are alone on their ports. Rejected, too: to slow a collective down by a factor while it shares ports,
-  because such a factor depends on which messages meet.
-* Source: SimGrid's and SMPI's fluid model shares links among messages in the same way, without the short cut.
+* Invariant: the end of a collective does not depend on whether its messages are simulated one by one.
+* A collective that is alone on its ports is not simulated message by message: `pattern_time` computes its end, and a
+  timer waits for it. When a message or another collective begins to use one of its ports, `standalone` computes the
+  state of its state machine at this instant, and `event_driver` continues from this state on the shared network.
+* Rejected: simulating every message on the shared network. A ring of 64 ranks has 8,064 messages, and most collectives
+  of most runs are alone on their ports. Also rejected: slowing a collective down by a factor while it shares ports,
+  because such a factor depends on which messages overlap.
+* Source: the flow model of SimGrid and SMPI shares links among messages in the same way, without the shortcut.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from paceline.simulator.kernel.simpy_events import after, upon
 
 @dataclass(eq=False, slots=True)
 class ActiveCollective:
-    """A collective under way."""
+    """A collective that has begun and not ended."""
 
     plan: CollectivePlan
     ports: frozenset[Port]
     begun_s: float
-    """when its messages may begin"""
+    """when its first messages may begin"""
     done: simpy.Event
     alone: bool
-    """whether a timer stands for its messages"""
+    """whether a timer replaces its messages"""
 
 
 class Contention:
@@ -47,8 +47,8 @@ class Contention:
 
     Args:
         env: the run's clock.
-        fabric: what messages cross.
-        carry: moves bytes on the shared network.
+        fabric: the network's ports and paths.
+        carry: begins a transfer on the shared network.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric, carry: Carry) -> None:
@@ -58,10 +58,10 @@ class Contention:
         self._messages: dict[simpy.Event, tuple[Port, ...]] = {}
         """the ports of each message that is not part of a collective"""
         self._known: dict[CollectivePlan, tuple[frozenset[Port], float]] = {}
-        """of each plan: its ports, and the seconds that it takes alone"""
+        """the ports of each plan, and the seconds that it takes alone"""
 
     def start(self, plan: CollectivePlan) -> simpy.Event:
-        """Starts a collective that all ranks enter now; the event comes when every rank is done."""
+        """Starts a collective that all ranks enter now; returns an event for the time when every rank is done."""
         if plan not in self._known:
             self._known[plan] = self._alone(plan)
         ports, seconds = self._known[plan]
@@ -79,36 +79,46 @@ class Contention:
         return active.done
 
     def _alone(self, plan: CollectivePlan) -> tuple[frozenset[Port], float]:
-        """A plan's ports, and the seconds that it takes alone: infinite while a port is broken."""
+        """Returns a plan's ports, and the seconds that it takes alone: infinity while a port is broken."""
         ports, capacity = plan.ports(), self._fabric.capacity
         if not all(capacity[port] for port in ports):
             return ports, inf
         return ports, float(alone_s(plan, self._fabric).max(initial=0.0))
 
     def message(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
-        """A message that is not part of a collective is about to use these ports; the event stands for it."""
+        """Registers a message outside collectives.
+
+        Args:
+            message: the event of its transfer.
+            ports: the ports that it uses from now on.
+        """
         self._messages[message] = ports
         if self._users:
             for active in self._active_on(ports):
                 self.carry_out(active)
 
     def passed(self, message: simpy.Event) -> None:
-        """The message has passed its ports."""
+        """Unregisters a message that has passed its ports."""
         del self._messages[message]
 
     def moved(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
-        """The message goes on along other ports. Messages of collectives are ignored here."""
+        """Updates the ports of a message that was rerouted; ignores messages of collectives.
+
+        Args:
+            message: the event of its transfer.
+            ports: its new ports.
+        """
         if message in self._messages:
             self.message(message, ports)
 
     def disturb(self, ports: Iterable[Port]) -> None:
-        """Ports are about to change: collectives on them are simulated message by message from now on."""
+        """Simulates the collectives on these ports message by message; called before the ports change."""
         for active in self._active_on(ports):
             self.carry_out(active)
         self._known.clear()
 
     def rerouted(self) -> None:
-        """Paths have changed: collectives whose ports others use now are simulated message by message."""
+        """Simulates collectives message by message if others use their ports after paths have changed."""
         for active in self._active():
             if active.alone:
                 continue
@@ -120,16 +130,16 @@ class Contention:
             active.ports |= more
 
     def alone(self) -> list[ActiveCollective]:
-        """The collectives under way that a timer stands for."""
+        """Returns the active collectives whose messages are replaced by a timer."""
         return [active for active in self._active() if active.alone]
 
     def carry_out(self, active: ActiveCollective) -> None:
-        """From now on, a collective is simulated message by message; does nothing where it is already."""
+        """Simulates a collective message by message from now on; has no effect if it is already."""
         if not active.alone:
             return
         tables, left = state_at(active.plan, self._fabric, self._env.now - active.begun_s)
         if not tables.counts[OPEN]:
-            return  # its timer comes at this moment
+            return  # its timer is due at this instant
         active.alone = False
         self._follow(EventDriver(self._env, self._carry, active.plan, active.begun_s, tables, left), active)
 

@@ -1,8 +1,8 @@
-"""Cycles through the ranks of one node: the one whose slowest hop is fastest, and several that share no link.
+"""Finds cycles through the ranks of one node: the one whose slowest hop is fastest, and several that share no link.
 
-Places are 0 … g − 1, and links are given as matrices. Searches try places in order, so that a node whose hops are all
-alike keeps its order. A search stops after a fixed number of tries and returns the best cycle found; nodes of more than
-16 places keep their order.
+Ranks are numbered 0 … g − 1, their places in the node, and links are given as matrices. A search tries places in
+ascending order, so the order of a node whose hops are all alike does not change. It stops after a fixed number of tries
+and returns the best cycle found. Nodes with more than 16 places are not searched, and their order does not change.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Matrix = tuple[tuple[float, ...], ...]
 Lanes = tuple[tuple[int, ...], ...]
 Cycle = tuple[int, ...]
 LARGEST = 16
-"""places of the largest node that is searched"""
+"""number of places of the largest node that is searched"""
 TRIES = 20_000
-"""places that a search for one cycle visits at most"""
+"""largest number of places that a search for one cycle visits"""
 FEWER = 50
-"""cycles that are tried at each position of a list of disjoint ones"""
+"""number of cycles that are tried at each position of a list of disjoint cycles"""
 
 
 @cache
 def widest_cycle(rates: Matrix) -> Cycle:
-    """The cycle whose slowest hop is fastest, beginning at place 0.
+    """Returns the cycle whose slowest hop is fastest, beginning at place 0. `rates` holds the bandwidth of each hop.
 
     >>> widest_cycle(((0, 1, 9, 9), (1, 0, 9, 9), (9, 9, 0, 1), (9, 9, 1, 0)))
     (0, 2, 1, 3)
@@ -40,7 +40,7 @@ def widest_cycle(rates: Matrix) -> Cycle:
 
 
 def cycles(lanes: Lanes) -> Iterator[Cycle]:
-    """Cycles along lanes through all places, in lexicographic order."""
+    """Yields the cycles along lanes through all places, in lexicographic order."""
     g, tried = len(lanes), 0
     path, nexts = [0], [iter(range(1, g))]
     while path and tried < TRIES:
@@ -58,7 +58,7 @@ def cycles(lanes: Lanes) -> Iterator[Cycle]:
 
 @cache
 def disjoint_cycles(lanes: Lanes) -> tuple[Cycle, ...]:
-    """As many cycles as can be found of which no two use the same lane.
+    """Returns as many cycles as it finds of which no two use the same lane.
 
     >>> disjoint_cycles(((0, 1, 1, 1, 1), (1, 0, 1, 1, 1), (1, 1, 0, 1, 1), (1, 1, 1, 0, 1), (1, 1, 1, 1, 0)))
     ((0, 1, 2, 3, 4), (0, 2, 4, 1, 3))

@@ -1,7 +1,7 @@
-"""Drives the state machine with SimPy events, for a collective on a network that others use, too.
+"""Drives the state machine with SimPy events, for a collective on a shared network.
 
-Messages look up their paths when they start, because links may have failed since the last one. A collective that was
-simulated alone so far goes on from its tables (`contention`).
+The path of a message is looked up when it starts, because links may have failed since the last one. A collective that
+was simulated alone so far continues from its tables (`contention`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from paceline.simulator.flows.max_min import together
 from paceline.simulator.kernel.simpy_events import after, upon
 
 Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
-"""moves bytes from one rank to another along a path; the event, which is still to come, comes when they are through"""
+"""begins a transfer from one rank to another along a path; returns an event that is triggered at its end, not before"""
 
 
 class EventDriver:
@@ -39,11 +39,11 @@ class EventDriver:
 
     Args:
         env: the clock.
-        carry: moves bytes on the network.
-        plan: what is carried out.
-        begun_s: the clock's time at which its messages may begin; now by default, or later.
+        carry: begins a transfer on the network.
+        plan: the collective.
+        begun_s: the time at which its messages may begin, now or later; now by default.
         tables: its state, as lists; by default all members enter at `begun_s`.
-        left: the bytes that are left of messages that were on their way in these tables.
+        left: the bytes that are left of the messages in flight, by their number in the tables.
     """
 
     def __init__(
@@ -59,22 +59,22 @@ class EventDriver:
         self._begun_s = env.now if begun_s is None else begun_s
         self._tables = fresh_tables(plan) if tables is None else tables
         self.done: simpy.Event = env.event()
-        """comes when every member is through all its rounds"""
+        """triggered when every member has completed all its rounds"""
         self._processed_s = self._now
         """when events were processed for the last time"""
         self._due_s: float | None = None
-        """when the next event is due; a timer for any other time is out of date"""
+        """when the next event is due; timers for other times are ignored"""
         for index, nbytes in (left or {}).items():
             self._start(index, nbytes)
         self._proceed()
 
     @property
     def _now(self) -> float:
-        """The time in the tables."""
+        """The present time as the tables count it."""
         return self._env.now - self._begun_s
 
     def _start(self, index: int, nbytes: float) -> None:
-        """The bytes of a message, or those that are left of them, set out."""
+        """Begins the transfer of a message, or of what is left of it."""
         message, ranks = self._tables.messages[index], self._plan.ranks
         source, target = ranks[message.source % len(ranks)], ranks[message.target % len(ranks)]
         path = self._plan.path(source, target, message.nbytes)
@@ -87,7 +87,7 @@ class EventDriver:
         self._proceed()
 
     def _process(self, due_s: float) -> None:
-        """Everything that is due at the same time."""
+        """Processes all events that are due at this time."""
         if due_s != self._due_s:
             return
         tables, now = self._tables, self._now
@@ -100,7 +100,7 @@ class EventDriver:
         self._proceed()
 
     def _proceed(self) -> None:
-        """Members go on, messages start, and a timer waits for the next event."""
+        """Lets members proceed, starts messages, and starts a timer for the next event."""
         tables, now = self._tables, self._now
         advance(tables, now)
         count, tables.counts[STARTS] = tables.counts[STARTS], 0
@@ -115,14 +115,28 @@ class EventDriver:
 
 
 def fresh_tables(plan: CollectivePlan, entries_s: Amounts | None = None) -> PatternTables:
-    """The state in which members are yet to come, all at 0 by default, as lists."""
+    """Returns the initial state, as lists.
+
+    Args:
+        plan: the collective.
+        entries_s: when each member enters, seconds; all at 0 by default.
+    """
     tables = as_lists(build_tables(plan))
     enter_all(tables, np.zeros(len(plan.ranks)) if entries_s is None else entries_s)
     return tables
 
 
 def simulate_by_events(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amounts:
-    """When each rank is done on a network of its own: the result of `standalone.simulate`, by way of SimPy."""
+    """Computes the same result as `standalone.simulate`, with SimPy events.
+
+    Args:
+        plan: the collective.
+        fabric: its network, which it uses alone.
+        entries_s: when each rank enters, seconds.
+
+    Returns:
+        When each rank is done, seconds.
+    """
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 

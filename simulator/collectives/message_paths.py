@@ -1,7 +1,7 @@
-"""The paths of a plan's messages as arrays: each path once, whatever number of messages takes it.
+"""The paths of a plan's messages as arrays, each path once.
 
-Rules of this file: a message's path depends on its two ends and its bytes alone, so rounds that send the same are
-looked up once. Ports are numbered in the order in which paths first pass them.
+The path of a message depends only on its two ends and its bytes, so equal messages of different rounds are looked up
+once. Ports are numbered in the order in which paths first pass them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class MessagePaths:
     """The path of each message of a pattern.
 
     Args:
-        of: of each part and round: the number of each message's path.
-        source: of each path: the place of its sender.
-        target: of each path: the place of its receiver.
-        latency_s: of each path, seconds.
-        limit_bytes_per_s: of each path; infinite where messages have no limit of their own.
-        first: where the ports of each path begin in `passes`; one more at the end.
-        passes: the numbers of the ports that paths pass, one path after the other.
-        ports: all ports, by number.
+        of: for each part and round, the number of each message's path.
+        source: the sender's place, for each path.
+        target: the receiver's place, for each path.
+        latency_s: the latency of each path.
+        limit_bytes_per_s: the largest rate of a message on each path; infinity without a limit.
+        first: the index in `passes` at which the ports of each path begin; one more entry at the end.
+        passes: the numbers of the ports of all paths, path after path.
+        ports: the name of each port.
     """
 
     of: tuple[tuple[Numbers, ...], ...]
@@ -46,15 +46,15 @@ class MessagePaths:
 
     @property
     def hops(self) -> Numbers:
-        """How many ports each path passes."""
+        """The number of ports of each path."""
         return np.diff(self.first)
 
     def capacities(self, capacity: Mapping[Port, float]) -> Amounts:
-        """Bytes per second of each port."""
+        """Returns the bytes per second of each port."""
         return np.array([capacity[port] for port in self.ports], dtype=float)
 
     def most(self, of_ports: Amounts) -> Amounts:
-        """Of each path: the largest of its ports' numbers; 0 where it passes none."""
+        """Returns the maximum over the ports of each path, given a value of each port; 0 for a path without ports."""
         found = np.zeros(len(self.source))
         if len(some := np.flatnonzero(self.hops)):
             found[some] = np.maximum.reduceat(of_ports[self.passes], self.first[some])
@@ -66,8 +66,8 @@ def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, 
 
     Args:
         pattern: the messages.
-        ranks: the member at each place.
-        path: the path from one rank to another, given the bytes.
+        ranks: the rank at each place of the group.
+        path: returns the path from one rank to another, given the bytes.
     """
     rounds = [one for part in pattern.parts for one in part]
     ends = np.concatenate([one.sources * len(ranks) + one.targets for one in rounds] or [np.zeros(0, dtype=np.int64)])

@@ -1,11 +1,10 @@
 """A collective's pattern as tables of numbers: the state of the state machine.
 
-* Messages, rounds and members stand in tables and are named by their numbers there, as links and flows are in
-  `network_state`. A table is a list of objects, or an array of records with the same fields; compiled code takes
-  arrays.
-* A message that is repeated is one row, because its sender does not send it again before its bytes are through.
-* What is due at a time has a number, too, so that a queue can hold it. With M messages: m for the arrival of message m,
-  M + m for the end of adding it, 2 M + m for message m being through at once, 3 M + q for the entry of member q.
+* Messages, rounds and members are rows of tables and are referred to by number, as links and flows in `network_state`.
+  A table is a list of objects, or an array of records with the same fields for compiled code.
+* A message that is repeated is one row, because its sender does not send it again before its bytes have left.
+* Events are numbered, so that an indexed heap can hold them. With M messages: m is the arrival of message m, M + m the
+  end of adding it, 2 M + m the end of the transfer of a message m that takes no time, 3 M + q the entry of member q.
 """
 
 from __future__ import annotations
@@ -23,37 +22,38 @@ from paceline.simulator.flows.indexed_heap import put
 from paceline.simulator.flows.network_state import NONE, Floats, Ints, Queue, empty_queue, records
 
 READY, STARTS, OPEN = range(3)
-"""what the numbers of `PatternTables.counts` count"""
+"""indices into `PatternTables.counts`"""
 
 
 @dataclass(slots=True)
 class Message:
-    """What one member sends another in a round, once in each repetition."""
+    """A message from one member to another in a round, sent once in each repetition."""
 
     round: int
-    """counted over all parts"""
+    """number of the round, counted over all parts"""
     source: int
     """the member that sends it"""
     target: int
     due: int
-    """where its arrivals begin in `dues`"""
+    """index of its first arrival in `dues`"""
     ahead: int
-    """how many of its repetitions may be under way at once"""
+    """largest number of its repetitions that may be in flight at once"""
     nbytes: float
     adding_s: float
-    """what its receiver needs to add it"""
+    """seconds that its receiver needs to add it"""
     latency_s: float = 0.0
-    """of its path; set by the driver before its bytes are through"""
+    """of its path; set by the driver before the end of the transfer"""
     sent: int = 0
-    """repetitions whose bytes are through"""
+    """number of repetitions whose transfer has ended"""
     arrived: int = 0
+    """number of repetitions that have arrived"""
     waiting: int = 0
-    """1 where only one of its ends has entered the round"""
+    """1 if only one of its ends has entered the round"""
 
 
 @dataclass(slots=True)
 class MemberRound:
-    """A round as one of its members sees it."""
+    """One member's part in a round."""
 
     round: int
     first: int
@@ -69,19 +69,20 @@ class Member:
     """A member of the group in one part of the pattern."""
 
     next: int
-    """its next round, of those before `last`"""
+    """its next round"""
     last: int
+    """the end of its rounds"""
     round: int = NONE
-    """the one that it is in"""
+    """its present round"""
     times: int = 0
     repetition: int = 0
     pending: int = 0
-    """messages of this repetition that are not complete"""
+    """number of messages of this repetition that are not complete"""
     finish_s: float = 0.0
 
 
 class PatternTables(NamedTuple):
-    """The state of a collective. Times count from the moment at which its messages may begin."""
+    """The state of a collective. Times count from the instant at which its messages may begin."""
 
     messages: MutableSequence[Message]
     rounds: MutableSequence[MemberRound]
@@ -89,21 +90,21 @@ class PatternTables(NamedTuple):
     own_messages: Ints
     """the messages of each member in each of its rounds"""
     dues: Floats
-    """when repetitions of messages arrive that are on their way"""
+    """when the repetitions of messages in flight arrive"""
     entered: Floats
-    """of each round of each member: when it entered the last three repetitions"""
+    """for each round of each member: when it entered the last three repetitions"""
     events: Queue
-    """what is due, by time"""
+    """events by the time at which they are due"""
     ready: Ints
-    """members that have completed a round, or have come"""
+    """members that have entered, or have completed a repetition, and can proceed"""
     starts: Ints
-    """messages whose bytes set out now; the driver takes them"""
+    """messages whose transfer begins now; the driver takes them"""
     counts: Ints
-    """how many are ready, how many start, and how many members are not through all rounds"""
+    """three numbers: members that are ready, messages that start, members that have not completed all rounds"""
 
 
 def build_tables(plan: CollectivePlan) -> PatternTables:
-    """The state before any member has come, as arrays."""
+    """Returns the state before any member has entered, as arrays."""
     columns = _message_columns(plan)
     none = np.zeros(len(columns[0]))
     ahead = columns[3]
@@ -126,7 +127,12 @@ def build_tables(plan: CollectivePlan) -> PatternTables:
 
 
 def enter_all(tables: PatternTables, entries_s: Amounts) -> None:
-    """Every member of the group comes at its time, in all parts in which it has messages."""
+    """Schedules the entry of every member, in all parts in which it has messages.
+
+    Args:
+        tables: the state before any member has entered.
+        entries_s: when each member of the group enters, seconds.
+    """
     rounds = zip(column(tables.members, "next"), column(tables.members, "last"), strict=True)
     entering = [number for number, (first, last) in enumerate(rounds) if first < last]
     times_s, first_entry = entries_s.tolist(), 3 * len(tables.messages)
@@ -136,19 +142,24 @@ def enter_all(tables: PatternTables, entries_s: Amounts) -> None:
 
 
 def finish_s(tables: PatternTables, entries_s: Amounts) -> Amounts:
-    """When each member of the group is through all parts; its entry where it has no messages."""
+    """Returns when each member of the group has completed all parts, in seconds.
+
+    Args:
+        tables: the final state.
+        entries_s: when each member entered; also the result for a member without messages.
+    """
     through_s = np.reshape(column(tables.members, "finish_s"), (-1, len(entries_s)))
     found: Amounts = np.maximum(entries_s, through_s.max(axis=0, initial=0.0))
     return found
 
 
 def column(table: Any, name: str) -> Any:
-    """A field of all rows of a table, be it a list or an array."""
+    """Returns the field `name` of all rows of a table, which is a list or an array."""
     return [getattr(row, name) for row in table] if isinstance(table, list) else table[name]
 
 
 def as_lists(tables: Any) -> PatternTables:
-    """A copy whose tables are lists, which plain Python reads faster than arrays."""
+    """Returns a copy whose tables are lists, which plain Python reads faster than arrays."""
     messages, rounds, members, *rest = tables
     if isinstance(messages, list):
         return PatternTables._make(tables)
@@ -162,7 +173,7 @@ def _listed(column: Any) -> Any:
 
 
 def _message_columns(plan: CollectivePlan) -> list[Any]:
-    """Of each message: round, source, target, ahead, bytes, seconds to add them."""
+    """Returns columns with one entry per message: round, source, target, ahead, bytes, seconds to add it."""
     found: list[tuple[Any, ...]] = [(np.zeros(0, dtype=np.int64),) * 4 + (np.zeros(0),) * 2]
     number = 0
     for part, rounds in enumerate(plan.pattern.parts):
@@ -177,7 +188,7 @@ def _message_columns(plan: CollectivePlan) -> list[Any]:
 
 
 def _member_rounds(plan: CollectivePlan, messages: Any) -> tuple[Any, Any, Any]:
-    """Which members take part in which rounds, with which messages."""
+    """Builds the tables of the members' rounds, of the members, and of their messages in each round."""
     rounds = [one for part in plan.pattern.parts for one in part]
     message: Numbers = np.tile(np.arange(len(messages)), 2)
     member, number = np.r_[messages["source"], messages["target"]], np.tile(messages["round"], 2)

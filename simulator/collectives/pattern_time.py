@@ -1,14 +1,14 @@
-"""How long a message pattern takes if nothing else uses the network: exact, by the shortest way that applies.
+"""Computes how long a message pattern takes alone on the network, exactly and by the fastest method that applies.
 
-* A recurrence: where no two messages of the pattern can ever share a port, every message takes the same time whenever
-  it starts, and the times at which ranks are done follow a max-plus recurrence. This holds where every port is used by
-  one sender only, or by one receiver only to which no buffered message is sent, as every rank goes through its rounds
+* Recurrence: if no two messages of the pattern can share a port, the duration of a message does not depend on when it
+  starts, and the times at which ranks are done follow a max-plus recurrence. This is the case if every port is used by
+  one sender only, or by one receiver only to which no buffered message is sent, because a rank goes through its rounds
   one after the other.
-* Separate parts: parts that share no port do not influence each other, and each is taken by itself.
-* Shortened repetitions: otherwise the pattern is simulated message by message, but repeated rounds only a few times.
-  Once all ranks enter a repetition by one and the same time later than the one before, twice in a row, all further
-  repetitions do the same, because what happens depends only on when ranks enter. So the repetitions that are left out
-  only shift what follows.
+* Separate parts: parts that share no port do not influence each other and are computed separately.
+* Shortened repetitions: otherwise the pattern is simulated message by message, but repeated rounds only a few times. If
+  all ranks enter a repetition later than the one before by the same time, twice in a row, the remaining repetitions
+  follow at this distance, because everything depends only on when ranks enter. So leaving them out only shifts the
+  times of what follows.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric
 
 SHORT = 4
-"""repetitions that are simulated at first; doubled until they are enough"""
+"""repetitions that are simulated at first; doubled until the distance is constant"""
 ENOUGH = 32
-"""by then, repetitions usually follow each other at equal distances"""
+"""repetitions after which the distance is usually constant"""
 SAME = 1e-12
-"""times this near to each other, relative to their size, are equal: sums differ in their last bits"""
+"""relative tolerance for equal times, because sums differ in their last bits"""
 
 
 def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
-    """When each rank is done, if nothing else uses the network.
+    """Returns when each rank is done if nothing else uses the network, in seconds.
 
     Args:
         plan: the collective.
         fabric: the network's capacities.
-        entries_s: when each rank enters; all at 0 by default.
+        entries_s: when each rank enters, seconds; all at 0 by default.
     """
     ready = np.zeros(len(plan.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
     if not plan.pattern.parts:
@@ -50,7 +50,7 @@ def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = No
 
 
 def messages_needed(plan: CollectivePlan) -> int:
-    """About how many messages `alone_s` simulates: none of those of a recurrence, and not all repetitions."""
+    """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions."""
     return sum(
         len(round_.sources) * min(round_.times, ENOUGH)
         for one in _apart(plan)
@@ -61,29 +61,29 @@ def messages_needed(plan: CollectivePlan) -> int:
 
 
 def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
-    ways = plan.message_paths
-    if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, ways):
-        rates = np.minimum(ways.limit_bytes_per_s, 1.0 / ways.most(1.0 / ways.capacities(fabric.capacity)))
+    paths = plan.message_paths
+    if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, paths):
+        rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
         rows = [
-            (one.nbytes / rates[path], ways.latency_s[path])
-            for one, path in zip(plan.pattern.parts[0], ways.of[0], strict=True)
+            (one.nbytes / rates[path], paths.latency_s[path])
+            for one, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)
         ]
         return recurrence(plan.pattern.parts[0], rows, ready, plan.reduce_s_per_byte)
     return _shortened(plan, fabric, ready)
 
 
 def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
-    """Plans for its parts; parts that share ports stay together."""
-    parts, ways = plan.pattern.parts, plan.message_paths
+    """Returns a plan for each group of parts that share ports."""
+    parts, paths = plan.pattern.parts, plan.message_paths
     if len(parts) == 1:
         return [plan]
     on = [
         set(
             np.concatenate(
-                [ways.passes[ways.first[at] : ways.first[at + 1]] for at in set(np.concatenate(own).tolist())]
+                [paths.passes[paths.first[at] : paths.first[at + 1]] for at in set(np.concatenate(own).tolist())]
             )
         )
-        for own in ways.of
+        for own in paths.of
     ]
     groups: list[tuple[set[int], list[int]]] = []
     for number, ports in enumerate(on):
@@ -96,22 +96,22 @@ def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
 # --- recurrence ------------------------------------------------------------------------------------------------------
 
 
-def _exclusive(pattern: Pattern, ways: MessagePaths) -> bool:
-    """Whether no two messages could share a port."""
+def _exclusive(pattern: Pattern, paths: MessagePaths) -> bool:
+    """Returns whether no two messages can share a port."""
     for one in pattern.parts[0]:
         if not (_once(one.sources) and _once(one.targets)):
             return False
-    path = np.repeat(np.arange(len(ways.source)), ways.hops)
-    unasked = np.zeros(len(ways.source), dtype=bool)
-    for one, paths in zip(pattern.parts[0], ways.of[0], strict=True):
-        unasked[paths] |= one.buffered
-    several_receivers = _several(ways.passes, ways.target[path], len(ways.ports))
-    several_receivers[ways.passes[unasked[path]]] = True
-    return not (several_receivers & _several(ways.passes, ways.source[path], len(ways.ports))).any()
+    path = np.repeat(np.arange(len(paths.source)), paths.hops)
+    buffered = np.zeros(len(paths.source), dtype=bool)
+    for one, numbers in zip(pattern.parts[0], paths.of[0], strict=True):
+        buffered[numbers] |= one.buffered
+    several_receivers = _several(paths.passes, paths.target[path], len(paths.ports))
+    several_receivers[paths.passes[buffered[path]]] = True
+    return not (several_receivers & _several(paths.passes, paths.source[path], len(paths.ports))).any()
 
 
 def _several(ports: Numbers, places: Numbers, number: int) -> NDArray[np.bool_]:
-    """Of each port: whether more than one place uses it."""
+    """Returns for each port whether more than one place uses it."""
     known = np.zeros(number, dtype=np.int64)
     known[ports] = places
     found = np.zeros(number, dtype=bool)
@@ -122,14 +122,16 @@ def _several(ports: Numbers, places: Numbers, number: int) -> NDArray[np.bool_]:
 def recurrence(
     rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], ready: Amounts, reduce_s_per_byte: float
 ) -> Amounts:
-    """Round by round: start = max(ready(source), ready(target)), or ready(source) alone; through = start + n/rate;
-    arrival = through + latency; a rank that sends and receives is ready when it is done with both.
+    """Returns when each rank is done with the rounds of one part, in seconds.
+
+    In each round: start = max(ready(source), ready(target)), or ready(source) if buffered; through = start + n/rate;
+    arrival = through + latency. A rank that sends and receives is ready when both are done.
 
     Args:
-        rounds: of one part.
-        rows: of each round: what its messages take on the ports, and their latencies.
-        ready: when each rank comes.
-        reduce_s_per_byte: γ.
+        rounds: the rounds of the part.
+        rows: for each round, the seconds that its messages need on the ports, and their latencies.
+        ready: when each rank enters, seconds.
+        reduce_s_per_byte: γ, the seconds to add a byte.
     """
     for one, (passing, latency) in zip(rounds, rows, strict=True):
         after = reduce_s_per_byte * one.nbytes if one.reduces else 0.0
@@ -161,7 +163,7 @@ def _once(places: Places) -> bool:
 
 
 def _shift(steps: Amounts) -> float | None:
-    """The time by which all have moved, if it is one and the same."""
+    """Returns the common value of all steps, or None if they differ."""
     low, high = float(steps.min()), float(steps.max())
     return high if high - low <= SAME * high else None
 
@@ -182,7 +184,7 @@ def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amou
 
 
 def _left_out(plan: CollectivePlan, entered: Entered, times: int) -> float | None:
-    """The seconds that the repetitions left out add for every rank; None if that is not known yet."""
+    """Returns the seconds that the omitted repetitions add for every rank; None if they are not known yet."""
     shapes = {tuple(one.times for one in part) for part in plan.pattern.parts}
     if len(shapes) > 1:
         return None
@@ -203,7 +205,7 @@ def _left_out(plan: CollectivePlan, entered: Entered, times: int) -> float | Non
 
 
 def _bound(rounds: Rounds, plan: CollectivePlan) -> bool:
-    """Whether messages connect every rank, directly or through others, to those of the last of these rounds."""
+    """Returns whether messages connect every rank, directly or indirectly, to the ranks of the last of these rounds."""
     tied = {*rounds[-1].sources.tolist(), *rounds[-1].targets.tolist()}
     for one in reversed(rounds[:-1]):
         if len(tied) == len(plan.ranks):

@@ -1,7 +1,7 @@
 """The message pattern of each kind of collective, by name.
 
-* Members are named by their places in the group, 0 … p − 1. A builder takes p, the bytes and whatever else it needs;
-  `nbytes` is the n of the closed forms: the bytes of one rank's whole vector or, for gathers, of the gathered result.
+* Members are numbered by their places in the group, 0 … p − 1. All builders take `p`, the number of ranks, and
+  `nbytes`, the n of the closed forms: the bytes of one rank's whole vector or, for gathers, of the gathered result.
 * The pattern of a single rank is empty.
 
 Sources: Thakur, Rabenseifner and Gropp, IJHPCA 2005; MPICH; Sanders, Speck and Träff 2009 (double tree).
@@ -32,17 +32,17 @@ def _around(p: int, nbytes: float, reduces: bool, times: int) -> Rounds:
 
 
 def ring_reduce_scatter(p: int, nbytes: float) -> Rounds:
-    """p − 1 rounds of n/p bytes to the next, each adding."""
+    """Returns p − 1 rounds in which each rank sends n/p bytes to the next, which adds them."""
     return _around(p, nbytes / p, True, p - 1)
 
 
 def ring_all_gather(p: int, nbytes: float) -> Rounds:
-    """p − 1 rounds of n/p bytes to the next."""
+    """Returns p − 1 rounds in which each rank sends n/p bytes to the next."""
     return _around(p, nbytes / p, False, p - 1)
 
 
 def ring_all_reduce(p: int, nbytes: float) -> Rounds:
-    """Reduce-scatter, then all-gather, around a ring.
+    """Returns a reduce-scatter followed by an all-gather, around a ring.
 
     >>> [(one.times, one.reduces, float(one.nbytes[0])) for one in ring_all_reduce(4, 1000)]
     [(3, True, 250.0), (3, False, 250.0)]
@@ -54,7 +54,7 @@ def ring_all_reduce(p: int, nbytes: float) -> Rounds:
 
 
 def _folded(p: int, nbytes: float, inner: Callable[[int, int], Rounds]) -> Rounds:
-    """Ranks beyond the largest power of two send their vectors to a partner first, and receive the result last."""
+    """Extends rounds of 2^k ranks to p ranks: the others send to a partner first, and receive the result last."""
     steps = p.bit_length() - 1
     power = 2**steps
     beyond = [(place, place - power) for place in range(power, p)]
@@ -69,7 +69,7 @@ def _exchange(power: int, distance: int, nbytes: float, reduces: bool) -> Round:
 
 
 def recursive_doubling(p: int, nbytes: float) -> Rounds:
-    """Partners at distance 1, 2, 4 … exchange whole vectors."""
+    """Returns rounds in which partners at distance 1, 2, 4 … exchange whole vectors."""
     return _folded(p, nbytes, lambda power, steps: tuple(_exchange(power, 2**k, nbytes, True) for k in range(steps)))
 
 
@@ -78,7 +78,10 @@ def _halving(power: int, steps: int, nbytes: float) -> Rounds:
 
 
 def halving_doubling(p: int, nbytes: float) -> Rounds:
-    """After Rabenseifner: recursive halving, nearest partners first as they exchange most, then doubling."""
+    """Returns Rabenseifner's algorithm: recursive halving, then doubling.
+
+    The nearest partners come first, because they exchange most.
+    """
 
     def inner(power: int, steps: int) -> Rounds:
         halving = _halving(power, steps, nbytes)
@@ -88,13 +91,13 @@ def halving_doubling(p: int, nbytes: float) -> Rounds:
 
 
 def recursive_halving(p: int, nbytes: float) -> Rounds:
-    """A reduce-scatter: the first half of halving-doubling for powers of two, a ring for others."""
+    """Returns a reduce-scatter: the first half of halving-doubling for powers of two, otherwise a ring."""
     steps = p.bit_length() - 1
     return _halving(p, steps, nbytes) if p == 2**steps else ring_reduce_scatter(p, nbytes)
 
 
 def doubling_all_gather(p: int, nbytes: float) -> Rounds:
-    """After Bruck: in round k every rank sends all its blocks, or those that are missing, to the rank 2^k before it."""
+    """Returns Bruck's all-gather: in round k every rank sends the rank 2^k before it the blocks that this one lacks."""
     here = np.arange(p)
     spans = [(2**k, min(2**k, p - 2**k)) for k in range((p - 1).bit_length())]
     return tuple(Round(here, (here - distance) % p, np.full(p, nbytes * blocks / p)) for distance, blocks in spans)
@@ -104,28 +107,46 @@ def doubling_all_gather(p: int, nbytes: float) -> Rounds:
 
 
 def _tree(p: int, root: int) -> list[list[tuple[int, int]]]:
-    """The edges of a binomial tree by round of a broadcast, from parent to child."""
+    """Returns the edges of a binomial tree, from parent to child, for each round of a broadcast."""
     distances = [2**k for k in reversed(range((p - 1).bit_length()))]
     return [[((at + root) % p, (at + far + root) % p) for at in range(0, p - far, 2 * far)] for far in distances]
 
 
 def binomial_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
-    """⌈lg p⌉ rounds; in each, every rank that has the value sends it to one more."""
+    """Returns ⌈lg p⌉ rounds; in each, every rank that has the value sends it to another one.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the value.
+        root: the place that has the value.
+    """
     return tuple(one_round(edges, nbytes, blocking=True) for edges in _tree(p, root))
 
 
 def binomial_reduce(p: int, nbytes: float, root: int = 0) -> Rounds:
-    """The broadcast with its messages reversed, adding."""
+    """Returns the broadcast with its messages reversed; receivers add.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of one value.
+        root: the place that gets the sum.
+    """
     return tuple(one_round([(b, a) for a, b in edges], nbytes, True) for edges in reversed(_tree(p, root)))
 
 
 def tree_all_reduce(p: int, nbytes: float) -> Rounds:
-    """A reduction to rank 0, then a broadcast from it."""
+    """Returns a reduction to rank 0, followed by a broadcast from it."""
     return binomial_reduce(p, nbytes) + binomial_broadcast(p, nbytes)
 
 
 def scatter_gather_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
-    """After van de Geijn: parts down a binomial tree, then around a ring."""
+    """Returns van de Geijn's broadcast: a scatter down a binomial tree, then an all-gather around a ring.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the value.
+        root: the place that has the value.
+    """
     scatter = []
     for edges in _tree(p, root):
         sizes = [min(_below(p, (b - root) % p), p) for _, b in edges]
@@ -135,7 +156,7 @@ def scatter_gather_broadcast(p: int, nbytes: float, root: int = 0) -> Rounds:
 
 
 def _below(p: int, at: int) -> int:
-    """How many ranks are in the binomial subtree of the one at this distance from the root."""
+    """Returns the number of ranks in the binomial subtree of the rank at this distance from the root."""
     return min(at & -at if at else p, p - at)
 
 
@@ -143,18 +164,19 @@ def _below(p: int, at: int) -> int:
 
 
 def dissemination(p: int) -> Rounds:
-    """A barrier: in round k every rank signals the rank 2^k after it."""
+    """Returns a barrier: in round k every rank signals the rank 2^k after it."""
     here = np.arange(p)
     return tuple(Round(here, (here + 2**k) % p, np.zeros(p)) for k in range((p - 1).bit_length()))
 
 
 def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
-    """All-reduce: reduce-scatter inside each node, rings of equal shares between nodes, all-gather inside.
+    """Returns an all-reduce: reduce-scatter inside each node, rings of equal shares between nodes, all-gather inside.
 
-    Nodes of unlike sizes have leaders instead: reduced to them, a ring among them, broadcast from them.
+    If nodes differ in size, each has a leader: a reduction to the leaders, a ring among them, a broadcast from them.
 
     Args:
         nodes: the places on each node.
+        nbytes: bytes of one rank's vector.
     """
     size = len(nodes[0])
     if all(len(node) == size for node in nodes):
@@ -170,10 +192,13 @@ def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 
 
 def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
-    """All-reduce: all ranks of a node write to its leader's memory at once, a ring of leaders, all read at once.
+    """Returns an all-reduce by shared memory inside nodes.
+
+    All ranks of a node write to its leader's memory at once, the leaders form a ring, and all ranks read at once.
 
     Args:
         nodes: the places on each node; the first is its leader.
+        nbytes: bytes of one rank's vector.
     """
     ups = [one_round([(place, node[0]) for place in node[1:]], nbytes, True) for node in nodes if len(node) > 1]
     downs = [one_round([(node[0], place) for place in node[1:]], nbytes) for node in nodes if len(node) > 1]
@@ -182,7 +207,7 @@ def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A ring: the order of the places, and what share of the bytes goes around it."""
+    """A ring: the order of the places, and its share of the bytes."""
 
     order: tuple[int, ...]
     share: float
@@ -193,12 +218,12 @@ class Setting:
     """The arguments of builders.
 
     Args:
-        p: how many ranks.
-        nbytes: of the closed forms.
-        root: the place that it goes to or comes from.
-        nodes: which places share a machine, in the order of a ring around them.
-        order: the places in the order of a ring around all; as they are numbered without.
-        channels: rings side by side; without, one.
+        p: number of ranks.
+        nbytes: the n of the closed forms.
+        root: the place of the root.
+        nodes: the places on each machine, in the order of a ring around them.
+        order: the places in the order of a ring around all; empty: in ascending order.
+        channels: parallel rings; empty: one ring.
     """
 
     p: int
@@ -253,5 +278,11 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
 
 
 def build(kind: Kind, name: str, setting: Setting) -> Pattern:
-    """The pattern of a collective."""
+    """Returns the pattern of a collective.
+
+    Args:
+        kind: the operation.
+        name: the algorithm, a key of `PATTERNS[kind]`.
+        setting: its arguments.
+    """
     return PATTERNS[kind][name](setting) if setting.p > 1 else Pattern(())

@@ -1,8 +1,8 @@
 """All-reduce over two binary trees, pipelined in chunks.
 
-* A leaf of one tree is an inner vertex of the other, so that every rank sends and receives about 2 n bytes in all.
+* A leaf of one tree is an inner vertex of the other, so every rank sends and receives about 2 n bytes in all.
 * Both trees run in lockstep, one chunk per round, upwards and downwards at the same time. So all rounds between filling
-  and draining the pipeline are equal, and not all of them need to be simulated.
+  and draining the pipeline are equal, and not all of them have to be simulated.
 
 Sources: Sanders, Speck and Träff 2009; the trees are those of NCCL (`ncclGetBtree`), mirrored for even numbers of
 ranks and shifted by one for odd ones.
@@ -18,14 +18,14 @@ from itertools import pairwise
 from paceline.simulator.collectives.rounds import Round, Rounds, one_round
 
 CHUNK_BYTES = 2**19
-"""what NCCL's buffers hold in one of their eight steps (MEMORY high)"""
+"""the size of one of the eight steps of NCCL's buffers (MEMORY high)"""
 MOST_CHUNKS = 128
-"""larger vectors have larger chunks: INFERENCE, costs (rounds of filling and draining) / chunks at most"""
+"""larger vectors have larger chunks; INFERENCE: this adds at most (rounds of filling and draining) / chunks of time"""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where chunks pass from one vertex to another: chunk c in round first + c."""
+    """Chunks that pass from one vertex to another: chunk c in round first + c."""
 
     source: int
     target: int
@@ -34,9 +34,14 @@ class Edge:
 
 
 def double_tree(p: int, nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> Rounds:
-    """All-reduce, half the vector over each tree.
+    """Returns an all-reduce of half the vector over each tree.
 
-    From 2 ⌈lg p⌉ α for few bytes to 2 n β for many (O1, C16).
+    It takes 2 ⌈lg p⌉ α for few bytes and 2 n β for many (O1, C16).
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of one rank's vector.
+        chunk_bytes: bytes of a chunk, unless there would be too many.
 
     >>> [one.times for one in double_tree(4, 16e6, 1e6)]
     [1, 1, 1, 5, 1, 1, 1]
@@ -52,12 +57,12 @@ def double_tree(p: int, nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> Roun
 
 
 def chunks(nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> int:
-    """Into how many each half of the vector is cut."""
+    """Returns the number of chunks of each half of the vector."""
     return min(MOST_CHUNKS, max(1, math.ceil(nbytes / 2 / chunk_bytes)))
 
 
 def two_trees(p: int) -> tuple[list[int], list[int]]:
-    """The parent of each place in either tree; −1 for roots.
+    """Returns the parent of each place in both trees; −1 for roots.
 
     >>> two_trees(4)
     ([-1, 2, 0, 2], [1, 3, 1, -1])
@@ -71,7 +76,7 @@ def two_trees(p: int) -> tuple[list[int], list[int]]:
 
 
 def _parent(p: int, place: int) -> int:
-    """In the binary tree whose leaves are the odd places."""
+    """Returns the parent of a place in the binary tree whose leaves are the odd places; −1 for the root."""
     if place == 0:
         return -1
     low = place & -place
@@ -80,7 +85,7 @@ def _parent(p: int, place: int) -> int:
 
 
 def schedule(parents: Sequence[int]) -> list[Edge]:
-    """Upwards from a vertex once all below it have been added, downwards once the root has all."""
+    """Returns the edges of a tree: upwards once all below have been added, downwards once the root has the sum."""
     above = [_ancestors(parents, place) for place in range(len(parents))]
     height = [0] * len(parents)
     for line in above:
@@ -99,5 +104,8 @@ def _ancestors(parents: Sequence[int], place: int) -> list[int]:
 
 
 def _together(edges: Sequence[Edge], nbytes: float) -> Round:
-    """Messages up and down overlap at every inner vertex; where any is added, adding is charged for all."""
+    """Returns the round of these edges.
+
+    Upward and downward messages overlap at every inner vertex; if any is added, adding is charged for all.
+    """
     return one_round([(edge.source, edge.target) for edge in edges], nbytes, any(edge.adds for edge in edges))

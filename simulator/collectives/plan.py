@@ -1,4 +1,4 @@
-"""A collective that is ready to be carried out: its pattern, its members and the paths of its messages."""
+"""The plan of a collective: its pattern, its members and the paths of its messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paceline.simulator.flows.flow_engine import Port
 
 @dataclass(frozen=True, eq=False)
 class CollectivePlan:
-    """Everything that carrying out a pattern needs.
+    """Everything that is needed to execute a pattern.
 
     Args:
         pattern: the messages.
-        ranks: the member at each place of the group.
-        path: the path of a message from one rank to another, given its bytes. It may change while links are broken.
+        ranks: the rank at each place of the group.
+        path: returns the path of a message from one rank to another, given its bytes; it may change when links fail.
         reduce_s_per_byte: γ, the seconds that a receiver needs to add a byte.
         base_s: seconds before the first message.
     """
@@ -34,14 +34,14 @@ class CollectivePlan:
 
     @cached_property
     def message_paths(self) -> MessagePaths:
-        """The paths of its messages, as they are when this is first asked."""
+        """The paths of its messages at the time of the first access."""
         return find_paths(self.pattern, self.ranks, self.path)
 
     def ports(self) -> frozenset[Port]:
-        """All ports of `message_paths`."""
+        """Returns all ports of `message_paths`."""
         return frozenset(self.message_paths.ports)
 
     def current_routes(self) -> list[tuple[Port, ...]]:
-        """The ports of each of its paths, looked up again."""
+        """Looks up the paths again and returns the ports of each."""
         now = find_paths(self.pattern, self.ranks, self.path)
         return [tuple(now.ports[port] for port in now.passes[a:b]) for a, b in pairwise(now.first)]

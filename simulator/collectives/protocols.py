@@ -1,9 +1,9 @@
-"""How the protocols of a library (such as NCCL's LL and Simple) change latencies, bytes and limits of a pattern.
+"""Applies the protocols of a library (such as NCCL's LL and Simple) to the latencies, bytes and limits of a pattern.
 
 * A step takes the time that the protocol states for the slowest medium on its path, or a multiple of the path's
   latency. If only a share of the bytes sent is data, more bytes pass the ports. The protocol's bandwidth limits each
   message.
-* A protocol for messages of all sizes carries out the whole collective. Protocols for ranges of sizes are combined:
+* A protocol for messages of all sizes is used for the whole collective. Protocols for ranges of sizes are combined:
   each message uses the one for its size.
 """
 
@@ -19,22 +19,22 @@ from paceline.topologies.catalogue.libraries import Library, Protocol
 from paceline.topologies.graphs.graph import Graph
 
 PATTERN_OF = {"reduce-broadcast": "binomial-tree", "tree": "binomial-tree"}
-"""libraries' names of patterns that have another name in `patterns`"""
+"""patterns by the libraries' names, where these differ from the names in `patterns`"""
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
-"""the algorithm of a pattern in the words of protocols"""
+"""the name of a pattern's algorithm in the data of protocols"""
 
 TCP = frozenset({"eth-1g", "eth-10g", "eth-25g", "eth-40g-gloo", "eth-100g"})
-"""links of the catalogue whose figures are those of TCP"""
+"""links of the catalogue whose figures were measured with TCP"""
 
 
 def transport_of(graph: Graph) -> str:
-    """The transport between nodes: `tcp` if all links of the network are known to use it, else `any`."""
+    """Returns the transport between nodes: `tcp` if all links of the network are known to use it, else `any`."""
     links = {connection.link.name for connection in graph.connections if connection.link.medium == "network"}
     return "tcp" if links and links <= TCP else "any"
 
 
 def patterns_of(library: Library) -> list[str]:
-    """The library's patterns for an all-reduce, by our names.
+    """Returns the library's patterns for an all-reduce, by the names in `patterns`.
 
     >>> from paceline.topologies.catalogue.libraries import LIBRARIES
     >>> patterns_of(LIBRARIES["mpi"])
@@ -45,22 +45,28 @@ def patterns_of(library: Library) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One protocol, or several for different sizes of messages."""
+    """A protocol, or several for different sizes of messages."""
 
     protocols: tuple[Protocol, ...]
 
     def of(self, nbytes: float) -> Protocol:
-        """The protocol of a message of so many bytes."""
+        """Returns the protocol of a message of `nbytes` bytes."""
         return next(one for one in self.protocols if one.from_bytes <= nbytes < one.below_bytes)
 
     def name(self, pattern: Pattern) -> str:
-        """The names of the protocols that its messages go by, smallest first."""
+        """Returns the names of the protocols that the messages of a pattern use, for the smallest messages first."""
         sizes = sorted({size for part in pattern.parts for one in part for size in one.nbytes.tolist()})
         return "+".join(dict.fromkeys(self.of(size).name for size in sizes)) or self.protocols[0].name
 
 
 def ways(library: Library, pattern: str, transport: str) -> list[Way]:
-    """How a library can carry out a pattern; one that it has no protocol for goes as its first algorithm does."""
+    """Returns the protocols with which a library can execute a pattern.
+
+    Args:
+        library: the library.
+        pattern: the name of the pattern; if no protocol fits, those of the library's first algorithm are used.
+        transport: `tcp` or `any`.
+    """
     for algorithm in (PROTOCOL_OF.get(pattern, pattern), library.algorithms[0]):
         fits = [one for one in library.protocols if one.algorithm in ("any", algorithm)]
         fits = [one for one in fits if one.transport == transport] or [one for one in fits if one.transport == "any"]
@@ -72,8 +78,13 @@ def ways(library: Library, pattern: str, transport: str) -> list[Way]:
 
 
 def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
-    """The plan with the bytes, latencies and limits of these protocols."""
-    (share,) = {one.bandwidth_factor for one in way.protocols}  # those by size all have one
+    """Applies protocols to a plan: returns it with their bytes, latencies and limits.
+
+    Args:
+        plan: the plan without protocol.
+        way: the protocols.
+    """
+    (share,) = {one.bandwidth_factor for one in way.protocols}  # it is the same for all protocols by size
     rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
     path_of: Callable[..., Path] = plan.path
 

@@ -1,9 +1,9 @@
-"""The order of ranks in a ring, and in several rings side by side, as libraries lay them out over a machine's links.
+"""The order of ranks in a ring, and in several parallel rings, as libraries lay them out over a machine's links.
 
-* A ring visits the nodes in order, and follows a path inside each node that `cycles` finds. Rings side by side run in
-  both directions around cycles that share no link. Where GPUs are connected by a switch that is wide enough, they all
-  take one cycle. Each ring leaves and enters nodes where the fewest other rings do.
-* A ring's share of the bytes is proportional to the bandwidth that its slowest hop has beside the other rings.
+* A ring visits the nodes in order and follows a path inside each node that `cycles` finds. Parallel rings run in both
+  directions around cycles that share no link. If GPUs are connected by a switch that is wide enough, all rings use the
+  same cycle. Each ring leaves and enters nodes where the fewest other rings do.
+* A ring's share of the bytes is proportional to the bandwidth of its slowest hop, which it shares with other rings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from paceline.simulator.flows.flow_engine import Port
 
 Nodes = tuple[tuple[int, ...], ...]
 PROBE_BYTES = 2.0**20
-"""size of the messages that hops are compared by"""
-
-
+"""size of the messages by which hops are compared"""
 TINY = 1e-300
 """bytes per second of a broken link in comparisons"""
 
@@ -31,8 +29,8 @@ class Layout:
     """The rings of a group.
 
     Args:
-        fabric: the network between its ranks.
-        group: its ranks.
+        fabric: the network.
+        group: the ranks.
         nodes: the places of the group on each node.
     """
 
@@ -49,13 +47,13 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The places in the order of one ring around all."""
+        """The places in the order of one ring around all nodes."""
         loads: Counter[Port] = Counter()
         return self._around(self.nodes, loads)
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
-        """Rings side by side."""
+        """Parallel rings."""
         several = [self._cycles(number) for number in range(len(self.nodes))]
         count = min(map(len, several), default=1)
         loads: Counter[Port] = Counter()
@@ -74,7 +72,7 @@ class Layout:
         )
 
     def _lanes(self, places: Sequence[int]) -> Lanes:
-        """The number of direct lanes between each two places; all lanes of a node have one width."""
+        """Returns the number of direct lanes between each two places; all lanes of a node have the same width."""
         paths = [[None if one == other else self._path(one, other) for other in places] for one in places]
         rates = [
             [self._rate(path) if path and len(path.ports) == 1 and path.medium == "nvlink" else 0.0 for path in row]
@@ -84,7 +82,7 @@ class Layout:
         return tuple(tuple(int(rate / least + 1e-9) for rate in row) for row in rates)
 
     def _cycles(self, number: int) -> list[tuple[int, ...]]:
-        """The cycles through one node that rings side by side may take."""
+        """Returns the cycles through one node that parallel rings may use."""
         places = self._nodes[number]
         found: list[Cycle] = []
         if len(places) <= 16:
@@ -94,7 +92,7 @@ class Layout:
         return [self.nodes[number]] * (self._exits(number) if len(self._nodes) > 1 else 1)
 
     def _exits(self, number: int) -> int:
-        """The number of different slowest ports on the paths out of a node."""
+        """Returns the number of different slowest ports on the paths out of a node."""
         to = self._nodes[(number + 1) % len(self._nodes)][0]
         slowest = set()
         for place in self._nodes[number]:
@@ -102,24 +100,24 @@ class Layout:
             slowest.add(min(ports, key=self._fabric.capacity.__getitem__))
         return len(slowest)
 
-    def _around(self, ways: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
-        """One ring through these cycles, all cut at the same position, where the hops between nodes are cheapest."""
-        if len(ways) == 1:
-            return ways[0]
+    def _around(self, cycles: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
+        """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest."""
+        if len(cycles) == 1:
+            return cycles[0]
         best: tuple[float, list[tuple[int, ...]], list[Port]] | None = None
-        for cut in range(max(map(len, ways))):
-            cuts = [(*way[cut % len(way) :], *way[: cut % len(way)]) for way in ways]
-            doors = [
+        for cut in range(max(map(len, cycles))):
+            cuts = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
+            exits = [
                 port
                 for one, other in zip(cuts, cuts[1:] + cuts[:1], strict=True)
                 for port in self._path(one[-1], other[0]).ports
             ]
-            cost = sum((1 + loads[port]) / (self._fabric.capacity[port] or TINY) for port in doors)
+            cost = sum((1 + loads[port]) / (self._fabric.capacity[port] or TINY) for port in exits)
             if best is None or cost < best[0] * (1 - 1e-9):
-                best = cost, cuts, doors
-        assert best is not None, "a node has a place or more"
+                best = cost, cuts, exits
+        assert best is not None, "a node has at least one place"
         loads.update(best[2])
-        return tuple(place for way in best[1] for place in way)
+        return tuple(place for cycle in best[1] for place in cycle)
 
     def _shared(self, orders: Sequence[tuple[int, ...]]) -> tuple[Channel, ...]:
         ports = [
@@ -127,6 +125,6 @@ class Layout:
             for order in orders
         ]
         rings = Counter(port for own in ports for port in own)
-        # a broken link has no width; a ring over it waits for its repair, like any other
+        # a broken link has bandwidth 0; a ring over it waits for its repair, as any message does
         widths = [min((self._fabric.capacity[port] or TINY) / rings[port] for port in own) for own in ports]
         return tuple(Channel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))

@@ -1,12 +1,12 @@
-"""Drives the state machine on tables alone, for a collective that shares the network with nothing else.
+"""Drives the state machine without SimPy, for a collective that is alone on the network.
 
-* Invariant: everything that happens at one instant is processed before rates are solved, once, and instants that only
-  rounding tells apart are one (`max_min.together`). So it needs no priorities among events.
-* Rejected: SimPy for this, too. A message of a ring costs 13 µs in plain Python and 0.2 µs in machine code, but 23 µs
-  with SimPy's events, and most collectives of most runs are simulated alone. The same code runs as plain Python and,
-  compiled by numba, as machine code, which takes 0.7 s to load; compiling it once takes some seconds.
-* Source: none for the loop, which is that of `max_min.play` with a second queue; progressive filling is from Bertsekas
-  and Gallager (see `max_min`).
+* Invariant: all events of one instant are processed before rates are solved, once. Times that differ only by rounding
+  count as one instant (`max_min.together`). So events need no priorities.
+* Rejected: using SimPy here, too. A message of a ring costs 23 µs with SimPy's events, but 13 µs in plain Python and
+  0.2 µs in compiled code, and most collectives of most runs are alone. The same code runs as plain Python and, compiled
+  by numba, as machine code, which takes 0.7 s to load and some seconds to compile, once per machine.
+* Source: the loop is that of `max_min.play`, with a second queue, and has no other source. Progressive filling is from
+  Bertsekas and Gallager (see `max_min`).
 """
 
 from __future__ import annotations
@@ -42,21 +42,24 @@ from paceline.simulator.flows.max_min import enter, leave, solve, together
 from paceline.simulator.flows.network_state import NONE
 
 MANY = 5000
-"""from so many messages on, machine code is worth loading, as most collectives are simulated several times"""
+"""number of messages from which compiled code is used, because most collectives are simulated several times"""
 MANY_ONCE = 50_000
-"""the same for a part of one simulation: loading takes as long as about so many messages do in plain Python"""
+"""the same for `state_at`, which runs once: loading takes as long as about this many messages in plain Python"""
 
 
 def simulate(
     plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, *, compiled: bool | None = None
 ) -> tuple[Amounts, Entered]:
-    """When each rank is done, and when it entered the last repetitions of each round.
+    """Simulates a collective from the instant at which its messages may begin.
 
     Args:
-        plan: what is carried out, from the moment at which its messages may begin.
-        fabric: what its messages cross.
-        entries_s: when each rank comes.
-        compiled: whether to run as machine code; by default, where there are many messages.
+        plan: the collective.
+        fabric: its network.
+        entries_s: when each rank enters, seconds.
+        compiled: whether to run compiled code; by default, if there are many messages.
+
+    Returns:
+        When each rank is done, and when it entered the last repetitions of each round.
     """
     compiled = plan.pattern.messages >= MANY if compiled is None else compiled
     tables, _ = _carried_out(plan, fabric, entries_s, inf, compiled)
@@ -67,16 +70,17 @@ def simulate(
 def state_at(
     plan: CollectivePlan, fabric: Fabric, time_s: float, *, compiled: bool | None = None
 ) -> tuple[PatternTables, dict[int, float]]:
-    """The state before what happens at a time, where all ranks come at 0.
+    """Simulates a collective that all ranks enter at 0, up to the events at a given time.
 
     Args:
-        plan: what is carried out.
-        fabric: what its messages cross.
-        time_s: counted from the moment at which messages may begin.
-        compiled: whether to run as machine code; by default, where there are very many messages.
+        plan: the collective.
+        fabric: its network.
+        time_s: the time, counted from the instant at which messages may begin.
+        compiled: whether to run compiled code; by default, if there are very many messages.
 
     Returns:
-        The tables as lists, and the bytes that are left of messages, by number.
+        The state before the events at this time, as lists, and the bytes that are left of each message in flight, by
+        its number.
     """
     compiled = plan.pattern.messages >= MANY_ONCE if compiled is None else compiled
     tables, network = _carried_out(plan, fabric, np.zeros(len(plan.ranks)), time_s, compiled)
@@ -89,13 +93,18 @@ def state_at(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entered:
-    """Of each round of each member: its number, and when the member entered the last repetitions."""
+    """For each round of each member: its number, and when the member entered the last repetitions."""
 
     round: Numbers
     times_s: Amounts
 
     def last(self, number: int, times: int) -> list[Amounts]:
-        """When its members entered the last three repetitions, the first of them first."""
+        """Returns when the members of a round entered its last three repetitions, in order.
+
+        Args:
+            number: the number of the round, counted over all parts.
+            times: how often it was repeated.
+        """
         rows = self.times_s[self.round == number]
         return [rows[:, (times - back) % 3] for back in (3, 2, 1)]
 
@@ -114,7 +123,7 @@ def _carried_out(
 
 @cache
 def machine_code() -> Callable[..., Any]:
-    """`run`, to be compiled at its first call."""
+    """Returns `run`, which numba compiles at its first call."""
     return compiled.compiled(run, (*compiled.PARTS, *state_machine.COMPILED, proceed))
 
 
@@ -122,7 +131,13 @@ def machine_code() -> Callable[..., Any]:
 
 
 def run(tables: PatternTables, network: OwnNetwork, until: float) -> None:
-    """Processes everything that is due before a time."""
+    """Processes all events before a time.
+
+    Args:
+        tables: the state.
+        network: the collective's network.
+        until: the time; events at this time are not processed.
+    """
     now, net = 0.0, network.net
     while min(least(tables.events), least(net.ends)) < until:
         soonest = min(least(tables.events), least(net.ends))
@@ -144,7 +159,7 @@ def run(tables: PatternTables, network: OwnNetwork, until: float) -> None:
 
 
 def proceed(tables: PatternTables, network: OwnNetwork, now: float) -> None:
-    """Members that are ready go on, and messages set out; those that need no bandwidth are through at once."""
+    """Lets members that are ready proceed and starts messages; messages without flow or bytes end at once."""
     advance(tables, now)
     for at in range(tables.counts[STARTS]):
         index = tables.starts[at]

@@ -1,4 +1,4 @@
-"""The network of a collective that is alone on it: links and flows for all its messages, made at once."""
+"""Builds the network of a collective that is alone: links, and flows for all its messages."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from paceline.simulator.flows.network_state import NONE, Ints, Net, as_lists, wh
 
 
 class OwnNetwork(NamedTuple):
-    """Links and flows, and which message each flow moves."""
+    """The links and flows, and the mapping between flows and messages."""
 
     net: Net
     flow_of: Ints
-    """of each message: its flow; NONE where its path has no ports and no limit"""
+    """the flow of each message; NONE if its path has no ports and no limit"""
     message_of: Ints
-    """of each flow: the message that it moves"""
+    """the message that each flow moves at present"""
 
 
 def own_network(
     tables: Any, paths: MessagePaths, members: int, capacity: Mapping[Port, float], *, lists: bool
 ) -> OwnNetwork:
-    """Lays out the network; the messages' latencies are written into their table.
+    """Builds the network, and writes the latencies of messages into their table.
 
     Args:
-        tables: arrays, before any member has come.
-        paths: of the messages.
-        members: of the group.
+        tables: the state before any member has entered, as arrays.
+        paths: the paths of the messages.
+        members: number of members of the group.
         capacity: bytes per second of each port.
-        lists: whether the network is to be lists instead of arrays.
+        lists: whether the network consists of lists instead of arrays.
     """
     path: Numbers = np.concatenate([one for part in paths.of for one in part])
     tables.messages["latency_s"] = paths.latency_s[path]
@@ -47,7 +47,10 @@ def own_network(
 
 
 def _flows(number: Numbers, way: Numbers) -> Numbers:
-    """One for all messages of one part on one path, except for those that one round has several of."""
+    """Returns the flow of each message.
+
+    Messages of one part on one path share a flow, except for several such messages of one round.
+    """
     order = np.lexsort((way, number))
     like = np.flatnonzero(np.r_[True, (np.diff(way[order]) != 0) | (np.diff(number[order]) != 0)])
     same = np.empty_like(way)
@@ -56,7 +59,7 @@ def _flows(number: Numbers, way: Numbers) -> Numbers:
 
 
 def _network(paths: MessagePaths, flow: Numbers, path_of: Numbers, capacity: Mapping[Port, float]) -> Net:
-    """Its links are the ports, followed by one link for each flow that has a limit."""
+    """Returns a network whose links are the ports, followed by one link for each flow that has a limit."""
     path = np.zeros(flow.max() + 1, dtype=np.int64)
     path[flow] = path_of
     hops = paths.hops[path]

@@ -1,16 +1,18 @@
 """The state machine of a collective: when a message can start, what its arrival enables, when a member is done.
 
-Both drivers run this code on the tables of `pattern_tables`: `standalone` as plain arithmetic on a network of the
-collective's own, `event_driver` on SimPy events and the network that all share. So a collective can change drivers on
-its way (`contention`), and the rules of `rounds` are written once.
+Both drivers run this code on the tables of `pattern_tables`: `standalone` with its own loop and network, `event_driver`
+with SimPy events and the shared network. So a collective can change drivers while it runs (`contention`), and the rules
+of `rounds` are implemented once.
 
-A driver tells the machine what has happened: an event of `tables.events` is due (`handle`), or the bytes of a message
-are through (`bytes_through`). After each, it calls `advance`, which fills two lists for the driver: `tables.events`,
-with what is due later, and `tables.starts`, with the messages whose bytes set out now.
+A driver calls `handle` when an event of `tables.events` is due, and `bytes_through` when the transfer of a message has
+ended. After each, it calls `advance`, which fills two queues for the driver: `tables.events` with later events, and
+`tables.starts` with the messages whose transfer begins now.
 
-The rejected alternative was one implementation for each driver. Callbacks into the driver were rejected, too: numba
-compiles this code, and cannot call SimPy. For the same reason everything here is indexing, arithmetic and loops, as in
+Rejected: one implementation for each driver. Also rejected: callbacks into the driver, because numba compiles this code
+and compiled code cannot call SimPy. For the same reason the code consists of indexing, arithmetic and loops, as in
 `max_min`, and functions do not recurse: a member that has completed a round is put on a list.
+
+In all functions, `tables` is the state of the collective and `now` the time in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from paceline.simulator.flows.network_state import NONE
 
 
 def handle(tables: PatternTables, item: int, now: float) -> None:
-    """Processes an event that has been taken from the queue."""
+    """Processes an event, given by its number, that has been taken from the queue."""
     count = len(tables.messages)
     if item < count:
         _arrive(tables, item, now)
@@ -35,9 +37,14 @@ def handle(tables: PatternTables, item: int, now: float) -> None:
 
 
 def bytes_through(tables: PatternTables, index: int, now: float) -> None:
-    """A message has passed the network: it arrives after the latency. A sender that does not block is done with it.
+    """Processes the end of a transfer: the message arrives after the latency, and a sender that does not block is done.
 
-    Arrivals of one message are queued one after the other, in the order in which they were sent.
+    The repetitions of one message arrive in the order in which they were sent; only the first is in the queue.
+
+    Args:
+        tables: the state.
+        index: the number of the message.
+        now: the time, seconds.
     """
     message = tables.messages[index]
     due = now + message.latency_s
@@ -50,7 +57,7 @@ def bytes_through(tables: PatternTables, index: int, now: float) -> None:
 
 
 def advance(tables: PatternTables, now: float) -> None:
-    """Members that have completed a repetition enter the next, and the one after it where that is complete at once."""
+    """Lets members that are ready enter their next repetition, and the one after it if that is complete at once."""
     while tables.counts[READY] > 0:
         tables.counts[READY] -= 1
         number = tables.ready[tables.counts[READY]]
@@ -60,7 +67,7 @@ def advance(tables: PatternTables, now: float) -> None:
 
 
 def _enter_next(tables: PatternTables, number: int, member: Member, now: float) -> bool:
-    """A member enters its next repetition or round; false where there is none, and the member is done.
+    """Lets a member enter its next repetition or round; returns False if it has completed all rounds.
 
     Its messages start, unless their other end has to enter first.
     """
@@ -96,7 +103,7 @@ def _enter_next(tables: PatternTables, number: int, member: Member, now: float) 
 
 
 def _arrive(tables: PatternTables, index: int, now: float) -> None:
-    """A message has arrived. Its receiver takes it if it is in the message's repetition, otherwise as it enters that.
+    """Processes an arrival. The receiver takes the message now, or when it enters the message's repetition.
 
     A sender that blocks is done with it.
     """
@@ -119,7 +126,7 @@ def _arrive(tables: PatternTables, index: int, now: float) -> None:
 
 
 def _complete_one(tables: PatternTables, number: int) -> None:
-    """A member is done with one of its messages; after the last, it is ready for the next repetition."""
+    """Marks one message of a member as complete; after the last, the member is ready for the next repetition."""
     member = tables.members[number]
     member.pending -= 1
     if member.pending == 0:
@@ -128,4 +135,4 @@ def _complete_one(tables: PatternTables, number: int) -> None:
 
 
 COMPILED = (_complete_one, _arrive, bytes_through, _enter_next, advance, handle)
-"""what a driver in machine code calls, callees first"""
+"""the functions that a compiled driver calls, callees first"""

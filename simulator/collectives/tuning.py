@@ -1,9 +1,8 @@
-"""Chooses the pattern of a collective: the one asked for or, as the tuners of MPI and NCCL do, the cheapest predicted.
+"""Chooses the pattern of a collective: the requested one or, as the tuners of MPI and NCCL do, the cheapest predicted.
 
 * Predictions use the max-plus recurrence of `pattern_time`. A message takes its latency, and the time that the most
-  loaded of its ports needs for all bytes of the round. So rounds of disjoint ranks run side by side, but sharing
-  between different rounds is not predicted. Only the choice depends on the prediction; the chosen pattern is simulated
-  exactly.
+  loaded of its ports needs for all bytes of the round. So rounds of disjoint ranks overlap, but sharing between
+  different rounds is not predicted. Only the choice depends on the prediction; the chosen pattern is simulated exactly.
 * Patterns that would take too long to simulate message by message are left out, and the choice lists them.
 * A library offers its own patterns, each with each of its protocols that fits, and uses its own decision table if it
   has one. The library `plain` offers all patterns without costs of its own.
@@ -34,7 +33,7 @@ from paceline.topologies.catalogue.libraries import LIBRARIES
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
 MOST_MESSAGES = 1_000_000
-"""patterns with more messages to simulate are left out, as they would take several seconds; our choice"""
+"""patterns with more messages to simulate are left out, because they would take several seconds; our choice"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +41,14 @@ class Choice:
     """The chosen pattern of a collective, with the predictions for all candidates.
 
     Args:
+        kind: the operation.
+        ranks: number of ranks.
+        nbytes: the n of the closed forms.
         algorithm: the pattern.
-        protocol: of its messages; None where the library has no costs of its own.
+        protocol: the protocol of its messages; None if the library has no costs of its own.
+        predicted_s: the prediction for the chosen pattern, seconds.
         others_s: the prediction for every other candidate, seconds.
-        left_out: candidates with too many messages to simulate, and their number.
+        left_out: the number of messages of each candidate that has too many to simulate.
     """
 
     kind: Kind
@@ -58,7 +61,7 @@ class Choice:
     left_out: Mapping[str, int]
 
     def record(self) -> dict[str, Any]:
-        """The entry in the record of a run."""
+        """Returns the entry in the record of a run."""
         return {
             "kind": self.kind,
             "ranks": self.ranks,
@@ -77,7 +80,7 @@ def _label(algorithm: str, protocol: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pattern by a protocol."""
+    """A pattern with a protocol."""
 
     algorithm: str
     protocol: str | None
@@ -89,14 +92,17 @@ class Candidate:
 
 
 class Tuner:
-    """Picks patterns on a fabric.
+    """Chooses patterns on a fabric.
 
     Args:
-        fabric: what messages cross.
-        all_reduce: the pattern of every all-reduce; other kinds then take the first of theirs. "auto" for the cheapest
-            of every kind.
-        library: whose protocols they go by.
-        transport: what those run over: `tcp`, or `any`.
+        fabric: the network's ports and paths.
+        all_reduce: the pattern of every all-reduce; other kinds then use the first in their list. With "auto", the
+            cheapest pattern of every kind is chosen.
+        library: the library whose protocols are used.
+        transport: the transport of the protocols: `tcp` or `any`.
+
+    Raises:
+        InputError: the pattern or the library is unknown.
     """
 
     def __init__(
@@ -104,9 +110,9 @@ class Tuner:
     ) -> None:
         if all_reduce != "auto" and all_reduce not in PATTERNS["AllReduce"]:
             known = ", ".join(("auto", *PATTERNS["AllReduce"]))
-            raise InputError(f"found the collective {all_reduce!r}; there are {known}")
+            raise InputError(f"found the all-reduce algorithm {all_reduce!r}, expected one of {known}")
         if library not in LIBRARIES:
-            raise InputError(f"found the library {library!r}; there are {', '.join(LIBRARIES)}")
+            raise InputError(f"found the library {library!r}, expected one of {', '.join(LIBRARIES)}")
         self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
         self._transport = transport
         self._plans: dict[tuple[Kind, Group, float, int], CollectivePlan] = {}
@@ -114,9 +120,11 @@ class Tuner:
         self.choices: dict[tuple[Kind, Group, float], Choice] = {}
 
     def plan(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> CollectivePlan:
-        """The plan of a collective.
+        """Returns the plan of a collective.
 
         Args:
+            kind: the operation.
+            group: its ranks.
             nbytes: the n of the closed forms.
             root: the place of the root in the group.
         """
@@ -127,11 +135,11 @@ class Tuner:
 
     @property
     def largest_message(self) -> float:
-        """Bytes of the largest message of all plans so far."""
+        """The bytes of the largest message of all plans so far."""
         return max((plan.pattern.largest for plan in self._plans.values()), default=0.0)
 
     def forget(self) -> None:
-        """Links have changed: choices are made anew."""
+        """Discards all choices, because links have changed."""
         self._plans.clear()
         self._layouts.clear()
 
@@ -139,7 +147,7 @@ class Tuner:
         found = list(self._offers(kind, group, nbytes, root))
         sizes = {one.label: messages_needed(one.plan) for one in found} if len(found) > 1 else {}
         left_out = {label: size for label, size in sizes.items() if size > MOST_MESSAGES}
-        if len(left_out) == len(found):  # the shortest has to do
+        if len(left_out) == len(found):  # then the smallest is used
             left_out.pop(min(left_out, key=left_out.__getitem__), None)
         left = [(one, self.predicted_s(one.plan)) for one in found if one.label not in left_out]
         best, seconds = min(left, key=lambda pair: pair[1])
@@ -156,7 +164,7 @@ class Tuner:
         return best.plan
 
     def _offers(self, kind: Kind, group: Group, nbytes: float, root: int) -> Iterator[Candidate]:
-        """All candidates."""
+        """Yields all candidates."""
         if group not in self._layouts:
             self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
         layout = self._layouts[group]
@@ -167,7 +175,7 @@ class Tuner:
             if name == "ring-channels":
                 one = replace(setting, channels=layout.channels)
                 if len(layout.channels) == 1 < len(names):
-                    continue  # a ring
+                    continue  # the same as `ring`
             plan = CollectivePlan(
                 build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte
             )
@@ -198,34 +206,36 @@ class Tuner:
         return [name for name in names if name in own]
 
     def predicted_s(self, plan: CollectivePlan) -> float:
-        """The predicted seconds of a plan; infinite where a link is broken."""
+        """Returns the predicted seconds of a plan; infinity if a link is broken."""
         if not plan.pattern.parts:
             return plan.base_s
-        ways = plan.message_paths
-        capacity = ways.capacities(self._fabric.capacity)
+        paths = plan.message_paths
+        capacity = paths.capacities(self._fabric.capacity)
         if not capacity.all():
             return math.inf
         ready = [
-            recurrence(part, self._rows(plan, ways, index, capacity), np.zeros(len(plan.ranks)), plan.reduce_s_per_byte)
+            recurrence(
+                part, self._rows(plan, paths, index, capacity), np.zeros(len(plan.ranks)), plan.reduce_s_per_byte
+            )
             for index, part in enumerate(plan.pattern.parts)
         ]
         return plan.base_s + float(np.max(ready))
 
     def _rows(
-        self, plan: CollectivePlan, ways: MessagePaths, part: int, capacity: Amounts
+        self, plan: CollectivePlan, paths: MessagePaths, part: int, capacity: Amounts
     ) -> list[tuple[Amounts, Amounts]]:
-        """Of each round of a part: the seconds that its messages need on the ports, and their latencies.
+        """Returns for each round of a part the seconds that its messages need on the ports, and their latencies.
 
-        Rounds of the same number of all parts are under way together.
+        Rounds with the same number in all parts are assumed to overlap.
         """
         rows = []
-        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], ways.of[part], strict=True)):
-            of_path = np.zeros(len(ways.source))
-            for other, along in zip(plan.pattern.parts, ways.of, strict=True):
+        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], paths.of[part], strict=True)):
+            of_path = np.zeros(len(paths.source))
+            for other, along in zip(plan.pattern.parts, paths.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
-            loads = np.bincount(ways.passes, np.repeat(of_path, ways.hops), len(ways.ports))
-            busiest = ways.most(loads / capacity)[path]
-            passing = np.maximum(busiest, one.nbytes / ways.limit_bytes_per_s[path])
-            rows.append((passing, ways.latency_s[path]))
+            loads = np.bincount(paths.passes, np.repeat(of_path, paths.hops), len(paths.ports))
+            busiest = paths.most(loads / capacity)[path]
+            passing = np.maximum(busiest, one.nbytes / paths.limit_bytes_per_s[path])
+            rows.append((passing, paths.latency_s[path]))
         return rows

@@ -1,7 +1,7 @@
-"""The network engine as machine code: the functions of `max_min`, compiled by numba from the same source.
+"""Compiles the functions of `max_min` to machine code with numba.
 
-Rules of this file: nothing is computed here. What is compiled is kept on disk beside its source, so that only the first
-run on a machine waits for it, some seconds a function.
+numba caches the compiled code on disk, beside its source. So only the first run on a machine waits for the compiler,
+some seconds per function.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple, cast
 from paceline.simulator.flows import indexed_heap, max_min
 
 PARTS = (
-    *(indexed_heap.put, indexed_heap.take, indexed_heap.least, indexed_heap.rise, indexed_heap.sink),
+    *(indexed_heap.put, indexed_heap.take, indexed_heap.least, indexed_heap.sift_up, indexed_heap.sift_down),
     *(max_min.enter, max_min.leave, max_min.change, max_min.free),
     *(
         max_min.account,
         max_min.solve,
         max_min.fill,
-        max_min.survey,
-        max_min.squeeze,
-        max_min.stop,
-        max_min.let_go,
+        max_min.recount,
+        max_min.free_fastest,
+        max_min.freeze,
+        max_min.release_held,
         max_min.until,
     ),
     max_min.together,
@@ -30,7 +30,7 @@ PARTS = (
 
 
 class Code(NamedTuple):
-    """Functions of `max_min`, on tables that are arrays of records."""
+    """The functions of `max_min` that a driver calls, as plain Python or compiled."""
 
     enter_anew: Callable[..., Any]
     leave: Callable[..., Any]
@@ -39,31 +39,36 @@ class Code(NamedTuple):
     play: Callable[..., Any]
 
 
-AS_IT_STANDS = Code(max_min.enter_anew, max_min.leave, max_min.change, max_min.solve, max_min.play)
-"""the same, on tables that are lists"""
+PLAIN_PYTHON = Code(max_min.enter_anew, max_min.leave, max_min.change, max_min.solve, max_min.play)
+"""for tables that are lists; the compiled functions need tables that are arrays of records"""
 
 
 @cache
 def machine_code() -> Code:
-    """Each function is compiled at its first call."""
-    return Code._make(compiled(function, PARTS) for function in AS_IT_STANDS)
+    """Returns the compiled functions; numba compiles each one at its first call."""
+    return Code._make(compiled(function, PARTS) for function in PLAIN_PYTHON)
 
 
 def compiled(function: Callable[..., Any], parts: Iterable[Callable[..., Any]]) -> Callable[..., Any]:
-    """The function as machine code, with the parts that it calls; they may have been parts of others before."""
+    """Returns a function that numba compiles at its first call.
+
+    Args:
+        function: the function to compile.
+        parts: all functions that it calls, directly or indirectly. They are inlined, and may be shared with others.
+    """
     import numba
 
     for part in parts:
         _inlined(part)
-    # a call hands over all arrays, and everybody who has one counts that he has: neither is needed here, as nothing
-    # is allocated, and together they would take most of the time
+    # each call of a part would pass all arrays and count references to them, which together would take most of the
+    # time. So parts are inlined, and `_nrt` is off: references need not be counted, because nothing is allocated
     options: dict[str, Any] = {"cache": True, "_nrt": False}
     return cast(Callable[..., Any], numba.njit(**options)(function))
 
 
 @cache
 def _inlined(part: Callable[..., Any]) -> None:
-    """Machine code that calls the part has it inside, known as such once in a process."""
+    """Registers a function, once per process, as one that numba inlines into compiled callers."""
     import numba.extending
 
     numba.extending.register_jitable(forceinline=True)(part)

@@ -1,7 +1,8 @@
-"""A device that does one thing at a time, and serves in turn those who want something of it.
+"""A disk whose head serves one reader at a time, in short turns.
 
-Rules of this file: turns are short, so k who are served get on at a k-th of the pace each that they have while the arm
-works for them; one who is alone has a pace of its own, as the arm need not come back.
+Turns are short, so the model is processor sharing: each of k readers progresses at 1/k of the rate at which the disk
+serves it. A reader that is alone is served faster, because the head does not move away and back (`alone_s`,
+`beside_s`).
 """
 
 from __future__ import annotations
@@ -16,70 +17,79 @@ from paceline.simulator.kernel.simpy_events import after
 
 
 @dataclass(eq=False, slots=True)
-class _Turn:
-    """Somebody whom an arm serves."""
+class _Request:
+    """A request that is being served."""
 
-    who: object
+    reader: object
     alone_s: float
     beside_s: float
     then: Then
     left: float = 1.0
-    """of all, as a share"""
+    """the fraction of it that is left"""
 
 
 @dataclass(eq=False, slots=True)
-class Arm:
-    """A device that does one thing at a time, and serves those who read in turn."""
+class DiskHead:
+    """A disk that serves its readers in turn.
+
+    >>> env = simpy.Environment(0.0)
+    >>> head = DiskHead(env)
+    >>> head.serve("a", 1.0, 2.0, lambda: print("a is done at", env.now))
+    >>> head.serve("b", 1.0, 1.0, lambda: print("b is done at", env.now))
+    >>> env.run()
+    b is done at 2.0
+    a is done at 2.5
+    """
 
     env: simpy.Environment
     last: object = None
-    """whom it served last, and nobody else since"""
-    _turns: list[_Turn] = field(default_factory=list)
+    """the last reader, if it was served alone since"""
+    _requests: list[_Request] = field(default_factory=list)
     _since_s: float = 0.0
-    """up to when what is left is known"""
+    """the time at which `left` was updated"""
     _timer: int = 0
-    """counts the timers: an earlier one than the last means nothing"""
+    """number of the latest timer; earlier timers are ignored"""
 
-    def serve(self, who: object, alone_s: float, beside_s: float, then: Then) -> None:
-        """Calls somebody once it has worked for so long.
+    def serve(self, reader: object, alone_s: float, beside_s: float, then: Then) -> None:
+        """Serves a request and calls `then` when it is done.
 
         Args:
-            who: for whom.
-            alone_s: what that takes if nobody else comes.
-            beside_s: how long it works for this one where it has others to serve in between.
-            then: what is called.
+            reader: the reader, for `last`.
+            alone_s: seconds that the request takes if there are no other requests.
+            beside_s: seconds of the disk's time that it takes if the head serves others in between.
+            then: called when the request is done.
         """
-        self._go_on()
-        self._turns.append(_Turn(who, alone_s, beside_s, then))
-        self.last = who if len(self._turns) == 1 else None
-        self._await()
+        self._update()
+        self._requests.append(_Request(reader, alone_s, beside_s, then))
+        self.last = reader if len(self._requests) == 1 else None
+        self._start_timer()
 
-    def _left_s(self, turn: _Turn) -> float:
-        """Until it is done, if nobody comes or leaves."""
-        return turn.left * (turn.alone_s if len(self._turns) == 1 else len(self._turns) * turn.beside_s)
+    def _left_s(self, request: _Request) -> float:
+        """Returns the seconds until a request is done if no request is added or completed before."""
+        return request.left * (request.alone_s if len(self._requests) == 1 else len(self._requests) * request.beside_s)
 
-    def _go_on(self) -> None:
-        """Brings what is left up to date."""
+    def _update(self) -> None:
+        """Updates `left` of all requests to the present time."""
         passed_s, self._since_s = self.env.now - self._since_s, self.env.now
-        for turn in self._turns:
-            left_s = self._left_s(turn)
-            turn.left = max(0.0, turn.left * (1 - passed_s / left_s)) if left_s > 0 else 0.0
+        for request in self._requests:
+            left_s = self._left_s(request)
+            request.left = max(0.0, request.left * (1 - passed_s / left_s)) if left_s > 0 else 0.0
 
-    def _await(self) -> None:
-        """A timer for those that are done first."""
+    def _start_timer(self) -> None:
+        """Starts a timer for the requests that will be done first."""
         self._timer += 1
-        if self._turns:
-            number, soonest_s = self._timer, min(map(self._left_s, self._turns))
-            first = [turn for turn in self._turns if self._left_s(turn) <= soonest_s * FULL]
+        if self._requests:
+            number, soonest_s = self._timer, min(map(self._left_s, self._requests))
+            first = [request for request in self._requests if self._left_s(request) <= soonest_s * FULL]
             after(self.env, soonest_s, lambda _: self._end(number, first))
 
-    def _end(self, number: int, first: Sequence[_Turn]) -> None:
+    def _end(self, number: int, first: Sequence[_Request]) -> None:
         if number != self._timer:
             return
-        self._go_on()
-        self._turns = [turn for turn in self._turns if turn not in first]
-        if len(self._turns) == 1:
-            self.last = self._turns[0].who
-        self._await()
-        for turn in first:
-            turn.then()
+        self._update()
+        self._requests = [request for request in self._requests if request not in first]
+        if len(self._requests) == 1:
+            self.last = self._requests[0].reader
+        self._start_timer()
+        for request in first:
+            request.then()

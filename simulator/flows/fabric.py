@@ -1,7 +1,7 @@
-"""What messages cross: ports that they share, and the path from each rank to each other.
+"""The paths of messages between ranks, and the ports that they share.
 
-Rules of this file: a fabric knows where ranks sit and what joins them, and nothing of time. What it answers about one
-pair is the same all along, until its owner tells it that links are slower, are gone or have come back.
+A fabric knows the placement of ranks and the links between them; it has no clock. The path of a pair of ranks stays the
+same until links are degraded, fail or are repaired (`GraphFabric.degrade`, `GraphFabric.without`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """How a message gets from one rank to another.
+    """The path of a message from one rank to another.
 
     Args:
-        ports: what it shares with others, in order; each is one direction of a link, or a bus.
-        latency_s: from the moment its last byte has passed the ports until it has arrived.
-        medium: the slowest kind of hop on the way.
-        limit_bytes_per_s: what one message gets at most, however idle the ports are.
-        send_s: of the latency, what the sender's processor does, for one message at a time.
-        receive_s: of the latency, what the receiver's processor does, for one message at a time.
+        ports: the shared ports, in order; each is one direction of a link, or a bus.
+        latency_s: seconds from when the last byte has passed the ports until the message has arrived.
+        medium: the slowest kind of hop on the path.
+        limit_bytes_per_s: the largest rate of one message, even if all ports are idle.
+        send_s: the part of the latency that is work of the sender's processor, one message at a time.
+        receive_s: the part of the latency that is work of the receiver's processor, one message at a time.
     """
 
     ports: tuple[Port, ...]
@@ -43,45 +43,54 @@ class Path:
 
 
 class Fabric(Protocol):
-    """Where ranks sit and what joins them."""
+    """The placement of ranks and the network between them."""
 
     @property
     def capacity(self) -> Mapping[Port, float]:
-        """Bytes per second of every port."""
+        """The bytes per second of every port."""
         ...
 
     @property
     def reduce_s_per_byte(self) -> float:
-        """γ: what adding a byte that has come to one's own costs."""
+        """γ: the seconds that a receiver needs to add one received byte to its own."""
         ...
 
     def node_of(self, rank: Rank) -> int:
-        """The index of the machine on which a rank sits."""
+        """Returns the index of a rank's node."""
         ...
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        """The way of a message of so many bytes; `flow` tells apart those that may go different ways (ECMP)."""
+        """Returns the path of a message.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: bytes of the message, because the limit of a link may depend on them.
+            flow: number of the flow; different flows may take different shortest paths (ECMP).
+        """
         ...
 
 
 @dataclass(slots=True)
-class Ways:
-    """Routes, and what has been asked of them so far."""
+class RouteCache:
+    """Routes, and a cache of the paths that have been looked up."""
 
     routes: Routes
     known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
     paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
-    """those of equal messages are one"""
+    """shared by messages that take the same hops in pieces of the same size"""
     asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
 
 
 class GraphFabric:
-    """A cluster's graph. Switches of one plane act as one, as hardware stripes traffic over them.
+    """The paths through a cluster's graph.
+
+    The switches of one plane are represented as one, because hardware stripes traffic over them.
 
     Args:
-        cluster: the graph, and which ranks sit where.
-        routing: how a way is chosen where there are several.
-        seed: of the choices that a rule leaves to chance.
+        cluster: the graph, and the placement of ranks.
+        routing: the rule that chooses among several paths.
+        seed: seed of the random choices of the rule.
 
     >>> from paceline.topologies.cluster import on_a_star
     >>> from paceline.topologies import LINKS, Device
@@ -93,11 +102,11 @@ class GraphFabric:
 
     def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
         self._cluster = cluster
-        self._whole = self._ways = Ways(Routes(cluster.graph, routing, seed))
+        self._whole = self._cache = RouteCache(Routes(cluster.graph, routing, seed))
         self._around = {frozenset[tuple[str, str]](): self._whole}
-        """the ways around what is broken"""
+        """the paths for each set of broken links"""
         self.capacity: dict[Port, float] = {}
-        """what each port carries now"""
+        """present bytes per second of each port"""
         for rank in map(Rank, range(cluster.workers + 1)):
             rate = cluster.nodes[cluster.node_of(rank)].intra_node_link.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
@@ -114,39 +123,44 @@ class GraphFabric:
         return self._cluster.node_of(rank)
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
-        """From now on, a link carries such a share of its bandwidth, one way and the other."""
+        """Sets the bandwidth of a link in both directions.
+
+        Args:
+            ends: the two ends of the link.
+            rate: the bandwidth as a fraction of the full bandwidth, 0 … 1.
+        """
         for one in (port(*ends), port(*ends[::-1])):
             self.capacity[one] = rate * self._full[one]
 
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
-        """From now on, no way leads over these links, unless there is no other; over all others, ways do again."""
+        """Sets the broken links. Paths avoid them, unless two ranks have no other path."""
         gone = frozenset(broken)
         if gone not in self._around:
-            self._around[gone] = Ways(self._whole.routes.without(gone))
-        self._ways = self._around[gone]
+            self._around[gone] = RouteCache(self._whole.routes.without(gone))
+        self._cache = self._around[gone]
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        if (path := self._ways.asked.get((source, to, nbytes, flow))) is None:
-            path = self._ways.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
+        if (path := self._cache.asked.get((source, to, nbytes, flow))) is None:
+            path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
 
     def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:
             return self._inside(source, to, nbytes)
-        ways = self._ways
-        if (key := (here, there, flow)) not in ways.known:
-            ways.known[key] = self._hops(*key)
-        hops = ways.known[key]
+        cache = self._cache
+        if (key := (here, there, flow)) not in cache.known:
+            cache.known[key] = self._hops(*key)
+        hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
-        if (known := ways.paths.get((*key, pieces))) is None:
-            known = ways.paths[*key, pieces] = self._along(here, hops, nbytes)
+        if (known := cache.paths.get((*key, pieces))) is None:
+            known = cache.paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
 
     def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
         try:
-            return self._ways.routes.between(here, there, flow).connections
-        except NoRoute:  # it stands still before the gap
+            return self._cache.routes.between(here, there, flow).connections
+        except NoRoute:  # the message waits until the link is repaired
             return self._whole.routes.between(here, there, flow).connections
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:

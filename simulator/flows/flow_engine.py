@@ -1,14 +1,14 @@
-"""Transfers in virtual time: the network engine with SimPy around it.
+"""Flows in virtual time: connects the max-min solver of `max_min` to SimPy.
 
-Rules of this file:
-
-* What changes at one instant is only noted; after everything else of that instant it is solved, once.
-* A limit of one flow is a link of its own, in the engine and for whoever asks.
-* A flow that ends leaves its number to a later one of as many hops, and the link that was its limit to any later one,
-  so a run is no larger than what is under way.
-* A flow that has everything to itself needs no solving. It enters the network when another one comes, or when anybody
-  asks, as of the time at which it began; so the answers are the same.
-* Where very many are under way together, as before a parameter server, machine code goes on; the answers are the same.
+* Invariant: the rates are max-min fair at every instant, and times do not depend on the shortcuts below.
+* All changes of one instant are collected and solved once, after all other events of that instant. Rejected: solving at
+  each change, because n flows that begin together would then be solved n times, with the same result.
+* Shortcuts: a flow that is alone needs no solving; it enters the network when another flow begins or when its
+  progress is queried, with the time at which it began. With very many flows at once, as at a parameter server, compiled
+  code takes over.
+* The limit of a single flow is a link that only this flow uses. Numbers of flows, and these links, are reused when a
+  flow has ended, so memory grows with the number of concurrent flows, not with the length of the run.
+* Source: the flow model of SimGrid, which also shares links max-min fairly; for the solver see `max_min`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ import simpy
 
 from paceline.algorithms.core.errors import InputError
 from paceline.simulator.flows import indexed_heap, max_min
-from paceline.simulator.flows.compiled import AS_IT_STANDS, machine_code
+from paceline.simulator.flows.compiled import PLAIN_PYTHON, machine_code
 from paceline.simulator.flows.network_state import NONE, add_flow, add_link, as_arrays, network, with_room
 from paceline.simulator.kernel.simpy_events import after, afterwards, happen
 
 MANY = 300
-"""from so many flows under way on, machine code is worth loading"""
+"""number of concurrent flows from which compiled code is used"""
 Port = str
-"""something that messages share, by name"""
+"""the name of a shared resource, such as one direction of a link"""
 
 
 def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]) -> list[float]:
-    """The max-min fair rate of each flow, given the ports that it passes and what they carry.
+    """Returns the max-min fair rate of each flow, in bytes per second.
+
+    Args:
+        flows: the ports of each flow.
+        capacity: bytes per second of each port.
+
+    Source: Bertsekas and Gallager, Data Networks, 6.5.2.
 
     >>> fair_rates([("a", "b"), ("a",), ("b",)], {"a": 1.0, "b": 2.0})
     [0.5, 0.5, 1.5]
@@ -47,20 +53,24 @@ def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]
 
 @dataclass(slots=True)
 class _Flow:
-    """One that is under way, or is to be from this instant on."""
+    """A flow that has not ended."""
 
     begun: int
-    """how many began before it"""
+    """the number of flows that began before it"""
     ports: tuple[Port, ...]
     remaining: float
-    """when it is to enter, or enter again, the network"""
+    """bytes left at the time when it enters, or enters again, the network"""
     limit_bytes_per_s: float
     number: int = NONE
-    """in the network; NONE until it has entered"""
+    """number in the network; NONE until it has entered"""
 
 
 class Flows:
-    """All transfers of a run.
+    """All flows of a run.
+
+    Args:
+        env: the run's clock.
+        capacity: bytes per second of each port.
 
     >>> env = simpy.Environment(0.0)
     >>> flows = Flows(env, {"a": 10.0, "b": 4.0})
@@ -75,35 +85,35 @@ class Flows:
     def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
-        self._net, self._code = network(capacity.values()), AS_IT_STANDS
+        self._net, self._code = network(capacity.values()), PLAIN_PYTHON
         self._capacity, self._carried = dict(capacity), dict.fromkeys(capacity, 0.0)
-        """of each port, what it carries now, and what it has carried of flows that were alone"""
+        """of each port: its present bytes per second, and the bytes of flows that never entered the network"""
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
-        """what comes when the flow of a number is through"""
+        """the event of each flow in the network, by number"""
         self._routes: dict[int, list[int]] = {}
-        """the links of each number, until it is free for others"""
+        """the links of each number that is in use"""
         self._unused: dict[int, list[int]] = {}
-        """numbers that no flow has any more, by their hops"""
+        """numbers that are not in use, by the number of hops"""
         self._unused_limits: list[int] = []
-        """links that were a flow's own"""
+        """links of single flows that are not in use"""
         self._alone: tuple[simpy.Event, _Flow, float] | None = None
-        """the only flow, which has not entered the network, and its rate"""
+        """a flow that is alone and has not entered the network, with its rate"""
         self._to_solve = False
         self._left: list[int] = []
-        """flows that have left the network at this instant"""
+        """flows that have left the network since the last solution"""
         self._changed: dict[int, float] = {}
-        """links that carry more or less from this instant on"""
+        """links whose capacity has changed since the last solution"""
         self._to_enter: dict[simpy.Event, _Flow] = {}
         self._solved_s = env.now
         self._soonest_s: float | None = None
-        """when the next flow ends; a timer for any other time means nothing any more"""
+        """when the next flow ends; timers for other times are ignored"""
 
     @property
     def carried_bytes(self) -> dict[Port, float]:
-        """What has gone through each port so far, as rates times durations."""
-        self._share()
+        """The bytes that each port has carried so far, as rates times durations."""
+        self._enter_alone()
         net, carried = self._net, [link.carried for link in self._net.links]
         for number in self._done:
             flow = net.flows[number]
@@ -112,7 +122,16 @@ class Flows:
         return {port: self._carried[port] + carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
-        """An event that comes when `nbytes` have passed all ports, never faster than the limit."""
+        """Begins a flow.
+
+        Args:
+            ports: the ports that it passes.
+            nbytes: its bytes.
+            limit_bytes_per_s: its largest rate.
+
+        Returns:
+            An event that is triggered when all bytes have passed the ports.
+        """
         done = self._env.event()
         if nbytes == 0 or not (ports or limit_bytes_per_s < inf):
             return done.succeed()
@@ -122,10 +141,14 @@ class Flows:
         return done
 
     def change(self, port: Port, bytes_per_s: float) -> None:
-        """From now on the port carries so much; at 0 its flows stand still, until it carries something again.
+        """Sets the capacity of a port. At 0, its flows make no progress until the capacity is raised again.
+
+        Args:
+            port: the port.
+            bytes_per_s: its new capacity.
 
         Raises:
-            InputError: the number is not finite or below nought.
+            InputError: the capacity is negative or not finite.
         """
         if not 0.0 <= bytes_per_s < inf:
             raise InputError(f"port {port!r}: found {bytes_per_s} bytes/s, expected 0 or more, finite")
@@ -133,13 +156,15 @@ class Flows:
         self._solve_afterwards()
 
     def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
-        """What is left of the flow that the event stands for goes on along other ports, with the same limit.
+        """Moves what is left of a flow to other ports, with the same limit. Has no effect if the flow has ended.
 
-        A flow that is through by now stays through.
+        Args:
+            event: the event that `begin` returned for the flow.
+            ports: its new ports.
         """
         if event.triggered:
             return
-        self._share()
+        self._enter_alone()
         flow = self._under_way[event]
         flow.ports = ports
         if flow.number != NONE:
@@ -154,8 +179,8 @@ class Flows:
         self._solve_afterwards()
 
     def remaining(self, event: simpy.Event) -> float:
-        """Bytes that are still to come of the flow that the event stands for."""
-        self._share()
+        """Returns the bytes that are left of a flow, given the event that `begin` returned."""
+        self._enter_alone()
         flow = self._under_way.get(event)
         if flow is None:
             return 0.0
@@ -173,7 +198,7 @@ class Flows:
         route = [self._number[port] for port in flow.ports]
         if flow.limit_bytes_per_s < inf:
             route.append(self._limit(flow.limit_bytes_per_s))
-        if self._code is not AS_IT_STANDS and not self._unused.get(len(route)):
+        if self._code is not PLAIN_PYTHON and not self._unused.get(len(route)):
             self._more_flows(len(route))
         if unused := self._unused.get(len(route)):
             flow.number = unused.pop()
@@ -183,13 +208,13 @@ class Flows:
         self._code.enter_anew(self._net, flow.number, flow.remaining, tuple(route), now)
 
     def _more_flows(self, hops: int) -> None:
-        """Arrays do not grow by themselves."""
+        """Grows the arrays, which have a fixed size."""
         flows, more = len(self._net.flows), max(64, len(self._done) // 2)
         self._net = with_room(self._net, links=0, flows=more, hops=hops)
         self._unused[hops] = list(range(flows + more - 1, flows - 1, -1))
 
     def _limit(self, bytes_per_s: float) -> int:
-        if not self._unused_limits and self._code is AS_IT_STANDS:
+        if not self._unused_limits and self._code is PLAIN_PYTHON:
             return add_link(self._net, bytes_per_s)
         if not self._unused_limits:
             links, more = len(self._net.links), max(64, len(self._done) // 2)
@@ -199,8 +224,8 @@ class Flows:
         self._code.change(self._net, link, bytes_per_s)
         return link
 
-    def _forget(self, number: int) -> None:
-        """The number, and the link that was a limit, are free for others."""
+    def _free_number(self, number: int) -> None:
+        """Frees a flow's number, and the link that was its limit."""
         route = self._routes.pop(number)
         if route[-1] >= len(self._number):
             self._unused_limits.append(route[-1])
@@ -212,44 +237,44 @@ class Flows:
             afterwards(self._env, self._solve)
 
     def _solve(self) -> None:
-        """New rates, and a timer for those that end first under them."""
+        """Computes new rates and starts a timer for the flows that end first."""
         self._to_solve = False
-        self._share()
+        self._enter_alone()
         for number in self._left:
-            self._forget(number)
+            self._free_number(number)
         self._left, self._solved_s = [], self._env.now
         if len(self._under_way) == len(self._to_enter) == 1 and not self._changed:
             ((done, flow),), self._to_enter = self._to_enter.items(), {}
             rate = self._narrowest(flow)
             self._alone = done, flow, rate
-            self._await(self._solved_s + max_min.until(flow.remaining, rate))
+            self._start_timer(self._solved_s + max_min.until(flow.remaining, rate))
             return
         for link, bytes_per_s in self._changed.items():
             self._code.change(self._net, link, bytes_per_s)
         for done, flow in self._to_enter.items():
             self._enter(done, flow, self._solved_s)
-        if len(self._under_way) > MANY and self._code is AS_IT_STANDS:
+        if len(self._under_way) > MANY and self._code is PLAIN_PYTHON:
             self._net, self._code = as_arrays(self._net), machine_code()
         self._changed, self._to_enter = {}, {}
         self._code.solve(self._net, self._solved_s)
-        self._await(float(indexed_heap.least(self._net.ends)))
+        self._start_timer(float(indexed_heap.least(self._net.ends)))
 
     def _narrowest(self, flow: _Flow) -> float:
-        """What the narrowest of its ports carries, or its limit."""
+        """Returns the smallest capacity of a flow's ports, or its limit if that is smaller."""
         rate = flow.limit_bytes_per_s
         for port in flow.ports:
             rate = min(rate, self._capacity[port])
         return rate
 
-    def _share(self) -> None:
-        """The flow that was alone, if any, enters the network as of the time at which it began."""
+    def _enter_alone(self) -> None:
+        """Lets a flow that was alone enter the network, with the time at which it began."""
         if self._alone is not None:
             (done, flow, _), self._alone = self._alone, None
             self._enter(done, flow, self._solved_s)
             self._code.solve(self._net, self._solved_s)
 
-    def _await(self, soonest_s: float) -> None:
-        """A timer for the flows that end first."""
+    def _start_timer(self, soonest_s: float) -> None:
+        """Starts a timer for the flows that end first."""
         if soonest_s == inf or soonest_s == self._soonest_s:
             return
         self._soonest_s = soonest_s
@@ -263,17 +288,17 @@ class Flows:
             self._end_alone(*self._alone)
             return
         latest_s = max_min.together(soonest_s, self._solved_s)
-        through = []
+        ended = []
         while indexed_heap.least(self._net.ends) <= latest_s:
             number = int(self._net.ends.order[0])
-            through.append(self._done[number])
+            ended.append(self._done[number])
             self._leave(number)
-        through.sort(key=lambda one: self._under_way[one].begun)
-        for done in through:
+        ended.sort(key=lambda one: self._under_way[one].begun)
+        for done in ended:
             del self._under_way[done]
         if self._under_way:
             self._solve_afterwards()
-        for done in through:
+        for done in ended:
             happen(done)
 
     def _end_alone(self, done: simpy.Event, flow: _Flow, rate: float) -> None:

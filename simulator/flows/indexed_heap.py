@@ -1,6 +1,7 @@
-"""Binary heaps whose items know their places, so that a key can change: who is next in the network engine.
+"""Indexed binary heaps: the position of each item is stored, so that its key can change.
 
-Rules of this file: those of `max_min`. The same source runs on lists, as it stands, and as machine code on arrays.
+The same source runs as plain Python on lists and, compiled, on arrays; the rules of `max_min` apply. In all functions,
+`item` is the number of an item and `at` a position in `Queue.order`.
 """
 
 from __future__ import annotations
@@ -9,32 +10,32 @@ from paceline.simulator.flows.network_state import NONE, Queue
 
 
 def put(queue: Queue, item: int, key: float) -> None:
-    """Takes the item in, or moves it to its new place."""
+    """Inserts an item, or moves it to the position of its new key."""
     at = queue.place[item]
     if at < 0:
         at = queue.size[0]
         queue.size[0] += 1
     queue.key[item] = key
-    sink(queue, item, rise(queue, item, at))
+    sift_down(queue, item, sift_up(queue, item, at))
 
 
 def take(queue: Queue, item: int) -> None:
-    """Takes the item out."""
+    """Removes an item."""
     at = queue.place[item]
     queue.place[item] = NONE
     queue.size[0] -= 1
     last = queue.order[queue.size[0]]
     if last != item:
-        sink(queue, last, rise(queue, last, at))
+        sift_down(queue, last, sift_up(queue, last, at))
 
 
 def least(queue: Queue) -> float:
-    """The key of the first item; infinite where there is none."""
+    """Returns the smallest key; infinity if the heap is empty."""
     return queue.key[queue.order[0]] if queue.size[0] > 0 else float("inf")
 
 
-def rise(queue: Queue, item: int, at: int) -> int:
-    """The place, from `at` towards the front, at which the item's key is in order; moves the others back."""
+def sift_up(queue: Queue, item: int, at: int) -> int:
+    """Returns the position, from `at` towards the root, where the item belongs; moves the items on the way down."""
     key = queue.key[item]
     while at > 0:
         parent = (at - 1) // 2
@@ -47,8 +48,8 @@ def rise(queue: Queue, item: int, at: int) -> int:
     return at
 
 
-def sink(queue: Queue, item: int, at: int) -> None:
-    """Puts the item where its key is in order, from `at` towards the back."""
+def sift_down(queue: Queue, item: int, at: int) -> None:
+    """Stores the item where its key is in order, from `at` towards the leaves."""
     key, size = queue.key[item], queue.size[0]
     while 2 * at + 1 < size:
         child = 2 * at + 1

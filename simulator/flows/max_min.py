@@ -1,23 +1,28 @@
-"""Max-min fair sharing, solved again only where a change reaches. The heart of the network engine.
+"""Max-min fair sharing of links among flows, solved incrementally: the core of the network engine.
 
-Rules of this file:
+* Invariant: after each `solve`, every flow has a bottleneck, that is a full link on which no flow is faster. Rates are
+  max-min fair exactly if this holds.
+* Rejected: solving the whole network again after each change. A flow that begins or ends usually changes the rates of
+  few other flows, and progressive filling from zero visits all of them.
+* Source: Bertsekas and Gallager, Data Networks, 6.5.2, for max-min fairness and progressive filling. The incremental
+  form is ours.
 
-* It has no clock of its own: the caller passes seconds. `flow_engine` connects it to SimPy; `transfers` runs a whole
-  list of flows.
-* All is indexing, arithmetic and loops, so that the same source runs on lists, as it stands, and as machine code on
-  arrays of records: every test of one is a test of the other.
-* A flow ends when its turn comes in the queue of ends, not when what remains is nought: no rounding can lose one.
+Progressive filling raises all rates together from zero; when a link is full, the flows on it are frozen. The
+incremental form goes through the same filling, from low rates to high, but most flows keep their rates. A flow is
+freed, and rises until it finds a new bottleneck, in two cases. Each is detected when the filling has reached the rate
+concerned, when all lower rates are final:
 
-How a change is solved. Rates are max-min fair exactly if every flow has a bottleneck: a link that is full and on which
-nobody is faster (Bertsekas & Gallager, Data Networks, 6.5.2). Progressive filling finds them: all rates rise together,
-and who comes to a link that is full stops there. A turn goes through this filling, from low rates to high, but of most
-flows it is known how it ends: they keep their rate. Two things free one to rise and find a new bottleneck, and each
-shows when the filling has come to the rate in question, so that all below is settled:
+* A link is full, and a flow that has kept its rate is faster than the flows that rise on this link. It has to share.
+* The filling has reached the rate at which a link held its flows back, and the link will not be full. It releases them.
 
-* a link is full, and someone who keeps his rate is faster than those who rise there: he has to share;
-* this is the rate of those whom a link holds back, and it will not be full: it lets them go.
+So each flow is freed and frozen at most once per solution, and flows that a change does not affect are not visited.
 
-So a flow is freed and stopped once at most, nothing is filled twice, and what no change reaches is not looked at.
+* The module has no clock: the caller passes the time. `flow_engine` connects it to SimPy; `transfers` runs a whole list
+  of flows. In all functions, `net` is the network, `number` that of a flow or link, and `now` the time in seconds.
+* The code consists of indexing, arithmetic and loops alone. So the same source runs as plain Python on lists and,
+  compiled by numba, on arrays of records, and a test of one form tests the other.
+* A flow ends when the time of its end in the queue has come, not when its remaining bytes are zero. So rounding errors
+  cannot keep a flow alive.
 """
 
 from __future__ import annotations
@@ -28,16 +33,16 @@ from paceline.simulator.flows.indexed_heap import least, put, take
 from paceline.simulator.flows.network_state import NONE, Floats, Net
 
 CLOSE = 1e-12
-"""rates this near to each other are equal, and links this near to full are: sums differ in their last bits"""
+"""relative tolerance for equal rates and full links, because sums differ in their last bits"""
 TICK = 1e-15
-"""ends this near to each other, relative to the clock, cannot be told apart"""
+"""relative tolerance for equal times, about the resolution of the clock"""
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
 def enter(net: Net, number: int, now: float) -> None:
-    """A flow begins; it has no rate until the change is solved."""
+    """Lets a flow begin. Its rate is 0 until `solve`."""
     flow = net.flows[number]
     flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
     for at in range(flow.first, flow.first + flow.hops):
@@ -51,7 +56,15 @@ def enter(net: Net, number: int, now: float) -> None:
 
 
 def enter_anew(net: Net, number: int, nbytes: float, route: Sequence[int], now: float) -> None:
-    """A flow begins under the number, and with the entries, of one of as many hops that has left."""
+    """Lets a flow begin with the number and the entries of one with as many hops that has left.
+
+    Args:
+        net: the network.
+        number: the flow's number.
+        nbytes: its bytes.
+        route: the numbers of its links.
+        now: the time, seconds.
+    """
     flow = net.flows[number]
     flow.remaining = nbytes
     for hop in range(flow.hops):
@@ -60,7 +73,7 @@ def enter_anew(net: Net, number: int, nbytes: float, route: Sequence[int], now: 
 
 
 def leave(net: Net, number: int, now: float) -> None:
-    """A flow ends, and makes room."""
+    """Removes a flow that has ended."""
     flow = net.flows[number]
     account(net, number, now)
     take(net.ends, number)
@@ -81,7 +94,13 @@ def leave(net: Net, number: int, now: float) -> None:
 
 
 def change(net: Net, number: int, capacity: float) -> None:
-    """A link carries so much from now on. All on it are freed; who leaves now has to have left before."""
+    """Sets the capacity of a link and frees its flows. Flows that end at this time have to be removed before.
+
+    Args:
+        net: the network.
+        number: the link's number.
+        capacity: its new capacity, bytes per second.
+    """
     link = net.links[number]
     at = link.head
     while at != NONE:
@@ -93,7 +112,7 @@ def change(net: Net, number: int, capacity: float) -> None:
 
 
 def free(net: Net, number: int) -> None:
-    """The flow is to get a new rate, and leaves the old one to whom it may concern."""
+    """Frees a flow: it gives up its rate and rises until it has a new bottleneck."""
     flow = net.flows[number]
     if flow.turn == net.turn[0]:
         return
@@ -113,7 +132,7 @@ def free(net: Net, number: int) -> None:
 
 
 def account(net: Net, number: int, now: float) -> None:
-    """Books what the flow has moved since its rate was set."""
+    """Adds the bytes that a flow has moved since the last call, or since its rate was set."""
     flow = net.flows[number]
     moved = flow.rate * (now - flow.since)
     flow.since, flow.moved = now, flow.moved + moved
@@ -124,34 +143,37 @@ def account(net: Net, number: int, now: float) -> None:
 
 
 def solve(net: Net, now: float) -> None:
-    """New rates, and new ends, for all whom the changes at this time reach: the filling, from low rates to high."""
+    """Computes new rates and ends for the flows that the changes at this time affect: fills from low rates to high."""
     while net.levels.size[0] > 0 or net.holds.size[0] > 0:
         if net.holds.size[0] == 0 or least(net.levels) < least(net.holds):
             fill(net, net.levels.order[0], now)
         else:
-            let_go(net, net.holds.order[0])
+            release_held(net, net.holds.order[0])
     net.turn[0] += 1
 
 
 def fill(net: Net, number: int, now: float) -> None:
-    """The filling has come to where a link may be full."""
+    """Processes a link when the filling has reached the rate at which the link may be full."""
     link = net.links[number]
     level = net.levels.key[number] * (1.0 + CLOSE)
     if link.room <= level * link.waiting and link.turn != net.turn[0]:
-        survey(net, number)
+        recount(net, number)
     share = max(link.room, 0.0) / link.waiting
     if share > level:
-        put(net.levels, number, share)  # flows that stopped elsewhere have left it more
-    elif link.quickest > share * (1.0 + CLOSE):
-        squeeze(net, number)
+        put(net.levels, number, share)  # flows that were frozen by other links use less of this one
+    elif link.fastest > share * (1.0 + CLOSE):
+        free_fastest(net, number)
     else:
-        stop(net, number, share, now)
+        freeze(net, number, share, now)
 
 
-def survey(net: Net, number: int) -> None:
-    """Counts anew what is left of a link, lest rounding adds up, and finds the quickest that keep their rates."""
+def recount(net: Net, number: int) -> None:
+    """Recomputes the unused capacity of a link, so that rounding errors do not add up.
+
+    Also finds the fastest rate of the flows that have kept theirs.
+    """
     link = net.links[number]
-    room, quickest = link.capacity, 0.0
+    room, fastest = link.capacity, 0.0
     at = link.head
     while at != NONE:
         entry = net.entries[at]
@@ -159,15 +181,15 @@ def survey(net: Net, number: int) -> None:
         if not flow.rising:
             room -= flow.rate
             if flow.turn != net.turn[0]:
-                quickest = max(quickest, flow.rate)
+                fastest = max(fastest, flow.rate)
         at = entry.after
-    link.turn, link.room, link.quickest = net.turn[0], room, quickest
+    link.turn, link.room, link.fastest = net.turn[0], room, fastest
 
 
-def squeeze(net: Net, number: int) -> None:
-    """Those who are quickest on a full link have to share with those who rise."""
+def free_fastest(net: Net, number: int) -> None:
+    """Frees the fastest flows of a full link, because they have to share it with flows that rise."""
     link = net.links[number]
-    quick = link.quickest * (1.0 - CLOSE)
+    quick = link.fastest * (1.0 - CLOSE)
     at = link.head
     while at != NONE:
         entry = net.entries[at]
@@ -175,12 +197,12 @@ def squeeze(net: Net, number: int) -> None:
         if flow.rate >= quick and flow.turn != net.turn[0]:
             free(net, entry.flow)
         at = entry.after
-    survey(net, number)
+    recount(net, number)
     put(net.levels, number, max(link.room, 0.0) / link.waiting)
 
 
-def stop(net: Net, number: int, rate: float, now: float) -> None:
-    """Those who rise on a full link stop; what they leave on other links is for others."""
+def freeze(net: Net, number: int, rate: float, now: float) -> None:
+    """Freezes the rising flows of a full link at its rate; their other links have more capacity left."""
     full = net.links[number]
     full.held = rate
     at = full.head
@@ -204,12 +226,12 @@ def stop(net: Net, number: int, rate: float, now: float) -> None:
         at = entry.after
 
 
-def let_go(net: Net, number: int) -> None:
-    """Frees those whom a link has held back, if it has more to give than to them and, as much, to those who rise."""
+def release_held(net: Net, number: int) -> None:
+    """Frees the flows that a link holds back, if it would not be full with them and the rising flows at their rate."""
     link = net.links[number]
     take(net.holds, number)
     if link.turn != net.turn[0]:
-        survey(net, number)
+        recount(net, number)
     asked = link.waiting * link.held
     if link.room - asked <= CLOSE * (asked if link.waiting > 0 else link.capacity):
         return
@@ -222,7 +244,7 @@ def let_go(net: Net, number: int) -> None:
 
 
 def until(remaining: float, rate: float) -> float:
-    """The seconds that the rest takes, at a rate that may be none; nothing takes no time even so."""
+    """Returns the seconds for the remaining bytes: 0 without bytes, otherwise infinity at rate 0."""
     if remaining <= 0.0:
         return 0.0
     return remaining / rate if rate > 0.0 else float("inf")
@@ -232,12 +254,24 @@ def until(remaining: float, rate: float) -> float:
 
 
 def together(soonest: float, now: float) -> float:
-    """The latest end that counts as simultaneous with the soonest, seen from now."""
+    """Returns the latest time that counts as simultaneous with the time `soonest`.
+
+    >>> together(1.0, now=0.0) - 1.0 < 1e-11
+    True
+    """
     return soonest + CLOSE * (soonest - now) + TICK * soonest
 
 
 def play(net: Net, times: Floats) -> int:
-    """Flows start in the order of their numbers, at times whose place their ends take; says how often it solved."""
+    """Runs flows that start in the order of their numbers.
+
+    Args:
+        net: the network, with flows that have not entered.
+        times: the start of each flow, ascending; replaced by their ends.
+
+    Returns:
+        How often rates were solved.
+    """
     now, arrived, solved = 0.0, 0, 0
     while arrived < len(times) or net.ends.size[0] > 0:
         soonest, latest = least(net.ends), together(least(net.ends), now)

@@ -1,11 +1,9 @@
-"""What the network engine works on: links, flows, and the entries where they meet.
+"""The tables of the network engine: links, flows, and the entries that connect them.
 
-Rules of this file:
-
-* Each kind stands in a table, and everything is named by its number there. Tables are lists of objects, which grow
-  while a run goes on, or arrays of records with the same fields, which machine code takes. Both are filled here and
-  nowhere else.
-* A link is not more than its capacity. A limit on each single flow is a link of that flow's own.
+* There is one table for links, one for flows and one for entries; rows are referred to by number. A table is a list of
+  objects, which can grow during a run, or an array of records with the same fields, for compiled code. Only this module
+  builds them.
+* A link has a capacity only. The limit of a single flow is represented by a link that only this flow uses.
 """
 
 from __future__ import annotations
@@ -21,55 +19,56 @@ import numpy as np
 Floats = MutableSequence[float]
 Ints = MutableSequence[int]
 NONE = -1
-"""no flow, no link, no entry, no place, no turn"""
+"""marks the absence of a flow, link, entry, position or solution"""
 
 
 @dataclass(slots=True)
 class Link:
-    """What flows share."""
+    """A resource that flows share."""
 
     capacity: float
+    """bytes per second"""
     room: float
-    """what no flow has that keeps its rate"""
+    """capacity that is not used by flows that keep their rates"""
     carried: float = 0.0
     """bytes of flows that have left, as rates times durations"""
     head: int = NONE
     """its first entry"""
     holding: int = 0
-    """how many flows it is the bottleneck of"""
+    """number of flows whose bottleneck it is"""
     held: float = 0.0
-    """their rate"""
+    """the rate of these flows"""
     waiting: int = 0
-    """entries of flows that rise"""
-    quickest: float = 0.0
-    """none of the others is faster"""
+    """number of entries of flows that rise"""
+    fastest: float = 0.0
+    """the largest rate of the flows that keep theirs"""
     turn: int = NONE
-    """the latest in which that was found out, and the room counted"""
+    """the latest solution in which `room` and `fastest` were recomputed"""
 
 
 @dataclass(slots=True)
 class Flow:
-    """What remains of so many bytes, and how fast it goes."""
+    """A flow, with its remaining bytes and its rate."""
 
     first: int
     hops: int
     """its entries are first, first + 1, …, first + hops - 1"""
     remaining: float
     moved: float = 0.0
-    """bytes since it entered"""
+    """bytes moved since it entered"""
     since: float = 0.0
-    """the time at which so much remained"""
+    """the time at which `remaining` and `moved` were updated"""
     rate: float = 0.0
     bottleneck: int = NONE
     turn: int = NONE
-    """the latest in which it was freed"""
+    """the latest solution in which it was freed"""
     rising: int = 0
-    """1 from then until it has its new rate"""
+    """1 from when it is freed until it has its new rate"""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A flow's place in the list of those that a link carries."""
+    """One flow on one link: an element of the link's linked list of flows."""
 
     link: int
     flow: int
@@ -78,32 +77,36 @@ class Entry:
 
 
 class Queue(NamedTuple):
-    """A binary heap whose items know their places, so that a key can change."""
+    """An indexed binary heap (see `indexed_heap`)."""
 
     key: Floats
+    """of each item"""
     order: Ints
+    """the items, smallest key first"""
     place: Ints
+    """the position of each item in `order`, or NONE"""
     size: Ints
+    """one number: how many items are in the heap"""
 
 
 class Net(NamedTuple):
-    """The tables, and who is next."""
+    """The tables, and the queues of the solver."""
 
     links: MutableSequence[Link]
     flows: MutableSequence[Flow]
     entries: MutableSequence[Entry]
     levels: Queue
-    """links by the rate at which they are full, or less"""
+    """links by a lower bound of the rate at which they are full"""
     holds: Queue
-    """links by the rate of those that they hold back"""
+    """links by the rate of the flows that they hold back"""
     ends: Queue
     """flows by the time at which they end"""
     turn: Ints
-    """the number of this one"""
+    """one number: that of the present solution"""
 
 
 def network(capacity: Iterable[float]) -> Net:
-    """Links of such capacities (bytes per second), and no flow yet."""
+    """Returns a network with links of these capacities (bytes per second) and no flows."""
     levels, holds, ends = (Queue([], [], [], [0]) for _ in range(3))
     net = Net([], [], [], levels, holds, ends, [0])
     for bytes_per_s in capacity:
@@ -112,7 +115,12 @@ def network(capacity: Iterable[float]) -> Net:
 
 
 def add_link(net: Net, bytes_per_s: float) -> int:
-    """A link more; says its number."""
+    """Adds a link and returns its number.
+
+    Args:
+        net: the network, as lists.
+        bytes_per_s: the link's capacity.
+    """
     net.links.append(Link(float(bytes_per_s), float(bytes_per_s)))
     _make_room(net.levels)
     _make_room(net.holds)
@@ -120,7 +128,13 @@ def add_link(net: Net, bytes_per_s: float) -> int:
 
 
 def add_flow(net: Net, route: Sequence[int], nbytes: float) -> int:
-    """A flow more, which has yet to enter; says its number."""
+    """Adds a flow that has not entered and returns its number.
+
+    Args:
+        net: the network, as lists.
+        route: the numbers of its links.
+        nbytes: its bytes.
+    """
     number = len(net.flows)
     net.flows.append(Flow(len(net.entries), len(route), float(nbytes)))
     net.entries.extend([Entry(link, number) for link in route])
@@ -135,14 +149,21 @@ def _make_room(queue: Queue) -> None:
 
 
 def as_arrays(net: Net) -> Net:
-    """A copy whose tables are arrays of records."""
+    """Returns a copy whose tables are arrays of records."""
     tables = [_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))]
     queues = [Queue._make(map(np.array, queue)) for queue in (net.levels, net.holds, net.ends)]
     return Net._make([*tables, *queues, np.array(net.turn)])
 
 
 def with_room(net: Any, links: int, flows: int, hops: int) -> Net:
-    """A copy of tables that are arrays, with so many links and so many flows of so many hops more, for later use."""
+    """Returns a copy with unused rows for later use.
+
+    Args:
+        net: the network, as arrays.
+        links: number of links to add.
+        flows: number of flows to add.
+        hops: number of links of each of these flows.
+    """
     count = len(net.entries)
     own = [Entry(NONE, len(net.flows) + at // hops) for at in range(flows * hops)]
     more = [Flow(count + number * hops, hops, 0.0) for number in range(flows)]
@@ -165,12 +186,12 @@ def _roomier(queue: Any, more: int) -> Queue:
 
 
 def whole_network(capacity: Any, hops: Any, routes: Any) -> Net:
-    """Links and flows all at once, as arrays; the flows have yet to enter.
+    """Returns a network as arrays, with flows that have not entered.
 
     Args:
         capacity: bytes per second of each link.
-        hops: how many links each flow passes.
-        routes: their numbers, one flow's after the other's.
+        hops: the number of links that each flow passes.
+        routes: the numbers of these links, flow after flow.
     """
     links, flows, size = np.zeros(len(capacity)), np.zeros(len(hops)), np.zeros(len(routes))
     number = np.repeat(np.arange(len(hops)), hops)
@@ -184,12 +205,12 @@ def whole_network(capacity: Any, hops: Any, routes: Any) -> Net:
 
 
 def empty_queue(size: int) -> Queue:
-    """Room for so many items, as arrays."""
+    """Returns an empty heap of arrays for `size` items."""
     return Queue(np.zeros(size), np.zeros(size, dtype=np.int64), np.full(size, NONE), np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
 
 
 def as_lists(net: Any) -> Net:
-    """A copy whose tables are lists of objects."""
+    """Returns a copy whose tables are lists of objects."""
     tables = [
         [kind(*row) for row in table.tolist()]
         for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))
@@ -199,7 +220,12 @@ def as_lists(net: Any) -> Net:
 
 
 def records(kind: Any, table: Sequence[Any]) -> Any:
-    """Columns, one for each field of a kind, as an array of records."""
+    """Returns an array of records.
+
+    Args:
+        kind: the dataclass of a row.
+        table: one column for each of its fields.
+    """
     found = np.zeros(len(table[0]), dtype=_types(kind))
     for (name, _), column in zip(_columns(kind), table, strict=True):
         found[name] = column

@@ -1,9 +1,9 @@
-"""Ports that many share, most of which are hardly ever full.
+"""Ports that many readers share and that are rarely full.
 
-Rules of this file: as long as all who are at a port could not, each at its own pace, ask for more than the port has,
-nothing is shared, and a timer is all. What crosses a port that is asked for more becomes a flow (`Flows`): max-min
-fair, with its own pace as its limit. That is exact, as a port that can never be full changes no flow's rate. What a
-port has may depend on how many are at it.
+Below capacity, every transfer runs at its own limit and a timer is enough: no max-min solve is needed. When the sum of
+the limits exceeds the capacity of a port, its transfers become flows (`Flows`), which share it max-min fairly up to
+their limits. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend on
+the number of its users.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.kernel.simpy_events import after, upon
 
 FULL = 1 + 1e-9
-"""so many times as much is as much: sums are rounded"""
+"""factor below which two sums count as equal, because they are rounded"""
 Then = Callable[[], None]
 Capacity = float | Callable[[int], float]
-"""of a port, a second; or for so many as are at it"""
+"""capacity of a port per second: a number, or a function of the number of its users"""
 
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """What one batch wants of the same ports.
+    """The part of a batch that passes the same ports.
 
     Args:
-        ports: those that it has to come through.
+        ports: the ports that it passes.
         amount: bytes, or requests.
-        pace: of them in a second, alone.
+        pace: bytes or requests per second when it is alone, its limit.
     """
 
     ports: tuple[Port, ...]
@@ -45,65 +45,76 @@ class _Batch:
     seconds: float
     then: Then
     pending: int = 1
-    """the timer, and the parts that are flows"""
+    """number of events to wait for: the timer, and the parts that are flows"""
 
 
 class Ports:
-    """What all readers share. A part is a flow only where a port of its may be full."""
+    """The ports of a run. A part is a flow only if one of its ports may be full.
+
+    Args:
+        env: the run's clock.
+        capacity: the capacity of each port.
+    """
 
     def __init__(self, env: simpy.Environment, capacity: Mapping[Port, Capacity]) -> None:
         self._env, self._of = env, capacity
         self._capacity = {port: _for(1, given) for port, given in capacity.items()}
-        """of each port, for as many as are at it"""
+        """the present capacity of each port"""
         self._flows = Flows(env, self._capacity)
         self._load = dict.fromkeys(capacity, 0.0)
-        """what would come through each port if every part had its pace alone"""
+        """the sum of the paces of all parts at each port"""
         self._users = dict.fromkeys(capacity, 0)
-        self._calm: dict[Port, dict[Part, _Batch]] = {port: {} for port in capacity}
-        """the parts on each port that are no flows"""
+        self._unshared: dict[Port, dict[Part, _Batch]] = {port: {} for port in capacity}
+        """the parts at each port that are not flows"""
 
     def begin(self, parts: Sequence[Part], seconds: float, then: Then) -> None:
-        """Calls somebody when all parts are through, `seconds` from now if they have their pace."""
+        """Begins a batch.
+
+        Args:
+            parts: its parts.
+            seconds: how long it takes if every part runs at its own pace.
+            then: called when all parts are done.
+        """
         batch = _Batch(parts, self._env.now, seconds, then)
         for part in parts:
             for port in part.ports:
                 self._load[port] += part.pace
                 self._users[port] += 1
-                self._calm[port][part] = batch
-        after(self._env, seconds, lambda _: self._due(batch))
+                self._unshared[port][part] = batch
+        after(self._env, seconds, lambda _: self._timer_done(batch))
         for port in dict.fromkeys(port for part in parts for port in part.ports):
-            self._look_at(port)
+            self._update(port)
 
-    def _look_at(self, port: Port) -> None:
-        """Shares it from now on, if it may be full."""
+    def _update(self, port: Port) -> None:
+        """Updates the capacity of a port and turns its parts into flows if it may be full."""
         now = _for(max(1, self._users[port]), self._of[port])
         if now != self._capacity[port]:
             self._capacity[port] = now
             self._flows.change(port, now)
         if self._load[port] > self._capacity[port] * FULL:
-            for part, its in list(self._calm[port].items()):
+            for part, its in list(self._unshared[port].items()):
                 self._share(part, its)
 
     def _share(self, part: Part, batch: _Batch) -> None:
-        """From now on the part is a flow, with what is left of it."""
+        """Turns what is left of a part into a flow."""
         left = 1 - (self._env.now - batch.begun_s) / batch.seconds
         if left <= 0:
-            return  # its timer comes at this very moment
+            return  # its timer is due at this instant
         for port in part.ports:
-            del self._calm[port][part]
+            del self._unshared[port][part]
         batch.pending += 1
         flow = self._flows.begin(part.ports, part.amount * left, part.pace)
-        upon(flow, lambda _: self._through(part, batch))
+        upon(flow, lambda _: self._part_done(part, batch))
 
-    def _due(self, batch: _Batch) -> None:
+    def _timer_done(self, batch: _Batch) -> None:
         for part in batch.parts:
-            if part in self._calm[part.ports[0]]:
+            if part in self._unshared[part.ports[0]]:
                 for port in part.ports:
-                    del self._calm[port][part]
+                    del self._unshared[port][part]
                 self._leave(part)
         self._end_one(batch)
 
-    def _through(self, part: Part, batch: _Batch) -> None:
+    def _part_done(self, part: Part, batch: _Batch) -> None:
         self._leave(part)
         self._end_one(batch)
 
@@ -112,7 +123,7 @@ class Ports:
             self._users[port] -= 1
             self._load[port] = self._load[port] - part.pace if self._users[port] else 0.0
             if callable(self._of[port]):
-                self._look_at(port)
+                self._update(port)
 
     def _end_one(self, batch: _Batch) -> None:
         batch.pending -= 1

@@ -1,9 +1,8 @@
-"""A whole list of flows at once, without SimPy: when each is through.
+"""Computes when each flow of a list ends, without SimPy.
 
-Rules of this file:
-
-* A transfer waits the latency of its route, then shares the route's links max-min fairly until its bytes are through.
-* Long lists run as machine code, short ones as they stand: the source is the same, compiling takes seconds once.
+* A transfer waits the latency of its route, then shares the links of the route max-min fairly.
+* Long lists run as compiled code, short ones as plain Python. The source is the same; compiling takes some seconds,
+  once per machine.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from paceline.simulator.flows.compiled import machine_code
 from paceline.simulator.flows.network_state import Net, add_flow, add_link, as_arrays, network
 
 MANY = 2000
-"""from so many transfers on, machine code is worth loading"""
+"""number of transfers from which compiled code is used"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +26,9 @@ class Pipe:
     """One direction of a link, or a bus.
 
     Args:
-        bytes_per_s: what all flows on it have together, or, where it is `per_flow`, each of them by itself.
+        bytes_per_s: the capacity that all flows share, or with `per_flow`, the limit of each flow.
+        latency_s: seconds.
+        per_flow: whether flows do not share it.
     """
 
     bytes_per_s: float
@@ -37,7 +38,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """So many bytes along a route of pipes, by name."""
+    """Bytes that are sent along a route of pipes, which are given by name."""
 
     start_s: float
     nbytes: float
@@ -46,26 +47,31 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What has become of a list of transfers."""
+    """The result of `transfer_all`."""
 
     finish_s: list[float]
-    """of each transfer, in the order given"""
+    """the end of each transfer, in the given order"""
     carried_bytes: dict[str, float]
-    """through each pipe that flows share, as rates times durations"""
+    """bytes through each shared pipe, as rates times durations"""
     solved: int
-    """times at which rates were set: simultaneous changes count once"""
+    """how often rates were solved; simultaneous changes count once"""
 
 
 def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, compiled: bool | None = None) -> Outcome:
-    """When each transfer is through.
+    """Computes the end of each transfer.
 
-    finish = start + latencies of the route + the time in which its max-min fair rate adds up to its bytes
+    finish = start + latencies of the route + the time until the integral of its max-min fair rate is its bytes
 
     Args:
-        compiled: whether to run as machine code; by default, where there are many transfers.
+        pipes: the links, by name.
+        transfers: the flows.
+        compiled: whether to run compiled code; by default, if there are many transfers.
+
+    Returns:
+        The ends, the bytes that each pipe carried, and the number of solutions.
 
     Raises:
-        InputError: a route names a pipe that there is not, or a number is not finite or below nought.
+        InputError: a route names an unknown pipe, or a number is negative or not finite.
 
     >>> one = Pipe(bytes_per_s=1000.0, latency_s=0.25)
     >>> both = [Transfer(start_s=0.0, nbytes=nbytes, route=("a",)) for nbytes in (200, 800)]
@@ -76,7 +82,7 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
     shared = {name: number for number, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
     finish_s = [float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers]
     under_way = [number for number, one in enumerate(transfers) if one.nbytes > 0 and one.route]
-    under_way.sort(key=finish_s.__getitem__)  # what is under way together is near each other in memory
+    under_way.sort(key=finish_s.__getitem__)  # so that concurrent flows are near each other in memory
     net = network(pipes[name].bytes_per_s for name in shared)
     for one in (transfers[number] for number in under_way):
         limits = [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]
@@ -91,7 +97,7 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
 
 
 def _play(net: Net, times_s: list[float], compiled: bool) -> tuple[int, Net]:
-    """Flows that start in the order of their numbers; their ends take the place of their starts."""
+    """Runs the flows; replaces their starts in `times_s` by their ends. Returns the number of solutions."""
     if not compiled or not times_s:
         return max_min.play(net, times_s), net
     net, times = as_arrays(net), np.array(times_s)
@@ -101,7 +107,7 @@ def _play(net: Net, times_s: list[float], compiled: bool) -> tuple[int, Net]:
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
-    """All mistakes at once."""
+    """Reports all errors together."""
     wrong = [
         f"pipe {name!r}: found {pipe.bytes_per_s} bytes/s and a latency of {pipe.latency_s} s, expected more "
         "than 0 bytes/s and 0 s or more, both finite"
@@ -112,6 +118,6 @@ def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
         if not (0.0 <= one.start_s < np.inf and 0.0 <= one.nbytes < np.inf):
             wrong.append(f"transfer {number}: found {one.nbytes} bytes at {one.start_s} s, expected 0 or more of each")
         if missing := [name for name in one.route if name not in pipes]:
-            wrong.append(f"transfer {number}: its route names {', '.join(missing)}, which the pipes do not")
+            wrong.append(f"transfer {number}: found unknown pipes in its route: {', '.join(missing)}")
     if wrong:
         raise InputError("\n".join(wrong))

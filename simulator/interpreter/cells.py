@@ -1,7 +1,7 @@
-"""Values and locks that the ranks and lanes of one node share.
+"""Shared cells: values and locks that the ranks and lanes of one node share.
 
-Rules of this file: an access takes the time that its bytes take in the node's memory, and leaves a span unless that is
-none. What comes of accesses that overlap is in `sweeps`.
+An access takes the time that its bytes take in the node's memory, and records a span unless this is 0. `sweeps`
+computes the result of accesses that overlap.
 """
 
 from __future__ import annotations
@@ -12,29 +12,35 @@ from paceline.algorithms.core.operations import Access, Charge, Lock, Unlock
 from paceline.algorithms.core.values import Group
 from paceline.algorithms.runtime.program_errors import check_access, not_the_holder
 from paceline.records.trace import LostUpdates, Span, Trace
-from paceline.simulator.interpreter.sweeps import OptimizerState
-from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
+from paceline.simulator.interpreter.sweeps import CellMemory
+from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.simulator.kernel.timing import Timing
 
 PASSES = {"read": 1, "add": 2, "swap": 2}
-"""how often an access moves the cell's bytes: a read copies them, the others also write them"""
+"""how often an access moves the cell's bytes: a read copies them, an add or a swap also writes them"""
 
 
 class Cells:
-    """All cells of a run; a node's ranks see their node's alone."""
+    """All cells of a run; a rank accesses the cells of its own node.
+
+    Args:
+        env: the run's clock.
+        timing: the time of an access.
+        trace: the run's record.
+    """
 
     def __init__(self, env: simpy.Environment, timing: Timing, trace: Trace) -> None:
         self._env, self._timing, self._trace = env, timing, trace
-        self._memories: dict[tuple[Group, str], OptimizerState] = {}
+        self._memories: dict[tuple[Group, str], CellMemory] = {}
         self._locks: dict[tuple[Group, str], Mutex] = {}
 
-    def access(self, strand: Strand, op: Access) -> Steps:
-        """Reads, adds or swaps; answers the value before."""
-        memory = self._memories.setdefault((strand.me.node, op.cell.name), OptimizerState())
+    def access(self, task: Task, op: Access) -> Steps:
+        """Reads, adds or swaps; returns the value before."""
+        memory = self._memories.setdefault((task.me.node, op.cell.name), CellMemory())
         check_access(op, memory.nbytes)
         size = memory.nbytes or (0 if op.value is None else op.value.nbytes)
         work = Charge("access", PASSES[op.action] * size, where="host")
-        seconds, start_s = self._timing.work_s(strand.me.rank, work) if size else 0.0, self._env.now
+        seconds, start_s = self._timing.work_s(task.me.rank, work) if size else 0.0, self._env.now
         sweep = memory.begin(op, start_s, seconds)
         if seconds > 0:
             try:
@@ -42,25 +48,25 @@ class Cells:
             except simpy.Interrupt:
                 memory.give_up(sweep, self._env.now)
                 raise
-            span = Span(strand.me.rank, strand.name, "update", None, strand.step, start_s, self._env.now)
+            span = Span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
             self._trace.spans.append(span)
         return memory.end(sweep, self._env.now)
 
     def lost_updates(self) -> LostUpdates | None:
-        """What of all adds was overwritten; None if there was none."""
+        """Returns the number of adds and the share that was overwritten; None without adds."""
         adds = sum(memory.adds for memory in self._memories.values())
         lost = sum(memory.lost for memory in self._memories.values())
         return LostUpdates(adds=adds, lost_share=lost / adds) if adds else None
 
-    def lock(self, strand: Strand, op: Lock) -> Steps:
-        """Waits for the lock, first come first served."""
-        mutex = self._locks.setdefault((strand.me.node, op.cell.name), Mutex(self._env))
-        yield from mutex.acquire(strand, f"the lock of cell {op.cell.name!r}")
+    def lock(self, task: Task, op: Lock) -> Steps:
+        """Takes the lock of a cell; tasks wait for it first come, first served."""
+        mutex = self._locks.setdefault((task.me.node, op.cell.name), Mutex(self._env))
+        yield from mutex.acquire(task, f"the lock of cell {op.cell.name!r}")
 
-    def unlock(self, strand: Strand, op: Unlock) -> None:
-        """Gives the lock back; any lane of the rank that took it may do so."""
+    def unlock(self, task: Task, op: Unlock) -> None:
+        """Releases the lock of a cell; any lane of the rank that took it may do so."""
         cell = op.cell
-        mutex = self._locks.get((strand.me.node, cell.name))
-        if mutex is None or mutex.holder is None or mutex.holder.station is not strand.station:
+        mutex = self._locks.get((task.me.node, cell.name))
+        if mutex is None or mutex.holder is None or mutex.holder.station is not task.station:
             raise not_the_holder(cell.name)
         mutex.release()

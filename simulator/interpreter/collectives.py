@@ -1,4 +1,4 @@
-"""Collectives in virtual time: matched by `Meetings`, timed by the network from the entry of the last member."""
+"""Collectives in virtual time: `Meetings` matches them, the network times them from the entry of the last member."""
 
 from __future__ import annotations
 
@@ -12,50 +12,56 @@ from paceline.algorithms.core.operations import AllGather, Barrier
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
 from paceline.records.trace import Span, Trace
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ByMember, Network
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """What the members of one collective wait at, and what their records call it."""
+class PendingCollective:
+    """The event that all members of a collective wait for, and the collective's key in the record."""
 
     key: str
     event: simpy.Event
 
 
-class Gatherings:
-    """One event per collective, shared by all its members: that keeps large groups cheap."""
+class Collectives:
+    """All collectives of a run. The members of one share a single event, which keeps large groups cheap.
+
+    Args:
+        env: the run's clock.
+        network: times collectives.
+        trace: the run's record.
+    """
 
     def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
         self._env, self._network, self._trace = env, network, trace
         self._meetings = Meetings()
-        self._doors: dict[int, Door] = {}
-        """by the identity of each room that is not full yet: a room changes as members come, and so is no key"""
+        self._pending: dict[int, PendingCollective] = {}
+        """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
 
-    def attend(self, strand: Strand, op: Collective) -> Steps:
-        """Enters at once, in program order, and leaves with the answer when the network is done."""
-        rank, start = strand.me.rank, self._env.now
-        room = self._meetings.enter(rank, op, strand.where, strand.stream)
+    def enter(self, task: Task, op: Collective) -> Steps:
+        """Enters a collective at once, in program order, and returns its result when the network is done."""
+        rank, start = task.me.rank, self._env.now
+        room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
-        if (door := self._doors.get(id(room))) is None:
-            key = f"{kind} {op.key} over {op.group}{strand.stream}"
-            door = self._doors[id(room)] = Door(key, self._env.event())
-        passage = self._network.enter(rank, op, strand.stream) if isinstance(self._network, ByMember) else None
+        if (pending := self._pending.get(id(room))) is None:
+            key = f"{kind} {op.key} over {op.group}{task.stream}"
+            pending = self._pending[id(room)] = PendingCollective(key, self._env.event())
+        exit_event = self._network.enter(rank, op, task.stream) if isinstance(self._network, ByMember) else None
         if room.full:
-            del self._doors[id(room)]
-            if passage is None:
-                self._begin(room, op, strand.stream, door.event)
+            del self._pending[id(room)]
+            if exit_event is None:
+                self._begin(room, op, task.stream, pending.event)
             else:
-                door.event.succeed(outcome(room))
-        strand.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
-        answers: Mapping[Rank, Any] = yield door.event
-        if passage is not None:
-            yield passage
-        sent, step = sent_bytes(op, rank), strand.step
+                pending.event.succeed(outcome(room))
+        task.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
+        answers: Mapping[Rank, Any] = yield pending.event
+        if exit_event is not None:
+            yield exit_event
+        sent, step = sent_bytes(op, rank), task.step
         self._trace.spans.append(
-            Span(rank, strand.name, "collective", None, step, start, self._env.now, sent, key=door.key)
+            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=pending.key)
         )
         return answers[rank]
 
@@ -65,6 +71,6 @@ class Gatherings:
 
 
 def payload(room: Room) -> int:
-    """The n of the closed forms: the bytes of one value, or for an all-gather of what everybody has at the end."""
+    """Returns the n of the closed forms: the bytes of one value, or for an all-gather of the gathered result."""
     sizes = [0 if isinstance(op, Barrier) else op.value.nbytes for op in room.came.values()]
     return sum(sizes) if isinstance(room.came[room.first], AllGather) else sizes[0]

@@ -1,4 +1,4 @@
-"""A rank's own work in virtual time: batches, gradients at exactly the weights given, arithmetic of the program."""
+"""A rank's own work in virtual time: loading batches, computing gradients, and the program's own arithmetic."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.timing import Timing
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Performs what happens on a device: it computes one gradient at a time, others queue."""
+    """Performs the operations of devices. A device computes one gradient at a time; others wait in a queue."""
 
     env: simpy.Environment
     job: Job
@@ -33,46 +33,46 @@ class Compute:
     trace: Trace
     _flight: Flight
     _loading: Loading | None = None
-    """None: batches cost nothing but their `load_s`"""
+    """None if batches cost only their `load_s`"""
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
-    """where devices stand that have a timeline"""
+    """the states of devices that have a timeline"""
 
-    def load(self, strand: Strand, op: Load) -> Any:
-        """The batch, after its loading time; before that, what the step takes outside all operations."""
-        samples, rank = op.samples, strand.me.rank
+    def load(self, task: Task, op: Load) -> Any:
+        """Returns the batch after its loading time, which follows the step's time outside all operations."""
+        samples, rank = op.samples, task.me.rank
         seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
         if self._loading is not None or rest_s > 0:
-            return self._take(strand, samples, seconds, rest_s)
-        # its gradient loads the data, which depend on nothing but the samples' names
-        return self._after(strand, "load", seconds, samples.index, lambda: Batch(samples, None))
+            return self._take(task, samples, seconds, rest_s)
+        # the data depend on the sample numbers alone, and are loaded when the gradient is computed
+        return self._after(task, "load", seconds, samples.index, lambda: Batch(samples, None))
 
-    def _take(self, strand: Strand, samples: Samples, seconds: float, rest_s: float) -> Steps:
-        """The batch, once it has been read and its loading time is over; `rest_s` before that is in no span."""
+    def _take(self, task: Task, samples: Samples, seconds: float, rest_s: float) -> Steps:
+        """Returns the batch when it has been read and its loading time has passed; `rest_s` is not in its span."""
         if rest_s > 0:
             yield self.env.timeout(rest_s)
         start_s = self.env.now
         if self._loading is not None:
-            yield from self._loading.take(strand, samples)
+            yield from self._loading.take(task, samples)
         if seconds > 0:
             yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(strand.me.rank, strand.name, "load", None, samples.index, start_s, self.env.now))
+        self.trace.spans.append(Span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now))
         return Batch(samples, None)
 
-    def work(self, strand: Strand, op: Charge) -> Any:
-        """Charges the program's own arithmetic."""
-        return self._after(strand, "update", self.timing.work_s(strand.me.rank, op), strand.step, lambda: None)
+    def work(self, task: Task, op: Charge) -> Any:
+        """Lets the time of the program's own arithmetic pass."""
+        return self._after(task, "update", self.timing.work_s(task.me.rank, op), task.step, lambda: None)
 
-    def gradient(self, strand: Strand, op: Gradient) -> Steps:
-        """The gradient at exactly the weights given, once the device has had its time for it."""
-        rank, samples, device = strand.me.rank, op.batch.samples, strand.station.device
-        if not device.take(strand):
-            yield from device.acquire(strand, "its device")
+    def gradient(self, task: Task, op: Gradient) -> Steps:
+        """Returns the gradient at the given weights after its time on the device."""
+        rank, samples, device = task.me.rank, op.batch.samples, task.station.device
+        if not device.take(task):
+            yield from device.acquire(task, "its device")
         pending = self._flight.begin(op.weights.vector, samples)
         try:
             work_s = self.timing.compute_s(rank, samples.index, samples.count)
-            stretches, seconds = yield from self._lives(strand, work_s, samples.index)
-            self._note_life(strand, stretches, step=samples.index)
+            stretches, seconds = yield from self._lives(task, work_s, samples.index)
+            self._note_life(task, stretches, step=samples.index)
             vector, loss = self._flight.end(pending)
         finally:
             self._flight.give_up(pending)
@@ -80,65 +80,71 @@ class Compute:
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
-        self, strand: Strand, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
+        self, task: Task, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
     ) -> Steps:
-        """Keeps promises one by one as backward passes their layers; forward waits for those of `weights`.
+        """Computes a gradient layer by layer, and settles the promise of each bucket when backward has passed it.
 
-        The device is this gradient's from the start of forward to the end of backward, waiting included: nobody swaps
-        the activations of a half-done pass.
+        The gradient occupies the device from the start of forward to the end of backward, waits included, because the
+        activations of an incomplete pass are not swapped out.
+
+        Args:
+            task: the task.
+            op: the operation.
+            weights: promises of each layer's weights, which the forward pass waits for; empty if `op` has the weights.
+            parts: the buckets of the gradient with their promises, in the order of the backward pass.
         """
-        rank, samples = strand.me.rank, op.batch.samples
-        yield from strand.station.device.acquire(strand, "its device")
+        rank, samples = task.me.rank, op.batch.samples
+        yield from task.station.device.acquire(task, "its device")
         pending: Pending | None = None
         try:
             total = self.timing.compute_s(rank, samples.index, samples.count)
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
             given, before = op.weights, list[Stretch]()
             if isinstance(given, Weights):
-                before, busy = yield from self._lives(strand, sum(forward), samples.index)
+                before, busy = yield from self._lives(task, sum(forward), samples.index)
             else:
-                given, busy = yield from self._forward(strand, weights, forward, samples.index)
+                given, busy = yield from self._forward(task, weights, forward, samples.index)
             pending = self._flight.begin(given.vector, samples)
             rest = reversed(backward)
             for bucket, part in parts:
                 seconds = sum(islice(rest, len(bucket.layers)))
-                stretches, spent = yield from self._lives(strand, seconds, samples.index)
+                stretches, spent = yield from self._lives(task, seconds, samples.index)
                 vector, loss = self._flight.end(pending)
                 busy += spent
-                self._note_life(strand, [*before, *stretches], step=samples.index, layer=bucket.name)
+                self._note_life(task, [*before, *stretches], step=samples.index, layer=bucket.name)
                 before = []
                 piece, version = vector[bucket.part], given.version
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
             self._flight.give_up(pending)
-            strand.station.device.release()
+            task.station.device.release()
 
-    def _forward(self, strand: Strand, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
-        """A forward pass in which each layer waits for its own weights; the version is the oldest among them."""
+    def _forward(self, task: Task, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
+        """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""
         held: list[Weights] = []
         busy = 0.0
-        for layer, promise, seconds in zip(strand.me.layout.layers, promises, shares, strict=True):
+        for layer, promise, seconds in zip(task.me.layout.layers, promises, shares, strict=True):
             if not promise.settled:
-                yield from self._weights_of(strand, layer, promise)
+                yield from self._weights_of(task, layer, promise)
             held.append(promise.result())
-            stretches, spent = yield from self._lives(strand, seconds, step)
+            stretches, spent = yield from self._lives(task, seconds, step)
             busy += spent
-            self._note_life(strand, stretches, step=step, layer=layer.name)
+            self._note_life(task, stretches, step=step, layer=layer.name)
         return together(held), busy
 
-    def _weights_of(self, strand: Strand, layer: Layer, promise: Promise) -> Steps:
-        """Waits until the layer's weights have come."""
+    def _weights_of(self, task: Task, layer: Layer, promise: Promise) -> Steps:
+        """Waits for the weights of a layer."""
         come = self.env.event()
         promise.watchers.append(come.succeed)
-        strand.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
+        task.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
         yield come
 
-    def _lives(self, strand: Strand, work_s: float, step: int) -> Steps:
-        """Lets a device compute for so many seconds at full speed; answers what it did and its time for the work.
+    def _lives(self, task: Task, work_s: float, step: int) -> Steps:
+        """Lets a device compute for `work_s` seconds at full speed; returns its stages and the time spent computing.
 
-        A gradient that is cancelled leaves its device where it then stands; what it did until then is recorded.
+        If the gradient is cancelled, the stages until then are recorded and the device remains in its present state.
         """
-        rank, start_s = strand.me.rank, self.env.now
+        rank, start_s = task.me.rank, self.env.now
         if rank not in self._timelines:
             self._timelines[rank] = self.timing.timeline(rank)
         timeline = self._timelines[rank]
@@ -147,7 +153,7 @@ class Compute:
                 if work_s > 0:
                     yield self.env.timeout(work_s)
             except simpy.Interrupt:
-                self._note_life(strand, [Stretch("compute", start_s, self.env.now)], step=step)
+                self._note_life(task, [Stretch("compute", start_s, self.env.now)], step=step)
                 raise
             return [Stretch("compute", start_s, self.env.now)], work_s
         before = self._states.get(rank, State())
@@ -156,41 +162,37 @@ class Compute:
             yield self.env.timeout(max(0.0, life.end_s - start_s))
         except simpy.Interrupt:
             life = timeline.live(before, start_s, work_s, until_s=self.env.now)
-            self._note_life(strand, life.stretches, step=step)
+            self._note_life(task, life.stretches, step=step)
             raise
         finally:
             self._states[rank] = life.state
-        spent_s = sum(
-            time_dilation.end_s - time_dilation.start_s
-            for time_dilation in life.stretches
-            if time_dilation.stage == "compute"
-        )
+        spent_s = sum(stretch.end_s - stretch.start_s for stretch in life.stretches if stretch.stage == "compute")
         return list(life.stretches), spent_s
 
-    def _note_life(self, strand: Strand, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
-        """Records what a device did; computing without a break is one span."""
+    def _note_life(self, task: Task, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
+        """Records the stages of a device; uninterrupted computing is one span."""
         for part in stretches if len(stretches) == 1 else _joined(stretches):
-            assert part.stage != "idle", "an idle device leaves no stretch"
-            span = Span(strand.me.rank, strand.name, part.stage, layer, step, part.start_s, part.end_s)
+            assert part.stage != "idle", "idle time is not recorded"
+            span = Span(task.me.rank, task.name, part.stage, layer, step, part.start_s, part.end_s)
             self.trace.spans.append(span)
 
-    def _after(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
-        """The answer, once the time has passed; records what it was for."""
+    def _after(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
+        """Records a span of this length and returns the answer at its end."""
         if seconds > 0:
-            return self._spend(strand, activity, seconds, step, answer)
+            return self._spend(task, activity, seconds, step, answer)
         now = self.env.now
-        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, now, now))
+        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, now, now))
         return answer()
 
-    def _spend(self, strand: Strand, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
+    def _spend(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
         start_s = self.env.now
         yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(strand.me.rank, strand.name, activity, None, step, start_s, self.env.now))
+        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, start_s, self.env.now))
         return answer()
 
 
 def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
-    """Computing without a break as one stretch; the rest as it is."""
+    """Merges successive stretches of computing; other stages are not changed."""
     for stage, run in groupby(stretches, key=lambda stretch: stretch.stage):
         parts = list(run)
         yield from [Stretch(stage, parts[0].start_s, parts[-1].end_s)] if stage == "compute" else parts

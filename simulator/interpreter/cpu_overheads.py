@@ -1,4 +1,4 @@
-"""What messages and starts cost the processor of a rank itself: meanwhile its program does nothing else."""
+"""The processor time that messages and starts cost a rank; its program is blocked during this time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.algorithms.core.values import Group, Rank
 
 OfMessage = Callable[[Rank, Rank, int], float]
-"""seconds, from the source, the receiver and the bytes"""
+"""seconds, given the sender, the receiver and the bytes"""
 
 
 def _nothing(*_: object) -> float:
@@ -17,14 +17,15 @@ def _nothing(*_: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Seconds of a rank's own processor for messages and for what it starts.
+    """Seconds of a rank's processor for messages and for starting operations.
 
     Args:
-        send_s: handing a message over. The message is on its way meanwhile.
-        receive_s: taking a message that has already come; one that is waited for includes it.
-        start_s: starting a collective to be waited for later, from its group and the bytes of the rank's own value. The
-            collective has begun meanwhile.
-        lane_s: starting anything else. It has begun meanwhile.
+        send_s: handing a message to the network. The message is in flight during this time.
+        receive_s: receiving a message that has already arrived. If the rank waits for the message, its own time
+            includes this.
+        start_s: starting a collective in the background, given its group and the bytes of the rank's value. The
+            collective runs during this time.
+        lane_s: starting anything else, which runs during this time.
     """
 
     send_s: OfMessage = _nothing

@@ -1,13 +1,10 @@
-"""What a simulation measures on request beside the run itself. It costs wall time and no virtual time.
+"""Optional measurements of a simulation, which take wall time but no virtual time.
 
-Rules of this file:
-
-* Nothing here changes what is simulated: vectors are read, never written, and no clock passes.
-* A probe evaluates the weights being learned just before and just after one update of the keeper's. Methods whose
-  keeper does not make every change of them (shared memory), or whose updates take in averages instead of gradients,
-  have no such moments and leave no probes.
-* Drift is measured between the workers' weights after the same step, once the last of them has made it. It is asked of
-  methods whose workers tell what they hold after each step and are never further apart than their next meeting.
+* Measurements do not change the simulation: vectors are read and never written, and the clock does not advance.
+* A probe evaluates the weights being learned just before and just after one update by their owner. There are no probes
+  for methods whose owner does not make every update (shared memory), or whose updates are averages of weights.
+* Drift is the distance between the workers' weights after the same step, measured when the last worker has made it. It
+  is available for methods whose workers report their weights after each step and synchronise regularly.
 """
 
 from __future__ import annotations
@@ -24,17 +21,29 @@ from paceline.records.trace import Drift, Probe, Schedule, Trace
 
 
 class Watch:
-    """The probes and the drift of one run, as its schedule asks for them."""
+    """Records the probes and the drift of one run, as its schedule demands.
+
+    Args:
+        job: the run's job.
+        schedule: how often to measure.
+        trace: the run's record.
+    """
 
     def __init__(self, job: Job, schedule: Schedule, trace: Trace) -> None:
         self._job, self._trace = job, trace
         self._probes = schedule.probes if has_probes(job.method) else None
         self._drift = schedule.drift if has_drift(job.method) else None
         self._held: dict[int, dict[Rank, tuple[Update, Any]]] = {}
-        """the workers' weights after steps that some have still to make"""
+        """the workers' weights after each step that some workers have not made yet"""
 
     def updated(self, before: Any, op: RecordUpdate, rows: Sequence[Update]) -> None:
-        """The keeper's update of the weights being learned, from `before`."""
+        """Probes an update of the weights being learned, if a probe is due.
+
+        Args:
+            before: the weights before the update.
+            op: the update by the weights' owner.
+            rows: the update's rows in the log.
+        """
         if self._probes is None or not rows or not op.advance or op.weights.version % self._probes:
             return
         losses = [self._job.learner.evaluate(vector).loss for vector in (before, op.weights.vector)]
@@ -42,7 +51,13 @@ class Watch:
         self._trace.probes.append(Probe(rows[0].time_s, op.weights.version, staleness, *losses))
 
     def stepped(self, rank: Rank, op: RecordUpdate, rows: Sequence[Update]) -> None:
-        """A worker's step; the first is number 0."""
+        """Notes a worker's step, and measures drift when all workers have made it.
+
+        Args:
+            rank: the worker.
+            op: its update.
+            rows: the update's rows in the log; steps are numbered from 0.
+        """
         if self._drift is None or not rows or (rows[0].step + 1) % self._drift:
             return
         held = self._held.setdefault(rows[0].step, {})
@@ -62,10 +77,10 @@ class Watch:
 
 
 def has_probes(method: Method) -> bool:
-    """Whether the keeper's updates are all that changes the weights being learned, and take in gradients."""
+    """Returns whether only the weights' owner changes the weights being learned, and its updates use gradients."""
     return not method.shared and method.staleness_kind is not StalenessKind.LOCAL_AGE
 
 
 def has_drift(method: Method) -> bool:
-    """Whether workers hold weights of their own, tell them at each step, and step together."""
+    """Returns whether workers have weights of their own, report them at each step, and step together."""
     return method.staleness_kind in (StalenessKind.LOCAL_AGE, StalenessKind.PEER_AGE) and not method.independent

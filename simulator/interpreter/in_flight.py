@@ -1,12 +1,10 @@
-"""Gradients in flight: begun in virtual time and computed when the first of them is needed, all together.
+"""Gradients in flight, which have begun in virtual time; all are computed together when the first one is needed.
 
-Rules of this file:
-
-* A gradient is needed when its step ends. Until then only its weights and the names of its samples are kept: weights
-  are never copied, since nobody changes a vector in place, and data are loaded when they are used.
-* When one is needed, all that have begun are computed, in the order of their beginnings. So what is computed together
-  follows from the run alone, and runs repeat bit for bit.
-* For N workers that are N references to weights and at most N gradients that nobody has asked for yet.
+* A gradient is needed when its step ends. Until then only references to its weights and its sample numbers are stored.
+  Weights are not copied, because vectors are never changed in place, and data are loaded when they are used.
+* When a gradient is needed, all that have begun are computed, in the order in which they began. So the batches of
+  gradients depend on the run alone, and runs are repeatable bit for bit.
+* For N workers this takes N references to weights and at most N gradients that are not needed yet.
 """
 
 from __future__ import annotations
@@ -35,22 +33,22 @@ class Flight:
         self._waiting: dict[Pending, None] = {}
 
     def begin(self, vector: Any, samples: Samples) -> Pending:
-        """Takes note of a gradient at these weights."""
+        """Registers a gradient at these weights."""
         pending = Pending(vector, samples)
         self._waiting[pending] = None
         return pending
 
     def end(self, pending: Pending) -> tuple[Any, float]:
-        """The gradient and the loss."""
+        """Returns the gradient and the loss."""
         if pending.answer is None:
             waiting, self._waiting = list(self._waiting), {}
             found = self._learner.gradients([one.vector for one in waiting], [one.samples for one in waiting])
             for one, answer in zip(waiting, found, strict=True):
                 one.vector, one.answer = None, answer
-        assert pending.answer is not None, "it was among those that were waiting"
+        assert pending.answer is not None, "it was among the waiting gradients"
         return pending.answer
 
     def give_up(self, pending: Pending | None) -> None:
-        """Nobody will ask for it any more; nothing happens where it has not begun, or has been computed."""
+        """Cancels a gradient; has no effect if it has not begun or has been computed."""
         if pending is not None:
             self._waiting.pop(pending, None)

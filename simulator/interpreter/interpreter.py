@@ -1,13 +1,13 @@
-"""Runs the programs of all ranks in virtual time: a SimPy process for each rank, and for all that its program starts.
+"""Runs the programs of all ranks in virtual time, with a SimPy process for each rank and each operation it starts.
 
-Rules of this file:
-
-* `_meanings` has a line for each operation; what an operation means is in the module that it names. What takes no time
-  is answered at once; what does take time is answered by steps, which a strand goes through.
-* What is started begins at once, before its starter goes on. So collectives are entered in program order, and an
-  operation that takes no time has ended when `Start` answers.
-* A failure is raised in the program, at the operation that it belongs to. One that nobody hears of ends the run.
-* Equal times are served in the order in which they were asked for; nothing depends on sets, identities or wall clocks.
+* `_table` maps each operation to the function that performs it, given the task and the operation. The function returns
+  the answer, or, if the operation takes time, a generator that the task runs.
+* A started operation begins at once, before the program that starts it continues. So collectives are entered in program
+  order, and an operation that takes no time has ended when `Start` returns.
+* A failure is raised in the program, at the operation to which it belongs. A failure that no program receives ends the
+  run.
+* Events at equal times are processed in the order in which they were scheduled; nothing depends on the order of sets,
+  on object identities or on the wall clock.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from paceline.algorithms.runtime.program_errors import InvalidOperation, check_s
 from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.cells import Cells
-from paceline.simulator.interpreter.collectives import Gatherings
+from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.in_flight import Flight
 from paceline.simulator.interpreter.loading import Loading, Supply
 from paceline.simulator.interpreter.mail import Mail
-from paceline.simulator.interpreter.weights_owner import Keeper, Progress
+from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Strand, continued
+from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continued
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 
@@ -58,17 +58,20 @@ def simulate_job(
     """Runs a job to its end in virtual time.
 
     Args:
-        job: the method, its ranks, its learner and its end.
-        timing: what each rank's own work takes.
-        network: what messages and collectives take; it serves one run.
-        schedule: when the weights being learned are kept for evaluation; it serves one run.
-        progress: told the samples so far and the virtual time.
-        supply: where batches are read from; None: reading costs nothing.
-        handling: what messages and starts cost the ranks' own processors.
+        job: the method, its ranks, its learner and its budget.
+        timing: the seconds of each rank's own work.
+        network: the time of messages and collectives; it serves one run.
+        schedule: when the weights being learned are evaluated; it serves one run.
+        progress: called with the samples so far and the virtual time.
+        supply: the storage from which batches are read; None if reading takes no time.
+        handling: the processor time of ranks for messages and starts.
+
+    Returns:
+        The record of the run.
 
     Raises:
-        DeadlockError: every program that is left waits for something that nobody will do.
-        ProgramError: a program asked for something that makes no sense.
+        DeadlockError: all remaining programs wait for something that cannot happen.
+        ProgramError: a program requested an invalid operation.
     """
     return Simulation(job, timing, network, schedule, progress, supply, handling).run()
 
@@ -89,44 +92,44 @@ class Simulation:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         self._handling = handling
         network.attach(self.env)
-        self._keeper = Keeper(job, schedule, self.trace, progress)
+        self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
         self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
-        self._gatherings = Gatherings(self.env, network, self.trace)
+        self._collectives = Collectives(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace)
-        self._strands: dict[Strand, None] = {}
-        """those that have not ended, in the order of their beginnings"""
+        self._tasks: dict[Task, None] = {}
+        """the tasks that have not ended, in the order in which they began"""
         self._unheard = UnheardFailures()
         self._failure: Exception | None = None
         self._operations = 0
         self._meanings = self._table()
-        """what each operation does; it answers, or answers with steps"""
+        """performs each operation: returns the answer, or a generator that returns it"""
 
-    def _table(self) -> dict[type[Op[Any]], Callable[[Strand, Any], Any]]:
+    def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
         return {
-            ops.NextStep: lambda strand, op: self._keeper.next(strand, op.state, self.env.now),
+            ops.NextStep: lambda task, op: self._weights_owner.next(task, op.state, self.env.now),
             ops.Load: self._compute.load,
             ops.Gradient: self._compute.gradient,
             ops.LayerGradients: self._layers,
             ops.Charge: self._compute.work,
-            **dict.fromkeys(COLLECTIVES, self._gatherings.attend),
+            **dict.fromkeys(COLLECTIVES, self._collectives.enter),
             ops.Send: self._mail.send,
             ops.Receive: self._mail.receive,
             ops.Start: self._start,
             ops.Wait: self._wait,
             ops.WaitFor: self._wait_for,
             ops.Cancel: self._cancel,
-            ops.Now: lambda strand, _: self.trace.look(strand.me.rank, self.env.now),
+            ops.Now: lambda task, _: self.trace.look(task.me.rank, self.env.now),
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
             ops.Unlock: self._cells.unlock,
-            ops.RecordUpdate: lambda strand, op: self._keeper.applied(strand.station, op, self.env.now),
+            ops.RecordUpdate: lambda task, op: self._weights_owner.applied(task.station, op, self.env.now),
         }
 
     @may_diverge
     def run(self) -> Trace:
-        """Runs until all programs have ended and what is in flight is completed."""
+        """Runs until all programs have ended and all operations in flight are complete."""
         for me in self.job.team:
             self.env.process(self._main(me))
         events = 0
@@ -136,162 +139,162 @@ class Simulation:
             except EmptySchedule:
                 break
             events += 1
-        self._meanings.clear()  # they refer back to this object: all of the run would wait for the garbage collector
+        self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
-        self._keeper.close()
+        self._weights_owner.close()
         self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
 
     def _judge(self) -> None:
-        """Raises what went wrong. A failure that nobody heard of comes before the deadlock that it may have caused."""
+        """Raises the failure of the run; one that no program received comes before the deadlock that it may cause."""
         if self._failure is not None:
             raise self._failure
         self._unheard.raise_first()
-        if any(strand.name == "main" for strand in self._strands):
-            lines = [f"{strand.standing()}: {strand.blocked()}" for strand in self._strands]
+        if any(task.name == "main" for task in self._tasks):
+            lines = [f"{task.standing()}: {task.blocked()}" for task in self._tasks]
             lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
             raise DeadlockError("\n  ".join(lines))
 
-    # --- strands --------------------------------------------------------------------------------------------------
+    # --- tasks --------------------------------------------------------------------------------------------------
 
     def _main(self, me: RankContext) -> Steps:
-        """A rank's program, from its first state to its end."""
+        """Runs a rank's program from its first state to its end."""
         log, report = UpdateLog(self.job.method.staleness_kind, self.job.workers), partial(self.trace.tell, me.rank)
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
-        strand = Strand(station, "main", Promise(lambda: "its program"), lane)
-        yield from self._carry(strand, self._drive(strand, lane))
+        task = Task(station, "main", Promise(lambda: "its program"), lane)
+        yield from self._carry(task, self._drive(task, lane))
         if self._loading is not None:
             self._loading.end(me.rank)
-        if (failure := strand.promise.failure) is not None:
-            failure.add_note(f"in rank {me.rank} ({me.role}), step {strand.step}, at {self.env.now:g} s")
+        if (failure := task.promise.failure) is not None:
+            failure.add_note(f"in rank {me.rank} ({me.role}), step {task.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
         else:
-            self.trace.states[me.rank] = strand.promise.answer
+            self.trace.states[me.rank] = task.promise.answer
 
-    def _carry(self, strand: Strand, steps: Steps) -> Steps:
-        """Carries a strand to its end, and keeps its outcome as a value."""
-        self._strands[strand] = None
+    def _carry(self, task: Task, steps: Steps) -> Steps:
+        """Runs a task to its end, and stores its outcome in its promise."""
+        self._tasks[task] = None
         answer: Any = None
         failure: Exception | None = None
         try:
             answer = yield from steps
         except simpy.Interrupt:
-            assert strand.promise.cancelled, "a strand is interrupted by `Cancel` alone"
+            assert task.promise.cancelled, "only `Cancel` interrupts a task"
         except Exception as error:
-            failure = error.at(strand.standing()) if isinstance(error, InvalidOperation) else error
+            failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
             self._unheard.add(failure)
-        del self._strands[strand]
-        strand.promise.end(answer, failure)
+        del self._tasks[task]
+        task.promise.end(answer, failure)
 
-    def _drive(self, strand: Strand, lane: Lane) -> Steps:
-        """Performs a program's operations until it ends."""
+    def _drive(self, task: Task, lane: Lane) -> Steps:
+        """Performs the operations of a program until it ends; returns its answer."""
         answer: Any = None
         failure: Exception | None = None
         while (op := lane.advance(answer, failure)) is not None:
             answer, failure = None, None
             self._operations += 1
             try:
-                answer = self._perform(strand, op)
+                answer = self._perform(task, op)
                 if isinstance(answer, GeneratorType):
                     answer = yield from answer
             except simpy.Interrupt:
                 lane.steps.close()
                 raise
             except Exception as error:
-                failure = error.at(strand.standing()) if isinstance(error, InvalidOperation) else error
+                failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
         return lane.answer
 
-    def _perform(self, strand: Strand, op: Op[Any]) -> Any:
-        """Answers one operation; where that takes time, with the steps that do."""
+    def _perform(self, task: Task, op: Op[Any]) -> Any:
+        """Returns the answer of an operation, or a generator if it takes time."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
-        return meaning(strand, op)
+        return meaning(task, op)
 
-    def _steps(self, strand: Strand, op: Op[Any]) -> Steps:
-        """Performs one operation by way of the events that it waits for, if any."""
-        answer = self._perform(strand, op)
+    def _steps(self, task: Task, op: Op[Any]) -> Steps:
+        """Performs one operation, and yields the events that it waits for."""
+        answer = self._perform(task, op)
         return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
-    # --- what is started ------------------------------------------------------------------------------------------
+    # --- started operations ---------------------------------------------------------------------------------------
 
-    def _start(self, strand: Strand, op: ops.Start[Any]) -> Handle[Any] | Steps:
-        """Begins an operation or a sub-program beside the strand; to start it may take time."""
+    def _start(self, task: Task, op: ops.Start[Any]) -> Handle[Any] | Steps:
+        """Starts an operation or a sub-program concurrently with the task; starting it may take processor time."""
         what: Op[Any] | Routine[Any] = op.what
         check_start(what)
-        line = strand.station.branches.name(strand.line, what)
+        line = task.station.branches.name(task.line, what)
         if isinstance(what, Routine):
             lane = Lane(what)
-            child = self._beside(strand, what, line, lane)
+            child = self._beside(task, what, line, lane)
             self._begin(child, self._drive(child, lane))
         else:
             self._operations += 1
-            child = self._beside(strand, what, line)
+            child = self._beside(task, what, line)
             self._begin(child, self._steps(child, what))
-            if isinstance(child.promise.failure, ProgramError):  # a mistake is told where the program made it
-                strand.station.handles.result(child.promise)
-        handle = strand.station.handles.give(child.promise)
+            if isinstance(child.promise.failure, ProgramError):  # raises an invalid operation at the line of `Start`
+                task.station.handles.result(child.promise)
+        handle = task.station.handles.give(child.promise)
         seconds = self._handling.lane_s
         if isinstance(what, COLLECTIVES):
             seconds = self._handling.start_s(what.group, nbytes(getattr(what, "value", None)))
         return self._after(seconds, handle) if seconds > 0 else handle
 
     def _after(self, seconds: float, handle: Handle[Any]) -> Steps:
-        """The handle, once the starter's processor is done; the span of a collective covers this time."""
+        """Returns the handle after the processor time of the start, which the span of a collective includes."""
         yield self.env.timeout(seconds)
         return handle
 
-    def _layers(self, strand: Strand, op: LayerGradients) -> tuple[Handle[Any], ...]:
-        """Begins the pass through the layers; each part of the gradient is a task of its own, ended by that pass."""
-        handles = strand.station.handles
+    def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[Any], ...]:
+        """Starts a layer-wise gradient; each part of it has a promise, which the gradient's task settles."""
+        handles = task.station.handles
         weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
-        buckets = op.parts(strand.me.layout)
+        buckets = op.parts(task.me.layout)
         parts = [Promise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
-        child = self._beside(strand, op, strand.line)
+        child = self._beside(task, op, task.line)
 
         def end_all() -> None:
-            for part in parts:  # those that have ended keep their outcome
+            for part in parts:  # parts that have ended keep their outcome
                 part.end(failure=child.promise.failure)
 
         child.promise.watchers.append(end_all)
         self._begin(child, self._compute.layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True))))
         return tuple([handles.give(part) for part in parts])
 
-    def _beside(self, strand: Strand, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None) -> Strand:
-        """A new strand on the same rank; the collectives of a sub-program are a stream of their own."""
-        place, station, stream = strand.where(), strand.station, strand.stream if lane is None else line
+    def _beside(self, task: Task, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None) -> Task:
+        """Returns a new task of the same rank; the collectives of a sub-program form a separate stream."""
+        place, station, stream = task.where(), task.station, task.stream if lane is None else line
         promise = Promise(lambda: named(what, place))
-        return Strand(station, station.take_name(), promise, lane, place, line, stream, strand.step)
+        return Task(station, station.take_name(), promise, lane, place, line, stream, task.step)
 
-    def _begin(self, strand: Strand, steps: Steps) -> None:
-        """Runs a new strand up to its first event, and from there on as a process of its own."""
-        strand.promise.watchers.append(lambda: strand.station.give_name(strand.name))
-        carried = self._carry(strand, steps)
+    def _begin(self, task: Task, steps: Steps) -> None:
+        """Runs a new task up to its first event, and from there on as a SimPy process."""
+        task.promise.watchers.append(lambda: task.station.give_name(task.name))
+        carried = self._carry(task, steps)
         try:
             event = next(carried)
         except StopIteration:
             return
-        strand.promise.give_up = self.env.process(continued(carried, event)).interrupt
+        task.promise.give_up = self.env.process(continued(carried, event)).interrupt
 
-    def _cancel(self, strand: Strand, op: ops.Cancel) -> Steps:
-        """Cancels what the handle stands for. It has ended when the program continues: messages it took are back."""
-        if not (in_time := strand.station.handles.cancel(strand.line, op.handle)):
+    def _cancel(self, task: Task, op: ops.Cancel) -> Steps:
+        """Cancels a started operation; when the program continues, messages that the operation took are back."""
+        if not (in_time := task.station.handles.cancel(task.line, op.handle)):
             return False
         yield self.env.timeout(0.0)  # SimPy delivers the interrupt first
         return in_time
 
-    def _wait(self, strand: Strand, op: ops.Wait[Any]) -> Steps:
-        """The answer of what the handle stands for."""
-        promise = strand.station.handles.entry(op.handle)
+    def _wait(self, task: Task, op: ops.Wait[Any]) -> Steps:
+        """Waits for a started operation and returns its answer."""
+        promise = task.station.handles.entry(op.handle)
         if not promise.settled:
-            yield from strand.wait_for([promise], 1, self.env)
-        return strand.station.handles.result(promise)
+            yield from task.wait_for([promise], 1, self.env)
+        return task.station.handles.result(promise)
 
-    def _wait_for(self, strand: Strand, op: ops.WaitFor[Any]) -> Steps:
-        """The answers of all that have settled, once enough have."""
-        handles, least = strand.station.handles, op.least
+    def _wait_for(self, task: Task, op: ops.WaitFor[Any]) -> Steps:
+        """Waits until enough operations have settled and returns the answers of all that have."""
+        handles, least = task.station.handles, op.least
         promises = handles.awaited(op.handles, least)
-        yield from strand.wait_for(promises, least, self.env)
-        return handles.answers(strand.line, promises, least)
+        yield from task.wait_for(promises, least, self.env)
+        return handles.answers(task.line, promises, least)

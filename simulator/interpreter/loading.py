@@ -1,15 +1,13 @@
-"""Batches that are read from storage, ahead of the program that asks for them.
+"""Prefetching of batches from storage.
 
-Rules of this file:
-
-* With a depth of d ≥ 1 a rank's loader reads batch after batch beside its program, puts each into a queue of d places,
-  and keeps a finished one in hand while the queue is full: d + 1 batches at most are there and not yet taken. With
-  d = 0 nothing is read before it is asked for.
-* The first batch that is asked for begins this. One that was not foreseen begins it anew, once what is being read is
-  there: that, and all that was read ahead, is dropped.
-* What is read is what the real reader reads: the pieces of `Order` that it does not hold yet (`Held`).
-* Figures are those of all requests up to the last batch that was taken. Where a program ends, its loader begins nothing
-  any more, and nobody waits for what it is reading.
+* With a depth of d ≥ 1, a rank's loader reads batch after batch concurrently with its program. It puts batches into a
+  queue of d places and holds one more while the queue is full, so at most d + 1 batches are ready. With d = 0, a batch
+  is read when the program requests it.
+* The first request starts the loader. A request for another batch than the predicted one restarts it, after the current
+  read: this batch and all prefetched ones are dropped.
+* The loader reads the same pieces as the real reader: those of `Order` that it does not hold yet (`Held`).
+* Statistics cover all requests up to the last batch that the program took. When a program ends, its loader starts no
+  further read, and the run does not wait for the current one.
 """
 
 from __future__ import annotations
@@ -24,20 +22,20 @@ import simpy
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import READER, Reads, Span, Trace
 from paceline.simulator.interpreter.storage import Reader, Stores
-from paceline.simulator.kernel.lanes import Mutex, Steps, Strand
+from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Held, Order, following
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """Where a run's batches come from.
+    """The source of a run's batches.
 
     Args:
-        storage: what the file lies on.
-        order: in which samples are used.
-        record_bytes: of one sample in the file.
-        prefetch: batches that are read ahead.
+        storage: the storage of the file.
+        order: the order in which samples are used.
+        record_bytes: bytes of one sample in the file.
+        prefetch: number of batches that are read ahead.
         nodes: the node of each worker.
     """
 
@@ -49,25 +47,31 @@ class Supply:
 
 
 class Loading:
-    """The loaders of all ranks of a run."""
+    """The loaders of all ranks of a run.
+
+    Args:
+        env: the run's clock.
+        supply: the source of batches.
+        trace: the run's record.
+    """
 
     def __init__(self, env: simpy.Environment, supply: Supply, trace: Trace) -> None:
         self._env, self._supply, self._trace = env, supply, trace
         self.stores = Stores(env, supply.storage, supply.record_bytes, supply.nodes)
         self._loaders: dict[Rank, _Loader] = {}
 
-    def take(self, strand: Strand, samples: Samples) -> Steps:
-        """Waits until the batch is there, and takes it."""
-        rank, start_s = strand.me.rank, self._env.now
+    def take(self, task: Task, samples: Samples) -> Steps:
+        """Waits for a batch and takes it."""
+        rank, start_s = task.me.rank, self._env.now
         if rank not in self._loaders:
             reader = self.stores.reader(self._supply.nodes[rank])
             self._loaders[rank] = _Loader(self._env, rank, reader, self.stores, self._supply, self._trace)
-        reads = yield from self._loaders[rank].take(strand, samples)
+        reads = yield from self._loaders[rank].take(task, samples)
         stall_s = self._env.now - start_s + (self._trace.reads[rank].stall_s if rank in self._trace.reads else 0.0)
         self._trace.reads[rank] = reads._replace(stall_s=stall_s)
 
     def end(self, rank: Rank) -> None:
-        """The rank's program has ended."""
+        """Stops the loader of a rank whose program has ended."""
         if rank in self._loaders:
             self._loaders[rank].end()
 
@@ -79,9 +83,9 @@ class _Reading:
     samples: Samples
     begun_s: float
     reads: Reads
-    """of the reader, up to its end"""
+    """the reader's statistics, this batch included"""
     beginning: int
-    """during which it was begun"""
+    """number of the loader's restart in which it was begun"""
 
 
 class _Loader:
@@ -95,39 +99,39 @@ class _Loader:
         self._asking = Mutex(env)
         """lanes that load at the same time do so one after the other"""
         self._ready: deque[Reads] = deque()
-        """of each batch that is there: what had been read by then"""
+        """the reader's statistics at each batch that is ready"""
         self._due: Samples | None = None
-        """the batch that is asked for next, if it is as foreseen"""
+        """the predicted next request"""
         self._next: Samples | None = None
-        """the batch that is read next"""
+        """the next batch to read"""
         self._now: _Reading | None = None
         self._beginnings = 0
-        """what was read for an earlier one is dropped"""
+        """number of restarts; batches that were read before the last one are dropped"""
         self._reads = Reads()
         self._come: simpy.Event | None = None
-        """what the program waits for"""
+        """the event that the program waits for"""
         self._ended = False
 
-    def take(self, strand: Strand, samples: Samples) -> Steps:
-        """Answers what had been read when the batch was there."""
-        yield from self._asking.acquire(strand, "its loader")
+    def take(self, task: Task, samples: Samples) -> Steps:
+        """Waits for a batch; returns the reader's statistics at its end."""
+        yield from self._asking.acquire(task, "its loader")
         try:
             self._come = self._env.event()
             if samples != self._due:
                 self._begin(samples)
             if not self._ready:
-                strand.blocked = lambda: f"waits for batch {samples.index} from storage"
+                task.blocked = lambda: f"waits for batch {samples.index} from storage"
                 yield self._come
             reads, self._come = self._ready.popleft(), None
             self._due = following(samples) if self._depth else None
-            self._go_on()
+            self._read_next()
         finally:
             self._come = None
             self._asking.release()
         return reads
 
     def end(self) -> None:
-        """Reads ahead no more; what is being read, if nobody waits for it, was read up to now."""
+        """Stops prefetching; a read that the program does not wait for is recorded up to now."""
         self._ended = True
         if self._now is not None and not self._waited_for:
             self._note(self._now)
@@ -138,14 +142,14 @@ class _Loader:
         return self._come is not None and not self._come.triggered
 
     def _begin(self, samples: Samples) -> None:
-        """Drops what was read ahead, and reads on from here."""
+        """Drops prefetched batches and continues with this one."""
         self._ready.clear()
         self._due = self._next = samples
         self._beginnings += 1
-        self._go_on()
+        self._read_next()
 
-    def _go_on(self) -> None:
-        """Reads the next batch, if there is a place for it or a hand to keep it in."""
+    def _read_next(self) -> None:
+        """Reads the next batch, if the loader may hold another one."""
         while self._next is not None and self._now is None and len(self._ready) <= self._depth:
             if self._ended and not self._waited_for:
                 return
@@ -166,10 +170,10 @@ class _Loader:
         self._now = None
         self._note(reading)
         self._put(reading)
-        self._go_on()
+        self._read_next()
 
     def _put(self, reading: _Reading) -> None:
-        """Hands a batch to the program, or keeps it for later."""
+        """Hands a batch to the program, or stores it for later."""
         if reading.beginning != self._beginnings:
             return
         self._ready.append(reading.reads)
@@ -177,7 +181,7 @@ class _Loader:
             self._come.succeed()
 
     def _note(self, reading: _Reading) -> None:
-        """Records what was read beside the program."""
+        """Records the span of a read that ran concurrently with the program."""
         if self._depth:
             step, start_s = reading.samples.index, reading.begun_s
             self._trace.spans.append(Span(self._rank, READER, "read", None, step, start_s, self._env.now))

@@ -1,4 +1,4 @@
-"""Messages between ranks: on their way, in the receiver's inbox, and the requests that wait for them."""
+"""Messages between ranks: in flight, in the receiver's inbox, and the receive requests that wait for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from paceline.algorithms.runtime.program_errors import check_peer, message_wante
 from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
-from paceline.simulator.kernel.lanes import Steps, Strand
+from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import Network
 
 
 @dataclass(eq=False, slots=True)
-class Letter:
-    """A message, and what its receiver's record says of it."""
+class Envelope:
+    """A message, with the facts that its receiver records."""
 
     source: Rank
     to: Rank
@@ -37,16 +37,24 @@ class Letter:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """Somebody who waits for a letter."""
+    """A receive that waits for a message."""
 
     op: Receive
     turn: simpy.Event
-    letter: Letter | None = None
-    """what it has been given"""
+    envelope: Envelope | None = None
+    """the message that it received"""
 
 
 class Mail:
-    """Delivers in order for each pair of ranks; serves requests first come first served, from the oldest arrival on."""
+    """Delivers messages in order for each pair of ranks; requests are served first come, first served.
+
+    Args:
+        env: the run's clock.
+        network: times messages.
+        trace: the run's record.
+        ranks: all ranks.
+        handling: the processor time of ranks for messages.
+    """
 
     def __init__(
         self,
@@ -57,81 +65,81 @@ class Mail:
         handling: Handling = NO_HANDLING,
     ) -> None:
         self._env, self._network, self._trace, self._handling = env, network, trace, handling
-        self._inboxes: dict[Rank, list[Letter]] = {rank: [] for rank in ranks}
+        self._inboxes: dict[Rank, list[Envelope]] = {rank: [] for rank in ranks}
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
         self._copies = {rank: Snapshots() for rank in ranks}
-        self._under_way: dict[tuple[Rank, Rank], deque[Letter]] = defaultdict(deque)
+        self._under_way: dict[tuple[Rank, Rank], deque[Envelope]] = defaultdict(deque)
 
-    def send(self, strand: Strand, op: Send) -> Steps | None:
-        """Hands over the value as it is now; the sender waits for its own processor alone."""
-        source, to, now = strand.me.rank, op.to, self._env.now
-        check_peer(op, strand.me.world)
+    def send(self, task: Task, op: Send) -> Steps | None:
+        """Sends the present value; the sender waits only for its own processor."""
+        source, to, now = task.me.rank, op.to, self._env.now
+        check_peer(op, task.me.world)
         size = nbytes(op.value)
-        letter = Letter(source, to, op.tag, self._copies[source].of(op.value), now, size)
-        self._under_way[source, to].append(letter)
-        upon(self._network.message(source, to, size), lambda _: self._arrive(letter))
+        envelope = Envelope(source, to, op.tag, self._copies[source].of(op.value), now, size)
+        self._under_way[source, to].append(envelope)
+        upon(self._network.message(source, to, size), lambda _: self._arrive(envelope))
         if (seconds := self._handling.send_s(source, to, size)) > 0:
-            return self._busy(strand, letter, seconds)
-        self._note_sent(strand, letter)
+            return self._busy(task, envelope, seconds)
+        self._note_sent(task, envelope)
         return None
 
-    def _busy(self, strand: Strand, letter: Letter, seconds: float) -> Steps:
-        """The processor's part of a send; the message is on its way meanwhile."""
+    def _busy(self, task: Task, envelope: Envelope, seconds: float) -> Steps:
+        """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
-            self._note_sent(strand, letter)
+            self._note_sent(task, envelope)
 
-    def _note_sent(self, strand: Strand, letter: Letter) -> None:
-        step, now = strand.step, self._env.now
-        span = Span(letter.source, strand.name, "send", None, step, letter.sent_s, now, letter.bytes)
+    def _note_sent(self, task: Task, envelope: Envelope) -> None:
+        step, now = task.step, self._env.now
+        span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, now, envelope.bytes)
         self._trace.spans.append(span)
 
-    def receive(self, strand: Strand, op: Receive) -> Message | Steps:
-        """The oldest message that matches; waits for one, for `timeout_s` at most."""
-        check_peer(op, strand.me.world)
-        inbox = self._inboxes[strand.me.rank]
-        for letter in inbox:
-            if letter.suits(op):
-                inbox.remove(letter)
-                if self._taking_s(letter) > 0:
-                    return self._taken(strand, letter, self._env.now)
-                return self._heard(strand, letter, self._env.now)
-        return self._waited(strand, op)
+    def receive(self, task: Task, op: Receive) -> Message | Steps:
+        """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
+        check_peer(op, task.me.world)
+        inbox = self._inboxes[task.me.rank]
+        for envelope in inbox:
+            if envelope.suits(op):
+                inbox.remove(envelope)
+                if self._taking_s(envelope) > 0:
+                    return self._taken(task, envelope, self._env.now)
+                return self._heard(task, envelope, self._env.now)
+        return self._waited(task, op)
 
-    def _waited(self, strand: Strand, op: Receive) -> Steps:
+    def _waited(self, task: Task, op: Receive) -> Steps:
         start = self._env.now
-        strand.blocked = lambda: f"waits to receive from {message_wanted(op)}"
-        letter = yield from self._await(strand.me.rank, Request(op, self._env.event()))
-        if letter is None:
-            self._trace.hear(strand.me.rank, None, strand.line)
-            raise timed_out(op, strand.standing())
-        return (yield from self._taken(strand, letter, start))
+        task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
+        envelope = yield from self._await(task.me.rank, Request(op, self._env.event()))
+        if envelope is None:
+            self._trace.hear(task.me.rank, None, task.line)
+            raise timed_out(op, task.standing())
+        return (yield from self._taken(task, envelope, start))
 
-    def _taking_s(self, letter: Letter) -> float:
-        return self._handling.receive_s(letter.source, letter.to, letter.bytes)
+    def _taking_s(self, envelope: Envelope) -> float:
+        return self._handling.receive_s(envelope.source, envelope.to, envelope.bytes)
 
-    def _taken(self, strand: Strand, letter: Letter, start: float) -> Steps:
-        """The message, once the processor has taken it; a message's own time includes that where it was waited for."""
-        if (left_s := start + self._taking_s(letter) - self._env.now) > 0:
+    def _taken(self, task: Task, envelope: Envelope, start: float) -> Steps:
+        """Returns the message after the processor time, which runs from `start`: a wait for the message includes it."""
+        if (left_s := start + self._taking_s(envelope) - self._env.now) > 0:
             try:
                 yield self._env.timeout(left_s)
-            except simpy.Interrupt:  # cancelled: somebody else may have it
-                self._deliver(letter, oldest=True)
+            except simpy.Interrupt:  # cancelled: another request may receive it
+                self._deliver(envelope, oldest=True)
                 raise
-        return self._heard(strand, letter, start)
+        return self._heard(task, envelope, start)
 
-    def _heard(self, strand: Strand, letter: Letter, start: float) -> Message:
-        """The message, once its receiver's record says that it has come."""
-        rank, now = strand.me.rank, self._env.now
+    def _heard(self, task: Task, envelope: Envelope, start: float) -> Message:
+        """Records the receive and returns the message."""
+        rank, now = task.me.rank, self._env.now
         self._trace.spans.append(
-            Span(rank, strand.name, "receive", None, strand.step, start, now, letter.bytes, letter.sent_s)
+            Span(rank, task.name, "receive", None, task.step, start, now, envelope.bytes, envelope.sent_s)
         )
-        self._trace.hear(rank, letter.source, strand.line)
-        return Message(letter.source, letter.value, letter.tag)
+        self._trace.hear(rank, envelope.source, task.line)
+        return Message(envelope.source, envelope.value, envelope.tag)
 
     def _await(self, rank: Rank, request: Request) -> Steps:
-        """The letter handed to the request, or None when the time is up."""
+        """Waits for the message of a request; returns None after its timeout."""
         timeout_s = request.op.timeout_s
         self._requests[rank].append(request)
         try:
@@ -139,30 +147,30 @@ class Mail:
                 yield request.turn
             else:
                 yield request.turn | self._env.timeout(timeout_s)
-        except simpy.Interrupt:  # cancelled: what was handed over in this very moment is put back, as the oldest
-            if request.letter is not None:
-                self._deliver(request.letter, oldest=True)
+        except simpy.Interrupt:  # cancelled: a message received at this instant is put back as the oldest
+            if request.envelope is not None:
+                self._deliver(request.envelope, oldest=True)
             else:
                 self._requests[rank].remove(request)
             raise
-        if request.letter is None:
+        if request.envelope is None:
             self._requests[rank].remove(request)
-        return request.letter
+        return request.envelope
 
-    def _arrive(self, letter: Letter) -> None:
-        """Delivers it, unless an earlier one of the same pair is still under way; then it waits for that."""
-        letter.arrived = True
-        queue = self._under_way[letter.source, letter.to]
+    def _arrive(self, envelope: Envelope) -> None:
+        """Delivers a message, and waits if an earlier one of the same pair is still in flight."""
+        envelope.arrived = True
+        queue = self._under_way[envelope.source, envelope.to]
         while queue and queue[0].arrived:
             self._deliver(queue.popleft())
 
-    def _deliver(self, letter: Letter, *, oldest: bool = False) -> None:
-        requests = self._requests[letter.to]
+    def _deliver(self, envelope: Envelope, *, oldest: bool = False) -> None:
+        requests = self._requests[envelope.to]
         for request in requests:
-            if letter.suits(request.op):
+            if envelope.suits(request.op):
                 requests.remove(request)
-                request.letter = letter
+                request.envelope = envelope
                 request.turn.succeed()
                 return
-        inbox = self._inboxes[letter.to]
-        inbox.insert(0 if oldest else len(inbox), letter)
+        inbox = self._inboxes[envelope.to]
+        inbox.insert(0 if oldest else len(inbox), envelope)

@@ -1,19 +1,18 @@
-"""Storage in virtual time, all the requests of a batch at once. What a request costs is in `topologies.storage`.
+"""Storage in virtual time, with all requests of a batch together. `topologies.catalogue.storage_devices` has the costs.
 
-Rules of this file:
+* The unit of simulation is not a request but all requests of a reader for one batch. Alone, a batch takes the time of
+  its requests one after the other, exactly.
+* With concurrent readers, a batch progresses at a constant rate, and so does each of its parts: its bytes, and the
+  requests that the device processes. No part is faster than alone. A port above its capacity is shared max-min fairly
+  (`ports`). The batch is done when its last part is done.
+* Bytes that lie on few servers are transferred from these servers; bytes on many servers count as spread evenly over
+  all.
+* A disk with one head serves its k readers in turn. Each progresses at 1/k of the rate that it would have if the head
+  had to return for every piece of its read-ahead (`disk_head`). A reader that is alone again has its own rate again.
 
-* What is simulated is not a request but all that a reader asks for to complete a batch. That has a time of its own: of
-  its requests one after the other, when nobody else reads. Alone it takes exactly this.
-* Beside others it goes on at one even pace, and so does each of its parts: its bytes, and the requests that the device
-  takes. No part is faster than alone; a port that is asked for too much is shared max-min fairly (`ports`). It is done
-  when its last part is.
-* Bytes that lie on few servers come from each of these; those that lie on many come evenly from all together.
-* A disk with one arm serves its k readers in turn, so each gets on at a k-th of the pace that it would have if the arm
-  had to come back for every stretch that is read ahead (`disk_head`). Who is alone again has its own pace again.
-
-Request by request, readers meet by chance: where they ask for nearly all that a device has, one waits for another now
-and then, and an even pace is too fast by that. It is exact where little or too much is asked for; in between it is
-never off by more than a factor of two, and not at all once servers that serve in turn have dealt their readers out.
+A constant rate is an approximation. Near the capacity of a device, the single requests of different readers sometimes
+wait for each other, so the constant rate is too fast. It is exact far below and far above the capacity; in between the
+error is at most a factor of two, and vanishes when servers that serve their readers in turn have staggered them.
 """
 
 from __future__ import annotations
@@ -23,38 +22,43 @@ from typing import NamedTuple
 
 import simpy
 
-from paceline.simulator.flows.disk_head import Arm
+from paceline.simulator.flows.disk_head import DiskHead
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.ports import Capacity, Part, Ports, Then
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Piece
 
 MANY = 10**9
-"""readers: more than any depth"""
+"""a number of readers larger than any depth"""
 FEW = 0.25
-"""of the servers; one is few, too"""
+"""fraction of the servers up to which bytes lie on few servers; a single server always counts as few"""
 
 
 class Asked(NamedTuple):
-    """All that a reader asks for at once."""
+    """All requests of a reader for one batch."""
 
     requests: int = 0
     seeks: int = 0
-    """requests that do not begin where the reader's last one ended"""
+    """number of requests that do not begin where the reader's last one ended"""
     bytes: int = 0
     latencies: int = 0
     turns: int = 0
-    """latencies where an arm serves others, too: one for every stretch that is read ahead"""
+    """number of latencies on a disk head that also serves others: one for every piece of its read-ahead"""
     returns: int = 0
-    """latencies more where an arm has served somebody else since this reader's last request"""
+    """number of further latencies if the head has served another reader since this reader's last request"""
     transfer_s: float = 0.0
-    """of its bytes, when nobody else reads"""
+    """seconds of the transfer without other readers"""
     servers: Mapping[int, float] = {}
-    """of its bytes, those of each server"""
+    """the bytes from each server"""
 
 
 class Reader:
-    """What one rank reads of a file.
+    """The reader of one rank: turns pieces of a file into requests.
+
+    Args:
+        storage: the storage of the file.
+        record_bytes: bytes of one record.
+        node: the rank's node.
 
     >>> disk = Storage(name="disk", latency_s=0.01, bytes_per_s=1e6, depth=1, read_ahead_bytes=4000)
     >>> reader = Reader(disk, record_bytes=1000, node=0)
@@ -71,7 +75,7 @@ class Reader:
         """bytes since the last seek"""
 
     def ask(self, pieces: Sequence[Piece]) -> Asked:
-        """What it costs to read these, after what was read before."""
+        """Returns the requests for these pieces, given what was read before."""
         continues = bool(pieces) and pieces[0].first == self._end
         seeks = turns = records = 0
         for piece in pieces:
@@ -88,12 +92,12 @@ class Reader:
         return Asked(len(pieces), seeks, records * self._record_bytes, latencies, turns, returns, transfer_s, servers)
 
     def _turns(self, size: int) -> int:
-        """How often an arm comes back for the next `size` bytes: once for every stretch that is read ahead."""
-        time_dilation = self._storage.read_ahead_bytes
-        return 1 if time_dilation is None else -(-(self._run + size) // time_dilation) - -(-self._run // time_dilation)
+        """Returns how often the head returns for the next `size` bytes: once for every piece of its read-ahead."""
+        piece = self._storage.read_ahead_bytes
+        return 1 if piece is None else -(-(self._run + size) // piece) - -(-self._run // piece)
 
     def _transfers(self, pieces: Sequence[Piece], nbytes: int) -> tuple[float, Mapping[int, float]]:
-        """What the bytes of all of them take, one request after the other, and those of each server."""
+        """Returns the seconds of the transfers, one request after the other, and the bytes from each server."""
         storage, record_bytes, pace = self._storage, self._record_bytes, self._storage.reader_bytes_per_s
         if storage.stripes == 1:
             return nbytes / pace, {0: float(nbytes)}
@@ -101,7 +105,7 @@ class Reader:
         for first, records in pieces:
             start, size = first * record_bytes, records * record_bytes
             stripe = start // storage.stripe_bytes
-            if (start + size - 1) // storage.stripe_bytes == stripe:  # as nearly all do: this is to be quick
+            if (start + size - 1) // storage.stripe_bytes == stripe:  # the most frequent case, kept fast
                 parts: Mapping[int, float] = {stripe % storage.stripes: float(size)}
                 transfer_s += size / pace
             else:
@@ -117,43 +121,49 @@ class Stores:
 
     Args:
         env: the run's clock.
-        storage: what it is.
-        record_bytes: of one record of the file.
+        storage: its properties.
+        record_bytes: bytes of one record of the file.
         nodes: the node of each reader.
     """
 
     def __init__(self, env: simpy.Environment, storage: Storage, record_bytes: int, nodes: Sequence[int]) -> None:
         self._env, self._storage, self._record_bytes = env, storage, record_bytes
         self._on = {node: nodes.count(node) for node in dict.fromkeys(nodes)}
-        """readers of each node"""
-        self._arms = {self._device(node): Arm(env) for node in self._on} if storage.one_arm else {}
+        """number of readers on each node"""
+        self._heads = {self._device(node): DiskHead(env) for node in self._on} if storage.one_arm else {}
         self._ports = Ports(env, {} if storage.one_arm else self._capacity())
 
     def reader(self, node: int) -> Reader:
-        """A new reader on this node."""
+        """Returns a new reader on this node."""
         return Reader(self._storage, self._record_bytes, node)
 
     def read(self, reader: Reader, asked: Asked, then: Then) -> None:
-        """Reads what was asked for, and calls somebody once it is there."""
+        """Performs requests.
+
+        Args:
+            reader: the reader.
+            asked: its requests.
+            then: called when they are complete.
+        """
         if self._storage.one_arm:
-            arm, latency_s = self._arms[self._device(reader.node)], self._storage.latency_s
-            latencies = asked.latencies + (asked.returns if arm.last is not reader else 0)
+            head, latency_s = self._heads[self._device(reader.node)], self._storage.latency_s
+            latencies = asked.latencies + (asked.returns if head.last is not reader else 0)
             alone_s, beside_s = (count * latency_s + asked.transfer_s for count in (latencies, asked.turns))
-            arm.serve(reader, alone_s, beside_s, then)
+            head.serve(reader, alone_s, beside_s, then)
             return
         seconds = asked.latencies * self._storage.latency_s + asked.transfer_s
         self._ports.begin([part for part in self._parts(reader.node, asked, seconds) if part.ports], seconds, then)
 
     def _device(self, node: int) -> int | None:
-        """The device that a node reads from: its own, or the one that there is."""
+        """Returns the device that a node reads from: its own, or None for the shared one."""
         return None if self._storage.shared else node
 
     def _readers(self, node: int) -> int:
-        """Of the device of this node."""
+        """Returns the number of readers of this node's device."""
         return sum(self._on.values()) if self._storage.shared else self._on[node]
 
     def _capacity(self) -> dict[Port, Capacity]:
-        """What each port has: bytes a second of servers and clients, requests a second of devices."""
+        """Returns the capacity of each port: bytes per second, or requests per second for the requests of a device."""
         storage, capacity = self._storage, dict[Port, Capacity]()
         for node in self._on:
             if storage.client_bytes_per_s is not None:
@@ -168,17 +178,17 @@ class Stores:
         return capacity
 
     def _parts(self, node: int, asked: Asked, seconds: float) -> list[Part]:
-        """What has to come through ports; a port that only one reader may use is none."""
+        """Returns the parts of a batch with their ports; a port that has only one reader is left out."""
         device, readers, stripes = self._device(node), self._readers(node), self._storage.stripes
         client = (f"client {node}",) if self._storage.client_bytes_per_s is not None and self._on[node] > 1 else ()
-        ways = (*client, f"servers {device}") if readers > 1 else ()
-        if ways and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
+        ports = (*client, f"servers {device}") if readers > 1 else ()
+        if ports and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
             parts = [
-                Part((*ways, f"server {server} {device}"), nbytes, nbytes / seconds)
+                Part((*ports, f"server {server} {device}"), nbytes, nbytes / seconds)
                 for server, nbytes in asked.servers.items()
             ]
         else:
-            parts = [Part(ways, asked.bytes, asked.bytes / seconds)]
+            parts = [Part(ports, asked.bytes, asked.bytes / seconds)]
         if self._storage.limited and readers > 1 and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts

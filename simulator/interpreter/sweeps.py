@@ -1,14 +1,15 @@
-"""A cell's numbers while several accesses sweep over them: torn reads and lost updates, block by block.
+"""Concurrent accesses to a shared cell, block by block: computes torn reads and lost updates.
 
-Rules of this file:
-
-* An access passes the blocks of a cell one after the other, each for an equal share of its time. A read copies a block
-  at its moment. An add reads a block at its moment and writes it a share of its time later: what others wrote in
-  between is lost, as it is where a processor loads, adds and stores. A swap writes a block at its moment.
-* Blocks are worked out when somebody's access ends, in the order of their moments; equal moments in the order in which
-  the accesses were asked for. An access that nobody disturbed, and one that takes no time, is done in one piece.
-* Each block counts the adds that are in it. So adds less the count are lost, whoever overwrote whom; the cells of real
-  runs count in the same way.
+* Model: an access passes the blocks of a cell one after the other, each for an equal share of its time. A read copies a
+  block when it passes it. A swap writes it. An add reads it and writes the sum one share of its time later, as a
+  processor loads, adds and stores; what others write in between is lost.
+* Invariant: each block counts the adds that it contains. So the number of adds minus this count is the number of lost
+  adds, regardless of which access overwrote which. The cells of real runs count in the same way.
+* Rejected: one SimPy event for each block that an access passes. Blocks are processed only when an access ends, in the
+  order of their times; equal times in the order of the requests. An access that overlaps no other one, or takes no
+  time, is done in one piece.
+* Source: ours. Niu et al. 2011 (Hogwild!, arXiv 1106.5730) assume atomic adds of single numbers; here the numbers of a
+  block are lost together.
 """
 
 from __future__ import annotations
@@ -22,35 +23,36 @@ from paceline.algorithms.core.operations import Access
 from paceline.algorithms.core.values import Null, join, length
 
 BLOCK_BYTES = 4096
-"""what an add has under way: read, and not yet seen by others; provenance: inference, the 56 to 72 lines of 64 bytes
-in the store buffer of a server's core"""
+"""bytes that an add has read and not yet written visibly; provenance: inference, the 56 to 72 lines of 64 bytes in the
+store buffer of a server's core"""
 MOST_BLOCKS = 64
-"""blocks of larger cells are larger, so that no access costs more than so many moments; provenance: ours"""
+"""largest number of blocks of a cell, which limits the cost of an access; larger cells have larger blocks; provenance:
+ours"""
 
 
 @dataclass(slots=True)
 class Sweep:
-    """One access on its way: its next moment, and what it has found."""
+    """An access in progress."""
 
     op: Access
     start_s: float
     seconds: float
     first: bool = False
-    """there was nothing in the cell before it"""
+    """whether the cell was empty before it"""
     moments: int = 0
-    """that have passed"""
+    """number of blocks that it has passed"""
     found: list[Any] = field(default_factory=list)
-    """the blocks before the access"""
+    """the values of these blocks before the access"""
     counts: list[int] = field(default_factory=list)
-    """the adds in them"""
+    """the numbers of adds in them"""
 
 
-class OptimizerState:
+class CellMemory:
     """The numbers of one cell.
 
     >>> import numpy as np
     >>> from paceline.algorithms.core.operations import Cell
-    >>> memory, cell = OptimizerState(), Cell("x")
+    >>> memory, cell = CellMemory(), Cell("x")
     >>> _ = memory.end(memory.begin(Access(cell, "swap", np.zeros(2)), 0.0, 0.0), 0.0)
     >>> one = memory.begin(Access(cell, "add", np.ones(2)), 1.0, 0.5)
     >>> other = memory.begin(Access(cell, "add", np.ones(2)), 1.25, 0.5)
@@ -64,24 +66,30 @@ class OptimizerState:
         self.adds = 0
         self._value: Any = None
         self._blocks: list[Any] = []
-        """the same in blocks, while sweeps overlap; without numbers there is nothing to cut"""
+        """the value in blocks, while accesses overlap; empty for a value without numbers"""
         self._counts: list[int] = []
         self._under_way: list[tuple[float, int, Sweep]] = []
-        """the next moment of each sweep that has one: a heap"""
+        """a heap of the accesses in progress, by the time of their next block"""
         self._asked = 0
 
     @property
     def nbytes(self) -> int:
-        """Of the value; 0 before there is one."""
+        """The bytes of the value; 0 while the cell is empty."""
         return 0 if self._value is None else self._value.nbytes
 
     @property
     def lost(self) -> float:
-        """Adds that were overwritten, as a mean over the blocks. One that is under way counts as lost."""
+        """The number of adds that were overwritten, as a mean over the blocks. An add in progress counts as lost."""
         return self.adds - sum(self._counts) / len(self._counts) if self._counts else 0.0
 
     def begin(self, op: Access, now_s: float, seconds: float) -> Sweep:
-        """An access of a cell begins; the first value of a cell is there at once."""
+        """Begins an access. The first value of a cell is written at once.
+
+        Args:
+            op: the access.
+            now_s: the present time.
+            seconds: how long it takes.
+        """
         sweep = Sweep(op, now_s, seconds, first=self._value is None)
         self.adds += op.action == "add"
         if sweep.first:
@@ -92,7 +100,12 @@ class OptimizerState:
         return sweep
 
     def end(self, sweep: Sweep, now_s: float) -> Any:
-        """An access ends; answers what it found: None if the cell was empty."""
+        """Ends an access; returns the value that it found, None if the cell was empty.
+
+        Args:
+            sweep: the access.
+            now_s: the present time.
+        """
         if sweep.first:
             return None
         if sweep.moments == 0 and len(self._under_way) == 1:
@@ -102,7 +115,12 @@ class OptimizerState:
         return join(sweep.found) if sweep.found else self._value
 
     def give_up(self, sweep: Sweep, now_s: float) -> None:
-        """An access is broken off: the blocks that it has not come to stay as they are."""
+        """Cancels an access: the blocks that it has not passed are not changed.
+
+        Args:
+            sweep: the access.
+            now_s: the present time.
+        """
         self._settle(now_s)
         self._under_way = [entry for entry in self._under_way if entry[2] is not sweep]
         self._under_way.sort()
@@ -127,7 +145,7 @@ class OptimizerState:
         return before
 
     def _settle(self, now_s: float) -> None:
-        """Lets all moments pass up to now."""
+        """Processes all blocks that accesses pass up to now."""
         if not self._blocks and not isinstance(self._value, Null):
             self._blocks = self._cut(self._value)
         blocks = len(self._counts)
@@ -140,7 +158,7 @@ class OptimizerState:
                 heappush(self._under_way, (at_s, number, sweep))
 
     def _pass(self, sweep: Sweep, moment: int) -> None:
-        """One moment of a sweep: an add stores the block before and loads this one."""
+        """Lets an access pass one block; an add stores the block before and loads this one."""
         op = sweep.op
         if op.action == "add" and moment > 0:
             self._store(sweep, moment - 1)
@@ -161,6 +179,6 @@ class OptimizerState:
         return [vector[self._part(block)] for block in range(len(self._counts))]
 
     def _part(self, block: int) -> slice:
-        """Where a block lies in the vector."""
+        """Returns the slice of a block in the vector."""
         blocks, numbers = len(self._counts), length(self._value)
         return slice(block * numbers // blocks, (block + 1) * numbers // blocks)

@@ -1,8 +1,6 @@
-"""Where a run stops, and the weights being learned: what `NextStep` and `RecordUpdate` mean.
+"""Performs `NextStep` and `RecordUpdate`: the stop rule, and the weights being learned.
 
-Rules of this file:
-
-* Evaluation costs no virtual time. It happens afterwards, except where it may end the run.
+Evaluation takes no virtual time. The weights are evaluated after the run, unless an evaluation may end the run.
 """
 
 from __future__ import annotations
@@ -18,14 +16,21 @@ from paceline.records.goals import Goal
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.interpreter.extra_metrics import Watch
-from paceline.simulator.kernel.lanes import Station, Strand
+from paceline.simulator.kernel.lanes import Station, Task
 
 Progress = Callable[[int, float], None]
-"""told the samples so far and the virtual time, in seconds"""
+"""called with the samples so far and the virtual time, in seconds"""
 
 
-class Keeper:
-    """The run's stop rule, and its copy of the weights being learned."""
+class WeightsOwner:
+    """The stop rule of a run, and the weights being learned.
+
+    Args:
+        job: the run's job.
+        schedule: when the weights are evaluated.
+        trace: the run's record.
+        progress: called at the steps of the rank that owns the weights.
+    """
 
     def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
         self.job, self.trace, self.progress = job, trace, progress
@@ -38,16 +43,28 @@ class Keeper:
         self._rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
 
-    def next(self, strand: Strand, state: State, now_s: float) -> Step | None:
-        """The step, or None for a stop."""
-        me, strand.step = strand.me, state.step
+    def next(self, task: Task, state: State, now_s: float) -> Step | None:
+        """Returns the next step of a rank; None if it stops.
+
+        Args:
+            task: the rank's program.
+            state: its state.
+            now_s: the present time.
+        """
+        me, task.step = task.me, state.step
         step = next_step(self.job, me, state.step, now_s, self._rule.grant, self._rule.stop)
         if step is not None and self.progress is not None and me.rank == self.rank:
             self.progress(self.learned.latest.samples, now_s)
         return step
 
     def applied(self, station: Station, op: RecordUpdate, now_s: float) -> int:
-        """Books an update, or a layer's part of one; answers the version that the weights now have."""
+        """Records an update, or a layer's part of one; returns the version that the weights now have.
+
+        Args:
+            station: the rank.
+            op: the update.
+            now_s: the present time.
+        """
         version, rows, layers = station.log.book(op, now_s)
         self.trace.updates.extend(rows)
         self.trace.layers.extend(layers)
@@ -60,7 +77,7 @@ class Keeper:
         return version
 
     def close(self) -> None:
-        """Keeps the last weights, which are always evaluated."""
+        """Stores the last weights, which are always evaluated."""
         self._keep(self.learned.show())
         self.trace.stop_reason = self._grants.why or self.job.budget.usual_end
         self.trace.weights = self.learned.latest.vector

@@ -1,4 +1,4 @@
-"""The clock, the lanes that programs run on, and timing of a rank's own work.
+"""The clock, the tasks of a simulation, and the timing of a rank's own work.
 
 Read `lanes` first, then `clock` and `simpy_events`.
 """

@@ -1,7 +1,7 @@
-"""The clock of a run: SimPy's, with moments that pass only as long as something else is to come.
+"""The clock of a run: SimPy's environment, with background callbacks that do not keep a run alive.
 
-Rules of this file: a moment keeps no run alive. It passes when something later, or at the same time, is to come; or
-when nothing is, and whoever asked for it still wants it. So what happens to links after the end changes nothing.
+A background callback is called if other events follow at its time or later, or if its `wanted` function says that the
+run waits for it. So link faults after the end of a run have no effect.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ class Clock(simpy.Environment):
 
     def __init__(self) -> None:
         super().__init__(0.0)
-        self._moments: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
+        self._callbacks: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
         self._count = count()
 
     def meanwhile(self, at_s: float, then: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Does `then` at a time, unless the run has ended by then.
+        """Schedules a background callback, which is not called if the run ends before.
 
         Args:
-            wanted: asked where nothing else is to come: whether the run waits for this.
+            at_s: the time of the call, seconds.
+            then: the callback.
+            wanted: called if there are no other events; returns whether the run waits for the callback.
         """
-        heappush(self._moments, (at_s, next(self._count), then, wanted))
-        self.step = self._step  # type: ignore[method-assign]  # without moments, a step is SimPy's own
+        heappush(self._callbacks, (at_s, next(self._count), then, wanted))
+        self.step = self._step  # type: ignore[method-assign]  # without callbacks, SimPy's own `step` is used
 
     def _step(self) -> None:
-        if self._moments:
-            at_s, _, then, wanted = self._moments[0]
+        if self._callbacks:
+            at_s, _, then, wanted = self._callbacks[0]
             soonest_s = self.peek()
             if at_s <= soonest_s if soonest_s < math.inf else wanted():
-                heappop(self._moments)
+                heappop(self._callbacks)
                 after(self, max(0.0, at_s - self.now), lambda _: then())
         super().step()

@@ -1,16 +1,14 @@
-"""A worker that crashes: what its device does when, and when a gradient is done therefore.
+"""The timeline of a worker that crashes: the stages of its device, and when a gradient is done.
 
-Rules of this file:
-
-* A worker's life is a sequence of stages: computing, writing a checkpoint, being down, doing lost work again, idling. A
-  crash ends a stage, whatever it is. What was computed since the last checkpoint is then lost and done again before
-  anything new; a checkpoint that was being written is lost too. A crash while down begins the recovery again.
-* Lost work is done again in time alone: its values would be the same, so nothing is computed twice. Other workers wait
-  for it as their method's own synchronisation makes them.
-* A worker without work to do still crashes; it recovers and works off what it lost while the others keep it waiting.
-* Checkpoints follow on the work that fills their period, before it counts as done.
-* An answer depends on the arguments alone. Crashes are a Poisson process on the run's own clock beside the given ones;
-  they are drawn from the seed, as far as anybody asks.
+* A timeline is a sequence of stages: computing, writing a checkpoint, recovery, redoing lost work, idling. A crash ends
+  any stage. The work since the last checkpoint is then lost and done again before new work; a checkpoint that was being
+  written is lost, too. A crash during recovery starts the recovery again.
+* Redoing lost work takes time, but nothing is computed twice, because the values would be the same. Other workers wait
+  for it as far as their method synchronises them.
+* An idle worker can crash, too; it recovers and redoes lost work while it waits for the others.
+* A checkpoint is written after the work that completes its period, before this work counts as done.
+* Results depend on the arguments only. Crashes are the given ones and a Poisson process on the run's own clock, which
+  is drawn from the seed as far as it is needed.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from paceline.topologies.faults.worker_faults import FAILURES, NODE_FAILURES, Cr
 
 Stage = Literal["compute", "redo", "checkpoint", "crash", "recovery", "idle"]
 MOST_CRASHES = 100_000
-"""in one piece of work, which will then never be done; provenance: ours"""
+"""in one piece of work, before it counts as never done; provenance: ours"""
 FULL = 1 - 1e-9
-"""of a checkpoint's period: what is missing is rounding"""
+"""fraction of a checkpoint's period that counts as complete, because sums are rounded"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stage from its beginning to its end, or to the crash that ended it; a crash itself lasts no time."""
+    """A stage, from its beginning to its end or to the crash that ended it; a crash itself takes no time."""
 
     stage: Stage
     start_s: float
@@ -43,15 +41,15 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a worker stands.
+    """The state of a worker.
 
     Args:
-        now_s: its life is known up to here.
-        reached_s: useful work since the last checkpoint, as far as it ever got.
-        kept_s: how much of that is there now; the rest is to be done again.
-        up_s: from when on it is up.
-        crashes: how many it has had.
-        written_s: how long it has been writing the checkpoint that it is at.
+        now_s: the time of this state.
+        reached_s: the most work, in seconds, that has been done since the last checkpoint.
+        kept_s: the part of it that is not lost; the rest has to be redone.
+        up_s: when the worker has recovered from its last crash.
+        crashes: number of crashes so far.
+        written_s: seconds spent so far on the checkpoint that is being written.
     """
 
     now_s: float = 0.0
@@ -64,7 +62,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a worker did in a while, and where it stands then."""
+    """The stages of a worker in an interval, and its state at the end."""
 
     state: State
     stretches: tuple[Stretch, ...]
@@ -76,7 +74,7 @@ class Life:
 
 @dataclass(slots=True)
 class Times:
-    """Rising times, read from an iterator as far as anybody has asked; infinity beyond its end."""
+    """Ascending times that are read from an iterator on demand; infinity beyond its end."""
 
     coming: Iterator[float]
     known: list[float] = field(default_factory=list)
@@ -111,42 +109,50 @@ class Timeline:
     speed: Speed = FULL_SPEED
 
     def end_s(self, start_s: float, work_s: float) -> float:
-        """When work is done that is the worker's first."""
+        """Returns when the worker's first work is done.
+
+        Args:
+            start_s: when the work begins.
+            work_s: seconds at full speed.
+        """
         return self.live(State(), start_s, work_s).end_s
 
     def live(self, state: State, start_s: float, work_s: float, until_s: float = math.inf) -> Life:
-        """Lives until new work is done, and the checkpoint that it fills the period of.
+        """Continues until new work is done, and the checkpoint whose period it completes.
 
         Args:
-            state: where the worker stands.
-            start_s: when it is given the work.
+            state: the worker's state.
+            start_s: when the work begins.
             work_s: seconds at full speed.
-            until_s: when it is told to leave it.
+            until_s: when the work is cancelled.
+
+        Returns:
+            The stages, and the state at the end.
 
         Raises:
-            RunFailed: it crashes so often that the work is never done.
+            RunFailed: the worker crashes so often that the work is never done.
         """
-        living = _Living(self, **asdict(state), left_s=work_s)
-        while living.now_s < until_s and (task := living.task(start_s)) is not None:
+        builder = _Builder(self, **asdict(state), left_s=work_s)
+        while builder.now_s < until_s and (task := builder.task(start_s)) is not None:
             stage, piece_s, end_s = task
-            crash_s = self.times[living.crashes]
+            crash_s = self.times[builder.crashes]
             stop_s = min(end_s, crash_s, until_s)
-            living.spend(stage, piece_s if stop_s == end_s else self.speed.work_s(living.now_s, stop_s), stop_s)
+            builder.spend(stage, piece_s if stop_s == end_s else self.speed.work_s(builder.now_s, stop_s), stop_s)
             if stop_s == end_s:
-                living.finish(stage)
+                builder.finish(stage)
             if stop_s == crash_s:
-                living.crash()
-            if living.crashes > state.crashes + MOST_CRASHES:
+                builder.crash()
+            if builder.crashes > state.crashes + MOST_CRASHES:
                 raise RunFailed(
-                    f"a worker crashed {MOST_CRASHES} times in one step of {work_s:g} s; give it crashes further "
-                    "apart, a shorter recovery, or checkpoints nearer to each other"
+                    f"a worker crashed {MOST_CRASHES} times in one step of {work_s:g} s; use a larger time between "
+                    "crashes, a shorter recovery, or more frequent checkpoints"
                 )
-        return Life(living.state, tuple(living.stretches))
+        return Life(builder.state, tuple(builder.stretches))
 
 
 @dataclass(slots=True)
-class _Living:
-    """A worker's state while it changes."""
+class _Builder:
+    """The changing state of a worker."""
 
     timeline: Timeline
     now_s: float
@@ -163,7 +169,7 @@ class _Living:
         return State(self.now_s, self.reached_s, self.kept_s, self.up_s, self.crashes, self.written_s)
 
     def task(self, start_s: float) -> tuple[Stage, float, float] | None:
-        """What it does next, the work of it at full speed, and when that ends if nothing comes between."""
+        """Returns the next stage, its work in seconds at full speed, and when it ends without a crash."""
         costs, speed = self.timeline.crashes, self.timeline.speed
         period_s = math.inf if costs.checkpoint_every_s is None else costs.checkpoint_every_s
         if self.now_s < self.up_s:
@@ -181,7 +187,7 @@ class _Living:
         return None
 
     def spend(self, stage: Stage, work_s: float, stop_s: float) -> None:
-        """Lets time pass in which so much work is done."""
+        """Advances the time to `stop_s` and books the work that was done."""
         if stage == "compute":
             self.left_s -= work_s
             self.reached_s += work_s
@@ -195,14 +201,14 @@ class _Living:
         self.now_s = stop_s
 
     def finish(self, stage: Stage) -> None:
-        """A stage has come to its end."""
+        """Books the end of a stage that was completed."""
         if stage == "redo":
             self.kept_s = self.reached_s
         elif stage == "checkpoint":
             self.reached_s = self.kept_s = self.written_s = 0.0
 
     def crash(self) -> None:
-        """All work since the last checkpoint is gone."""
+        """Books a crash: all work since the last checkpoint is lost."""
         self.stretches.append(Stretch("crash", self.now_s, self.now_s))
         self.kept_s = self.written_s = 0.0
         self.up_s = self.now_s + self.timeline.crashes.recovery_s
@@ -210,7 +216,16 @@ class _Living:
 
 
 def timeline_of(crashes: Crashes, speed: Speed, *, rank: int, node: int, nodes: int, seed: int) -> Timeline:
-    """The timeline of a worker, drawn from the seed."""
+    """Returns the timeline of a worker.
+
+    Args:
+        crashes: the faults of the cluster.
+        speed: the worker's slowdowns.
+        rank: the worker.
+        node: the index of its node.
+        nodes: number of nodes.
+        seed: the seed of random crashes.
+    """
     known = sorted(
         crash.at_s for crash in crashes.at if crash.place.holds(rank=rank, node=node, nodes=nodes, seed=seed)
     )

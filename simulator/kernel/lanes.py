@@ -1,10 +1,8 @@
-"""What runs in a simulation: strands, and the stations of the ranks that they run on.
+"""The tasks of a simulation, and the stations of the ranks that they run on.
 
-Rules of this file:
-
-* A strand is one line of execution on one rank: the program itself ("main") or something that it started.
-* Failures are values here. SimPy makes an exception anew when it passes from one process to another, and loses what it
-  held; so a strand keeps its failure in its `Promise`, which raises it where it is waited for.
+* A task is one concurrent activity of one rank: the program itself ("main") or something that it started.
+* A failure is stored as a value. SimPy creates a new exception when one passes from one process to another, and loses
+  its attributes. So a task stores its failure in its `Promise`, which raises it in the task that waits for it.
 """
 
 from __future__ import annotations
@@ -29,30 +27,30 @@ Steps = Generator[simpy.Event, Any, Any]
 
 
 class Mutex:
-    """Held by one strand at a time; the others queue, first come first served."""
+    """A lock that one task holds at a time; others wait in a queue, first come, first served."""
 
     def __init__(self, env: simpy.Environment) -> None:
-        self.holder: Strand | None = None
+        self.holder: Task | None = None
         self._env = env
-        self._queue: deque[tuple[Strand, simpy.Event]] = deque()
+        self._queue: deque[tuple[Task, simpy.Event]] = deque()
 
-    def take(self, strand: Strand) -> bool:
-        """Takes it if nobody holds it; says whether it did."""
+    def take(self, task: Task) -> bool:
+        """Takes the lock if it is free; returns whether it did."""
         if self.holder is None:
-            self.holder = strand
+            self.holder = task
             return True
         return False
 
-    def acquire(self, strand: Strand, what: str) -> Steps:
-        """Waits for its turn; `what` is what it waits for, for messages."""
-        if self.take(strand):
+    def acquire(self, task: Task, what: str) -> Steps:
+        """Takes the lock, and waits for it if necessary; `what` names it in messages."""
+        if self.take(task):
             return
-        entry = (strand, self._env.event())
+        entry = (task, self._env.event())
         self._queue.append(entry)
-        strand.blocked = lambda: f"waits for {what}, held by {self.holder}"
+        task.blocked = lambda: f"waits for {what}, held by {self.holder}"
         try:
             yield entry[1]
-        except simpy.Interrupt:  # cancelled: its place in the queue, or its turn, goes to the next
+        except simpy.Interrupt:  # cancelled: it leaves the queue, or releases the lock to the next task
             if entry[1].triggered:
                 self.release()
             else:
@@ -60,7 +58,7 @@ class Mutex:
             raise
 
     def release(self) -> None:
-        """Gives it to the next in the queue."""
+        """Releases the lock to the next task in the queue."""
         self.holder = None
         if self._queue:
             self.holder, turn = self._queue.popleft()
@@ -69,7 +67,7 @@ class Mutex:
 
 @dataclass(eq=False, slots=True)
 class Station:
-    """One rank's place: its device, its log of updates, its handles, the names of its lanes."""
+    """The state that all tasks of a rank share: its device, its log of updates, its handles, the names of its lanes."""
 
     me: RankContext
     device: Mutex
@@ -80,7 +78,7 @@ class Station:
     _named: int = 0
 
     def take_name(self) -> str:
-        """The name of a new lane: the lowest number that no lane has now, so that a run has few lanes."""
+        """Returns the name of a new lane: the lowest number that is not in use, so that a run has few lanes."""
         if self._names:
             return str(heapq.heappop(self._names))
         self._named += 1
@@ -91,38 +89,45 @@ class Station:
 
 
 @dataclass(eq=False, slots=True)
-class Strand:
-    """One line of execution on one rank."""
+class Task:
+    """One concurrent activity of one rank: a program or a single operation."""
 
     station: Station
     name: str
+    """its lane in the record"""
     promise: Promise
     lane: Lane | None = None
-    """None for a single operation"""
+    """drives its program; None for a single operation"""
     place: str = ""
-    """where a single operation was started: it has no line of its own"""
+    """the line of the program that started a single operation"""
     line: str = ""
     """its name by `Branches`"""
     stream: str = ""
-    """whose order its collectives stand in: its program's, counted alike on every rank, whatever the timing"""
+    """the program in whose order its collectives are counted, named alike on every rank, whatever the timing"""
     step: int = 0
-    """the program's; of what it started, the one in which it did"""
+    """the step of the program; for what it started, the step at the start"""
     blocked: Callable[[], str] = lambda: "has not begun"
-    """what it waits for, in words"""
+    """describes what it waits for"""
 
     @property
     def me(self) -> RankContext:
         return self.station.me
 
     def where(self) -> str:
-        """The line of the program it is at."""
+        """Returns the current line of its program."""
         return self.place if self.lane is None else self.lane.where()
 
     def __str__(self) -> str:
         return f"rank {self.me.rank} ({self.me.role}), lane {self.name}"
 
     def wait_for(self, promises: Sequence[Promise], least: int, env: simpy.Environment) -> Steps:
-        """Waits until `least` of the promises have settled."""
+        """Waits until enough promises have settled.
+
+        Args:
+            promises: the promises.
+            least: how many have to settle.
+            env: the clock.
+        """
         missing = least - sum([promise.settled for promise in promises])
         if missing <= 0:
             return
@@ -141,12 +146,12 @@ class Strand:
         yield turn
 
     def standing(self) -> str:
-        """The rank, its lane, the line of its program and the step, for messages."""
+        """Returns the rank, the lane, the line of the program and the step, for messages."""
         return place_of(self.me, self.name, self.where(), self.step)
 
 
 def continued(steps: Steps, event: simpy.Event) -> Steps:
-    """Goes on with steps that have run up to `event` already."""
+    """Continues a generator that has already run up to `event`."""
     while True:
         try:
             value = yield event

@@ -1,4 +1,4 @@
-"""How long a rank's own work takes, as the interpreter asks for it."""
+"""The interface by which the interpreter asks how long a rank's own work takes."""
 
 from __future__ import annotations
 
@@ -11,28 +11,34 @@ from paceline.simulator.kernel.crash_timeline import Timeline
 
 
 class Timing(Protocol):
-    """Seconds of everything that a rank does by itself. Answers depend on the arguments alone, so that runs repeat."""
+    """The seconds of a rank's own work. Results depend on the arguments only, so that runs are repeatable."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        """A gradient over so many samples."""
+        """Returns the seconds of a gradient.
+
+        Args:
+            rank: the worker.
+            step: its step.
+            samples: number of samples of the gradient.
+        """
         ...
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Each layer's parts of a gradient's time, forward and backward, first layer first; together they are 1."""
+        """Returns each layer's share of a gradient's time, forward and backward, first layer first; the sum is 1."""
         ...
 
     def timeline(self, rank: Rank) -> Timeline | None:
-        """What slows down and breaks off a rank's gradients in the run's own clock; None where nothing does."""
+        """Returns the slowdowns and crashes of a rank on the run's own clock; None if it has none."""
         ...
 
     def work_s(self, rank: Rank, op: Charge) -> float:
-        """Arithmetic that the program does itself; of kind "access", its bytes' way through the node's memory."""
+        """Returns the seconds of the program's own arithmetic, or for kind "access" of copying bytes in memory."""
         ...
 
     def load_s(self, rank: Rank, samples: int) -> float:
-        """Loading a batch."""
+        """Returns the seconds of loading a batch."""
         ...
 
     def rest_s(self, rank: Rank) -> float:
-        """A step's time outside all operations, which is spent before the batch is loaded."""
+        """Returns the seconds of a step outside all operations, which pass before the batch is loaded."""
         ...

@@ -1,4 +1,4 @@
-"""Networks that an interpreter can use: a cluster's graph, measured costs, an emulation, or no cost.
+"""The networks that an interpreter can use: a cluster's graph, measured costs, an emulated network, or no cost.
 
 Read `network` first.
 """

@@ -1,14 +1,13 @@
-"""The network of a real run whose hosts are emulated: the scenario's lines, and what this machine adds to a message.
+"""Predicts the network of a real run with emulated hosts: the scenario's lines, plus the overheads of this machine.
 
-Rules of this file:
-
-* Rates and latencies are those that the lines were given, stretched as they were. Nothing is fitted to a run that is
-  predicted: what this machine adds comes from messages and all-reduces of a few numbers, and from runs without a
+* Rates and latencies are those of the emulated lines, with the run's time dilation. Nothing is fitted to a run that is
+  predicted: the overheads come from probes with messages and all-reduces of a few numbers, and from runs without a
   network.
-* Between hosts, packets cross lines as the emulation has them do (`store_and_forward`), and collectives send what gloo
-  sends (`gloo`). Everything that arrives, announcements too, takes what gloo's threads add.
-* A message is a rendezvous of gloo's: it says that it is there, is asked for, and comes. A rank takes one at a time.
-* Inside a host, messages and the collectives of its ranks alone cost what they cost on this machine without a network.
+* Between hosts, packets cross lines as in the emulation (`store_and_forward`), and collectives send the messages that
+  gloo sends (`gloo`). gloo's threads add a delay to everything that arrives, announcements included.
+* A message is a gloo rendezvous: the sender announces it, the receiver asks for it, and it is sent. A rank receives one
+  at a time.
+* Inside a host, messages and collectives cost what they cost on this machine without a network.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from paceline.topologies.packet_lines import Lines, lines_of
 
 
 class EmulatedNetwork:
-    """What predicts a plan's run on an emulated network.
+    """The network for a prediction of a plan's run on emulated hosts.
 
     Args:
-        plan: what is run.
-        profile: what this machine adds.
-        here: what messages and collectives inside a host cost.
+        plan: the run.
+        profile: the overheads of this machine.
+        here: the costs of messages and collectives inside a host.
     """
 
     def __init__(self, plan: Plan, profile: EmulatedProfile, here: MeasuredNetwork) -> None:
@@ -59,7 +58,7 @@ class EmulatedNetwork:
         return []
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        """A rendezvous: it says that it is there, waits for its turn at the receiver, is asked for, and comes."""
+        """Sends by rendezvous: an announcement, a wait for the receiver, its request, and the message."""
         carry, inbox = self._carrier.carry, self._inboxes[to]
         if not self._carrier.apart(source, to):
             if self._plan.scenario.train.shared_memory:
@@ -81,7 +80,7 @@ class EmulatedNetwork:
         return arrival
 
     def _through(self, source: Rank, to: Rank, nbytes: int, inbox: Inbox) -> simpy.Event:
-        """Inside a host by gloo: it takes its turn at the receiver, and what was measured."""
+        """Sends by gloo inside a host: a wait for the receiver, and the measured time."""
         arrival = self._env.event()
 
         def arrive(_: simpy.Event) -> None:
@@ -100,20 +99,23 @@ class EmulatedNetwork:
         return self._groups.enter(rank, op, stream)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        assert self._inside(op), "members of other groups enter one by one"
+        assert self._inside(op), "members of groups on several hosts enter one by one"
         return self._here.collective(op, nbytes, stream)
 
     def _inside(self, op: Collective) -> bool:
-        """Whether it stays inside a host."""
+        """Returns whether a collective stays inside a host."""
         ranks = op.group.ranks
         return self._plan.inside(op.group) or not any(self._carrier.apart(ranks[0], rank) for rank in ranks)
 
 
 class Carrier:
-    """Brings bytes from rank to rank: over the lines between their hosts, or at once inside one.
+    """Moves bytes from rank to rank: over the lines between their hosts, or at once inside a host.
 
     Args:
-        leg_s: what gloo's threads add to everything that arrives.
+        env: the run's clock.
+        lines: the emulated lines.
+        packet_bytes: bytes of the largest packet, with its headers.
+        leg_s: the seconds that gloo's threads add to everything that arrives.
     """
 
     def __init__(self, env: simpy.Environment, lines: Lines, packet_bytes: int, leg_s: float) -> None:
@@ -121,11 +123,18 @@ class Carrier:
         self.wires = StoreAndForward(env, lines, packet_bytes)
 
     def apart(self, source: Rank, to: Rank) -> bool:
-        """Whether two ranks are on different hosts."""
+        """Returns whether two ranks are on different hosts."""
         return self._places[source] != self._places[to]
 
     def carry(self, source: Rank, to: Rank, nbytes: int, then: Callable[[], None]) -> None:
-        """Calls `then` when the bytes are there and have been noticed."""
+        """Moves bytes from one rank to another.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: the bytes.
+            then: called when they have arrived and gloo's thread has noticed it.
+        """
 
         def noticed() -> None:
             after(self._env, self._leg_s, lambda _: then())
@@ -138,7 +147,7 @@ class Carrier:
 
 @dataclass(slots=True)
 class Inbox:
-    """A rank's posted receive: it takes one message at a time, in the order in which they have asked."""
+    """The posted receive of a rank: it receives one message at a time, in the order of their announcements."""
 
     waiting: deque[Callable[[], None]]
     busy: bool
@@ -147,22 +156,28 @@ class Inbox:
         self.waiting, self.busy = deque(), False
 
     def add(self, take: Callable[[], None]) -> None:
-        """A message that waits to be taken; whoever takes it says when it is through by `next`."""
+        """Adds a message; `take` is called when the receiver is free, and calls `next` when the message has arrived."""
         self.waiting.append(take)
         if not self.busy:
             self.next()
 
     def next(self) -> None:
-        """The one before is through."""
+        """Lets the receiver proceed with the next message."""
         self.busy = bool(self.waiting)
         if self.waiting:
             self.waiting.popleft()()
 
 
 def leg_s(plan: Plan, profile: EmulatedProfile, lines: Lines) -> float:
-    """What gloo's threads add to everything that arrives: of the probed all-reduce, what its lines do not account for.
+    """Returns the seconds that gloo's threads add to everything that arrives.
 
-    A ring of P members has 4 (P − 1) legs one after the other: in each step an announcement, and what was announced.
+    This is the part of the probed all-reduce that its lines do not account for, divided by the number of its legs. A
+    ring of P members has 4 (P − 1) legs one after the other: in each step an announcement and the announced data.
+
+    Args:
+        plan: the run.
+        profile: the probes of this machine.
+        lines: the emulated lines.
     """
     workers = plan.job.team[0].workers
     if len(workers) < 2:
@@ -173,10 +188,13 @@ def leg_s(plan: Plan, profile: EmulatedProfile, lines: Lines) -> float:
 
 
 def all_reduce_s(plan: Plan, profile: EmulatedProfile, lines: Lines, leads_s: Sequence[float]) -> float:
-    """The probed all-reduce by its lines alone: from the last entry to a member's exit, on the mean.
+    """Returns the time of the probed all-reduce due to its lines alone: the mean from the last entry to an exit.
 
     Args:
-        leads_s: of each member: how long before the last one it enters.
+        plan: the run.
+        profile: the probes of this machine.
+        lines: the emulated lines.
+        leads_s: for each member, how long before the last one it enters, seconds.
     """
     clock, group = Clock(), plan.job.team[0].workers
     groups = ProcessGroups(clock, Carrier(clock, lines, profile.packet_bytes, 0.0).carry)

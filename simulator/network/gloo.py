@@ -1,15 +1,13 @@
-"""What gloo sends: its collectives as programs of their members, by sends and receives that are rendezvous.
+"""The messages of gloo's collectives: a program for each member, with sends and receives by rendezvous.
 
-Rules of this file:
-
-* A receive is announced to its sender, and a send waits for that announcement; then it is done at once for its sender,
-  as the socket takes it. A send says so to its receiver, too, which nobody waits for in a collective.
-* A process group has two threads: at each member, two of its collectives are under way at a time.
+* A receive is announced to its sender. A send waits for this announcement; then it is done at once for the sender,
+  because the socket buffers it. A send is announced to its receiver, too, but collectives do not wait for that.
+* A process group has two threads, so each member executes at most two of its collectives at a time.
 * Members enter one by one and leave one by one.
 
 The programs follow gloo's (v0.5, `allreduce.cc`, `reduce.cc`, `broadcast.cc`, `allgather.cc`, `barrier.cc`):
 
-| collective | what is sent |
+| collective | messages |
 |---|---|
 | all-reduce | around a ring, from rank r to r − 1: a reduce-scatter, then an all-gather |
 | reduce | the same reduce-scatter, then each member's share straight to the root |
@@ -17,8 +15,8 @@ The programs follow gloo's (v0.5, `allreduce.cc`, `reduce.cc`, `broadcast.cc`, `
 | all-gather | around a ring, from rank r to r + 1 |
 | barrier | dissemination: in round k a word to the rank 2^k after it |
 
-Around rings, a member's share goes in segments of which two are under way at a time: while one is being sent, the next
-is announced.
+In rings, a member's share is sent in segments, two of them in flight at a time: while one is being sent, the next is
+announced.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import happen
 
 WORD_BYTES = 48
-"""of an announcement, and in front of every message"""
+"""bytes of an announcement, and of the header of every message"""
 SEGMENT_BYTES = 2**20
-"""of a ring's largest segment"""
+"""bytes of a ring's largest segment"""
 THREADS = 2
-"""of a process group: so many of its collectives are under way at each member"""
+"""threads of a process group: the number of its collectives that a member executes at a time"""
 Carry = Callable[[Rank, Rank, int, Callable[[], None]], None]
-"""brings so many bytes from one rank to another and says when they are there"""
+"""moves bytes from one rank to another, and calls back when they have arrived"""
 
 
 class Pairs:
@@ -53,27 +51,33 @@ class Pairs:
     Args:
         env: the clock.
         members: the ranks.
-        carry: moves bytes.
+        carry: moves bytes from rank to rank.
     """
 
     def __init__(self, env: simpy.Environment, members: Group, carry: Carry) -> None:
         self._env, self._members, self._carry = env, members, carry
         self._receiving: dict[tuple[int, int], deque[simpy.Event]] = defaultdict(deque)
-        """by sender and receiver: receives that wait for their bytes"""
+        """receives that wait for their bytes, by sender and receiver"""
         self._announced: dict[tuple[int, int], int] = defaultdict(int)
-        """receives that the sender knows of and has not answered"""
+        """number of announced receives that the sender has not answered"""
         self._sending: dict[tuple[int, int], deque[tuple[int, simpy.Event]]] = defaultdict(deque)
         """sends that wait for an announcement"""
 
     def receive(self, source: int, to: int) -> simpy.Event:
-        """Announces a receive; the event comes when the bytes are there."""
+        """Announces a receive; returns an event for the arrival of the bytes."""
         event = self._env.event()
         self._receiving[source, to].append(event)
         self._move(to, source, WORD_BYTES, lambda: self._announce((source, to)))
         return event
 
     def send(self, source: int, to: int, nbytes: int) -> simpy.Event:
-        """The event comes when the bytes have been given to the network."""
+        """Sends bytes; returns an event for the time when the network has taken them.
+
+        Args:
+            source: the sender's place.
+            to: the receiver's place.
+            nbytes: the bytes.
+        """
         event, pair = self._env.event(), (source, to)
         self._move(source, to, WORD_BYTES, lambda: None)
         self._sending[pair].append((nbytes, event))
@@ -85,7 +89,7 @@ class Pairs:
         self._answer(pair)
 
     def _answer(self, pair: tuple[int, int]) -> None:
-        """Sends what is both announced and there."""
+        """Sends the messages whose receives have been announced."""
         while self._announced[pair] and self._sending[pair]:
             self._announced[pair] -= 1
             nbytes, sent = self._sending[pair].popleft()
@@ -98,7 +102,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """How a ring cuts a value of so many bytes: each of p members has a share of so many segments, of one size.
+    """The segments of a value in a ring: each of p members has a share of `each` segments of `size` bytes.
 
     >>> Segments.of(100_000, p=4, item_bytes=4), Segments.of(100_000_000, p=4, item_bytes=4).each
     (Segments(nbytes=100000, size=12500, each=2), 24)
@@ -107,21 +111,32 @@ class Segments:
     nbytes: int
     size: int
     each: int
-    """segments of a member's share"""
+    """number of segments of a member's share"""
 
     @classmethod
     def of(cls, nbytes: int, p: int, item_bytes: int) -> Segments:
-        """At least two for each member, of whole numbers."""
+        """Cuts a value into at least two segments for each member, each of whole numbers.
+
+        Args:
+            nbytes: bytes of the value.
+            p: number of members.
+            item_bytes: bytes of one number.
+        """
         size = min(-(-nbytes // (2 * p)), SEGMENT_BYTES // item_bytes * item_bytes)
         size = -(-size // item_bytes) * item_bytes
         return cls(nbytes, size, -(-max(-(-nbytes // size), 2 * p) // p))
 
     def length(self, number: int, p: int) -> int:
-        """Bytes of a segment; the last ones may be shorter, or empty."""
+        """Returns the bytes of a segment, which may be shorter, or empty, at the end.
+
+        Args:
+            number: the number of the segment.
+            p: number of members.
+        """
         return min(max(self.nbytes - number % (p * self.each) * self.size, 0), self.size)
 
     def share(self, place: int) -> int:
-        """Bytes of a member's share."""
+        """Returns the bytes of a member's share."""
         return min(max(self.nbytes - place * self.each * self.size, 0), self.each * self.size)
 
 
@@ -134,7 +149,12 @@ class Member:
     p: int
 
     def around(self, step: int, sizes: Iterator[tuple[int, int]]) -> Steps:
-        """Sends to the neighbour at this step and receives from the other one: two such exchanges at a time."""
+        """Exchanges messages with the two neighbours of a ring, with two exchanges in flight at a time.
+
+        Args:
+            step: the distance of the neighbour to send to: 1 or −1.
+            sizes: the bytes to send and to receive in each exchange.
+        """
         to, source = (self.place + step) % self.p, (self.place - step) % self.p
         under_way = deque[list[simpy.Event]]()
         for sent, received in sizes:
@@ -146,11 +166,16 @@ class Member:
             yield from waits
 
     def reduce_scatter(self, segments: Segments, turns: int) -> Steps:
-        """So many segments to the rank before, each added to on its way; each member ends with its share of the sum."""
+        """Reduces segments around the ring, so that each member has its share of the sum.
+
+        Args:
+            segments: the cut of the value.
+            turns: number of segments that each member sends to the rank before it.
+        """
         return self._segments(segments, (self.place + 1) * segments.each, turns)
 
     def _segments(self, segments: Segments, first: int, turns: int) -> Steps:
-        """Segments from the `first` on to the rank before, and those that it will send next from the rank after."""
+        """Sends segments from `first` on to the rank before, and receives the next ones from the rank after."""
         lengths = ((first + turn, first + segments.each + turn) for turn in range(turns))
         return self.around(-1, ((segments.length(a, self.p), segments.length(b, self.p)) for a, b in lengths))
 
@@ -182,7 +207,7 @@ class Member:
         yield from sends
 
     def all_gather(self, nbytes: int) -> Steps:
-        """Of so many bytes at each member."""
+        """Gathers values of `nbytes` bytes."""
         halves = [nbytes // 2, nbytes - nbytes // 2]
         yield from self.around(+1, ((half, half) for _ in range(self.p - 1) for half in halves))
 
@@ -193,7 +218,7 @@ class Member:
             yield from (coming, self.pairs.send(self.place, (self.place + far) % self.p, 0))
 
     def program(self, op: Collective) -> Iterable[simpy.Event]:
-        """What the member does for an operation; of nothing, nothing."""
+        """Returns the member's program for an operation; it is empty for a value without bytes."""
         if not isinstance(op, Barrier) and not op.value.nbytes:
             return iter(())
         match op:
@@ -219,21 +244,30 @@ class ProcessGroups:
 
     Args:
         env: the clock.
-        carry: moves bytes.
-        start_s: what a program needs to start a collective, until it can start the next.
+        carry: moves bytes from rank to rank.
+        start_s: seconds that a program needs to start a collective, before it can start another.
     """
 
     def __init__(self, env: simpy.Environment, carry: Carry, start_s: float = 0.0) -> None:
         self._env, self._carry, self._start_s = env, carry, start_s
         self._started_s: dict[Rank, float] = {}
-        """of each rank: when its program may start another"""
+        """when the program of each rank may start another collective"""
         self._entered: dict[tuple[Rank, Group, str], Iterator[int]] = defaultdict(count)
         self._threads: dict[tuple[Rank, Group, str], simpy.Resource] = {}
         self._under_way: dict[tuple[Group, str, int], tuple[Pairs, set[Rank]]] = {}
-        """of each collective: its messages, and the members that have not left"""
+        """the messages of each collective, and the members that have not left it"""
 
     def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event:
-        """A member comes to the next collective of its group and stream; the event comes when it may leave."""
+        """Lets a member enter the next collective of its group and stream.
+
+        Args:
+            rank: the member.
+            op: the operation.
+            stream: the stream.
+
+        Returns:
+            An event for the time when the member may leave.
+        """
         mine = rank, op.group, stream
         number = next(self._entered[mine])
         if mine not in self._threads:

@@ -1,7 +1,7 @@
-"""Where what a run sent lies outside what its network's values were fitted or measured on: notes, in words.
+"""Warnings about messages that are larger than those to which the values of the network were fitted.
 
-Rules of this file: sizes are those of the messages that a run really sent, so notes are made when it has ended. A range
-is known of links that were fitted to a curve over sizes (`Link.fitted_bytes`) and of a measured machine's profile.
+Sizes are those of the messages that a run sent, so warnings are made at its end. The range is known for links that were
+fitted to a curve over sizes (`Link.fitted_bytes`), and for the profile of a measured machine.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from paceline.topologies.graphs.graph import Graph
 
 
 def beyond(trace: Trace, graph: Graph, wires: Network, machine: Consulted | None) -> list[str]:
-    """The notes on a run.
+    """Returns the warnings about a run.
 
     Args:
-        trace: what it left.
-        graph: of the cluster.
-        wires: the network that it crossed.
-        machine: the profile that this network was made from, if it was.
+        trace: the record of the run.
+        graph: the graph of the cluster.
+        wires: the network of the run.
+        machine: the machine profile from which this network was made, or None.
     """
     if machine is not None:
         return machine.outside()

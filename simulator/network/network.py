@@ -1,11 +1,9 @@
-"""Networks: how long messages and collectives take. A cluster's graph, this machine as measured, and none at all.
+"""Networks compute how long messages and collectives take: a cluster's graph, a measured machine, or no cost at all.
 
-Rules of this file:
-
-* A network answers with events and knows nothing of programs. Each answer is an event that is still to come.
-* A network object serves one run: `attach` gives it that run's clock.
-* Messages and collectives share the links of a graph with each other, whoever they belong to.
-* Links that fail during a run are `outages`' business; without any, nothing here knows of them.
+* A network returns SimPy events that have not been processed yet. It does not know programs.
+* A network object serves one run: `attach` gives it the clock of the run.
+* All messages and collectives of a run share the links of a graph.
+* `outages` handles links that fail during a run; it is not used without link faults.
 """
 
 from __future__ import annotations
@@ -34,53 +32,87 @@ from paceline.topologies.faults.link_faults import changes
 from paceline.topologies.graphs.routing import Rule
 
 Cost = Callable[[str, int, int], float]
-"""seconds of a collective, from the operation's name, members and bytes"""
+"""seconds of a collective, given the operation's name, the number of members and the bytes"""
 NOWHERE = Path((), 0.0)
-"""of a message that has not set out"""
+"""the path of a message that has not started"""
 
 
 class Network(Protocol):
-    """What the interpreter asks of a network."""
+    """The interface between the interpreter and a network."""
 
     def attach(self, env: simpy.Environment) -> None:
-        """Takes the clock of the run that it is to serve."""
+        """Sets the clock of the run."""
         ...
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        """Comes when the message has arrived; the interpreter sees to the order of one pair's messages."""
+        """Sends a message. The interpreter ensures that messages of one pair are delivered in order.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: bytes of the message.
+
+        Returns:
+            An event for the arrival.
+        """
         ...
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        """Comes when the collective is done; asked once, when its last member has entered.
+        """Starts a collective; called once, when its last member has entered.
 
-        `nbytes` is the n of the closed forms. Collectives of one group in one `stream` (a lane's program order) are
-        served one after the other.
+        Args:
+            op: the operation of one member.
+            nbytes: the n of the closed forms.
+            stream: the program order that it belongs to. Collectives of one group and stream are served one after the
+                other.
+
+        Returns:
+            An event for the time when it is done.
         """
         ...
 
     def standing(self) -> list[str]:
-        """What keeps messages from going on for ever, for whoever asks why nothing happens any more."""
+        """Returns descriptions of what blocks messages for ever, for the message of a deadlock."""
         ...
 
 
 @runtime_checkable
 class ByMember(Protocol):
-    """A network that some collectives' members enter, and leave, one by one."""
+    """A network in which the members of some collectives enter and leave one by one."""
 
     def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event | None:
-        """Comes when this member may leave; None where all wait for the last one, and `collective` is asked then."""
+        """Lets a member enter a collective.
+
+        Args:
+            rank: the member.
+            op: its operation.
+            stream: the program order that it belongs to.
+
+        Returns:
+            An event for the time when this member may leave; None if all wait for the last member and `collective` is
+            called then.
+        """
         ...
 
 
 class Channels:
-    """Serial channels, one for each group and stream: first come, first served."""
+    """Serial channels, one for each group and stream; first come, first served."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
         self._free_s: dict[tuple[Group, str], float] = {}
 
     def serve(self, group: Group, stream: str, seconds: float) -> simpy.Event:
-        """Comes when the channel has been free for so many seconds: start = max(now, end of the one before)."""
+        """Occupies a channel: start = max(now, end of the one before).
+
+        Args:
+            group: the group.
+            stream: its stream.
+            seconds: how long the channel is occupied.
+
+        Returns:
+            An event for the end.
+        """
         now = self._env.now
         end = max(now, self._free_s.get((group, stream), 0.0)) + seconds
         self._free_s[group, stream] = end
@@ -88,7 +120,7 @@ class Channels:
 
 
 class NoCost:
-    """Everything arrives at once: for oracles, and for a prediction that leaves out what messages cost."""
+    """A network on which everything arrives at once: for tests, and for predictions without communication costs."""
 
     def attach(self, env: simpy.Environment) -> None:
         self._env = env
@@ -105,13 +137,13 @@ class NoCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InMemory:
-    """What goes through memory that ranks share, and what it costs there.
+    """The costs of communication through memory that ranks share.
 
     Args:
-        collective_s: seconds from the last entry, from the operation's name, members and bytes.
-        holds: whether a group's collectives are such.
-        message_s: seconds of one message, one way, from its bytes.
-        joins: whether messages from one rank to another are such.
+        collective_s: seconds of a collective from the last entry, given the operation's name, members and bytes.
+        holds: returns whether the collectives of a group use shared memory.
+        message_s: seconds of one message, one way, given its bytes.
+        joins: returns whether messages from one rank to another use shared memory.
     """
 
     collective_s: Cost
@@ -121,12 +153,13 @@ class InMemory:
 
 
 class MeasuredNetwork:
-    """A machine whose costs have been measured: nothing is shared, all contention is in the figures already.
+    """A machine whose costs were measured. No links are shared, because the measured costs include contention.
 
     Args:
-        collective_s: seconds from the last entry, from the operation's name ("AllReduce", …), members and bytes.
-        message_s: seconds of one message, one way, from its bytes.
-        memory: what of it goes through memory instead; None if nothing does.
+        collective_s: seconds of a collective from the last entry, given the operation's name ("AllReduce", …), members
+            and bytes.
+        message_s: seconds of one message, one way, given its bytes.
+        memory: the costs of communication through shared memory; None if there is none.
     """
 
     def __init__(self, collective_s: Cost, message_s: Callable[[int], float], memory: InMemory | None = None) -> None:
@@ -150,17 +183,17 @@ class MeasuredNetwork:
 
 
 class ClusterNetwork:
-    """A cluster's graph: a message takes α + n β, and more where it shares a link or waits for a processor.
+    """A cluster's graph: a message takes α + n β, and longer if it shares a link or waits for a processor.
 
-    Messages share links max-min fairly. Of α, the sender's and the receiver's part are work of their processors, which
-    serve one message at a time. One pair's messages follow each other, as on one connection.
+    Messages share links max-min fairly. The sender's and the receiver's part of α are work of their processors, which
+    process one message at a time. Messages of one pair of ranks follow each other, as on one connection.
 
     Args:
-        cluster: the graph, and which ranks sit where.
-        allreduce_algorithm: the pattern of an all-reduce; "auto" is whatever is predicted to be quickest.
-        routing: which way messages go; "auto" as networks of such a kind do.
-        library: whose protocols collectives go by.
-        fabric: what messages cross, where that is more than the graph.
+        cluster: the graph, and the placement of ranks.
+        collective: the pattern of an all-reduce; with "auto", the fastest predicted one.
+        routing: the rule that chooses paths; with "auto", the rule that is usual for this kind of graph.
+        library: the library whose protocols collectives use.
+        fabric: ports and paths, if they are not simply those of the graph.
     """
 
     def __init__(
@@ -178,19 +211,19 @@ class ClusterNetwork:
     def attach(self, env: simpy.Environment) -> None:
         self._env, self._flows = env, Flows(env, self.fabric.capacity)
         self._contention = Contention(env, self.fabric, self._carry)
-        self._last: dict[tuple[Rank, Rank], Trip] = {}
+        self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream"""
         self._sending, self._receiving = Processors(), Processors()
         self._outages: Outages | None = None
         if self._changes:
-            assert isinstance(env, Clock), "links that fail need a clock whose moments keep no run alive"
+            assert isinstance(env, Clock), "link faults need a clock with background callbacks"
             self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:
-        """What messages, and collectives that shared ports, have moved through each port so far."""
+        """The bytes that each port has carried so far, except for collectives that were alone on their ports."""
         return self._flows.carried_bytes
 
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
@@ -205,42 +238,42 @@ class ClusterNetwork:
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         before = self._last.get((source, to))
-        trip = self._last[source, to] = Trip(source, to, nbytes, self._env.event())
+        pending = self._last[source, to] = PendingMessage(source, to, nbytes, self._env.event())
         if before is None or before.through:
-            self._set_out(trip)
+            self._set_out(pending)
         else:
-            before.follower = trip
-        return trip.arrival
+            before.follower = pending
+        return pending.arrival
 
-    def _set_out(self, trip: Trip) -> None:
-        """The message before it is through: the sender's processor takes it, then the ports do."""
-        env, trip.path = self._env, self.fabric.path(trip.source, trip.to, trip.nbytes)
-        if seconds := trip.path.send_s:
-            after(env, self._sending.serve(trip.source, env.now, seconds) - env.now, lambda _: self._move(trip))
+    def _set_out(self, pending: PendingMessage) -> None:
+        """Starts a message, after the one before it: first the sender's processor, then the ports."""
+        env, pending.path = self._env, self.fabric.path(pending.source, pending.to, pending.nbytes)
+        if seconds := pending.path.send_s:
+            after(env, self._sending.serve(pending.source, env.now, seconds) - env.now, lambda _: self._move(pending))
         else:
-            self._move(trip)
+            self._move(pending)
 
-    def _move(self, trip: Trip) -> None:
-        path = trip.path
-        moving = self._carry(trip.source, trip.to, trip.nbytes, path)
+    def _move(self, pending: PendingMessage) -> None:
+        path = pending.path
+        moving = self._carry(pending.source, pending.to, pending.nbytes, path)
         self._contention.message(moving, path.ports)
-        upon(moving, lambda _: self._passed(trip, moving))
+        upon(moving, lambda _: self._passed(pending, moving))
 
-    def _passed(self, trip: Trip, moving: simpy.Event) -> None:
-        """It has passed the ports: the latency at the end, and the receiver's processor; the next one sets out."""
-        path, trip.through = trip.path, True
+    def _passed(self, pending: PendingMessage, moving: simpy.Event) -> None:
+        """Processes the end of a transfer: the latency and the receiver's processor follow; the next message starts."""
+        path, pending.through = pending.path, True
         self._contention.passed(moving)
         latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)
         if path.receive_s:
-            after(self._env, latency_s, lambda _: self._take(trip))
+            after(self._env, latency_s, lambda _: self._take(pending))
         else:
-            come(trip.arrival, latency_s)
-        if trip.follower is not None:
-            self._set_out(trip.follower)
+            come(pending.arrival, latency_s)
+        if pending.follower is not None:
+            self._set_out(pending.follower)
 
-    def _take(self, trip: Trip) -> None:
+    def _take(self, pending: PendingMessage) -> None:
         now = self._env.now
-        come(trip.arrival, self._receiving.serve(trip.to, now, trip.path.receive_s) - now)
+        come(pending.arrival, self._receiving.serve(pending.to, now, pending.path.receive_s) - now)
 
     # --- collectives ----------------------------------------------------------------------------------------------
 
@@ -255,14 +288,14 @@ class ClusterNetwork:
         yield self._contention.start(self.plan(op, nbytes))
 
     def plan(self, op: Collective, nbytes: int) -> CollectivePlan:
-        """What carries out a collective operation."""
+        """Returns the plan of a collective operation, given the n of the closed forms."""
         root = op.group.ranks.index(op.root) if isinstance(op, Reduce | Broadcast) else 0
         return self.tuner.plan(type(op).__name__, op.group, nbytes, root)  # type: ignore[arg-type]
 
 
 @dataclass(eq=False, slots=True)
-class Trip:
-    """A message on its way."""
+class PendingMessage:
+    """A message in flight, or waiting for the one before it."""
 
     source: Rank
     to: Rank
@@ -270,18 +303,24 @@ class Trip:
     arrival: simpy.Event
     path: Path = NOWHERE
     through: bool = False
-    """whether it has passed the ports, and the next of its pair may set out"""
-    follower: Trip | None = None
-    """who waits for that"""
+    """whether it has passed the ports, so that the next message of its pair may start"""
+    follower: PendingMessage | None = None
+    """the next message of its pair"""
 
 
 class Processors:
-    """What each rank does for messages, one at a time, first come first served."""
+    """The processors of ranks, which process one message at a time, first come, first served."""
 
     def __init__(self) -> None:
         self._free_s: dict[Rank, float] = {}
 
     def serve(self, rank: Rank, now: float, seconds: float) -> float:
-        """The time at which it is done with one that has come now."""
+        """Returns the time at which a rank's processor has processed a message.
+
+        Args:
+            rank: the rank.
+            now: the present time, at which the message is added.
+            seconds: its processing time.
+        """
         end = self._free_s[rank] = max(now, self._free_s.get(rank, 0.0)) + seconds
         return end

@@ -1,13 +1,11 @@
-"""Links that get slower, break and are repaired during a run, and what is under way meanwhile.
+"""Links that are degraded, fail and are repaired during a run, and the messages in flight meanwhile.
 
-Rules of this file:
-
-* At each change, in this order: collectives that counted on links as they were are carried out up to now; links carry
-  what they carry from now on; everything under way goes on along the ways that there are now.
-* Ways are those of the rule on what is left. Where nothing is left, a message goes the way that it would go if nothing
-  were broken, and stands still before the gap until that is repaired. What has no bytes waits for that, too.
-* A message keeps the latency, and the limit of its own, of the way on which it set out.
-* A link at less than its rate is still in use: ways depend on what is broken, not on how fast the rest is.
+* At each change, in this order: collectives that were represented by a timer are simulated message by message from now
+  on; the capacities of links change; messages in flight are rerouted.
+* Paths are those of the routing rule on the links that are not broken. If there is none, a message takes the path that
+  it would take without faults, and waits until the broken link on it is repaired. Messages without bytes wait, too.
+* A message retains the latency and the limit of the path on which it started.
+* A degraded link stays in use: paths depend on which links are broken, not on their bandwidths.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from paceline.topologies.graphs.routing import port
 
 @dataclass(slots=True)
 class Moving:
-    """Bytes on their way from one rank to another."""
+    """A transfer in flight."""
 
     source: Rank
     to: Rank
@@ -40,12 +38,12 @@ class Moving:
 
 
 class Outages:
-    """What happens to the links of a run.
+    """Applies the link faults of a run.
 
     Args:
-        clock: the run's.
-        changes: of links, in the order of time.
-        fabric, flows, contention, tuner: the network's own, which are told of each.
+        clock: the run's clock.
+        changes: the changes of links, in order of time.
+        fabric, flows, contention, tuner: the parts of the network that each change affects.
     """
 
     def __init__(
@@ -61,11 +59,21 @@ class Outages:
         self._fabric, self._flows, self._contention, self._tuner = fabric, flows, contention, tuner
         self._under_way: dict[simpy.Event, Moving] = {}
         self._broken: dict[Ends, float] = {}
-        """links that carry nothing, and since when"""
-        self._await_next()
+        """the broken links, and the time since which each is broken"""
+        self._schedule_next()
 
     def carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
-        """Comes when so many bytes have gone along a path, or along those that take its place."""
+        """Starts a transfer along a path, which is rerouted when links fail.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: the bytes.
+            path: the path at the start.
+
+        Returns:
+            An event for the end of the transfer.
+        """
         if nbytes == 0 and self._gap(path.ports) is not None:
             event = self._clock.event()
         else:
@@ -79,37 +87,37 @@ class Outages:
         del self._under_way[event]
 
     def standing(self) -> list[str]:
-        """What stands still, link by link."""
+        """Returns a description of the messages that each broken link blocks."""
         still: dict[Ends, list[Moving]] = {}
         for one in self._under_way.values():
             if (gap := self._gap(one.ports)) is not None:
                 still.setdefault(gap, []).append(one)
         return [
-            f"{' – '.join(gap)} is broken since {self._broken[gap]:g} s: {len(those)} message{'s' * (len(those) > 1)} "
-            f"can go no other way, such as from rank {those[0].source} to rank {those[0].to}"
+            f"{' – '.join(gap)} has been broken since {self._broken[gap]:g} s and blocks {len(those)} "
+            f"message{'s' * (len(those) > 1)}, such as from rank {those[0].source} to rank {those[0].to}"
             for gap, those in still.items()
         ]
 
     def _gap(self, ports: tuple[Port, ...]) -> Ends | None:
-        """The first broken link on a way."""
+        """Returns the first broken link on a path; None if there is none."""
         if not self._broken:
             return None
         gaps = {one: ends for ends in self._broken for one in _both_ways(ends)}
         return next((gaps[one] for one in ports if one in gaps), None)
 
-    def _await_next(self) -> None:
+    def _schedule_next(self) -> None:
         if self._changes:
-            self._clock.meanwhile(self._changes[0].at_s, self._happen, lambda: bool(self.standing()))
+            self._clock.meanwhile(self._changes[0].at_s, self._apply_next, lambda: bool(self.standing()))
 
-    def _happen(self) -> None:
+    def _apply_next(self) -> None:
         change = self._changes.popleft()
         now = self._clock.now
         broken = {ends: since for ends, since in self._broken.items() if ends not in change.rates}
-        broken |= {ends: self._broken.get(ends, now) for ends, rate in change.rates.items() if rate == 0.0}
+        broken |= {ends: now for ends, rate in change.rates.items() if rate == 0.0}  # a change names no link twice
         anew = broken.keys() != self._broken.keys()
         self._contention.disturb(one for ends in change.rates for one in _both_ways(ends))
         if anew:
-            self._carry_out_those_elsewhere(broken)
+            self._carry_out_rerouted(broken)
         for ends, rate in change.rates.items():
             self._fabric.degrade(ends, rate)
             for one in _both_ways(ends):
@@ -119,23 +127,23 @@ class Outages:
         if anew:
             self._fabric.without(broken)
             self._contention.rerouted()
-            self._move()
-        self._await_next()
+            self._reroute()
+        self._schedule_next()
 
-    def _carry_out_those_elsewhere(self, broken: Iterable[Ends]) -> None:
-        """Collectives whose ports stay as they are, but whose messages will take other paths."""
+    def _carry_out_rerouted(self, broken: Iterable[Ends]) -> None:
+        """Simulates collectives message by message if their ports do not change but their messages are rerouted."""
         alone = self._contention.alone()
-        ways = [active.plan.current_routes() for active in alone]
+        routes = [active.plan.current_routes() for active in alone]
         self._fabric.without(broken)
-        elsewhere = [
-            active for active, before in zip(alone, ways, strict=True) if active.plan.current_routes() != before
+        rerouted = [
+            active for active, before in zip(alone, routes, strict=True) if active.plan.current_routes() != before
         ]
         self._fabric.without(self._broken)
-        for active in elsewhere:
+        for active in rerouted:
             self._contention.carry_out(active)
 
-    def _move(self) -> None:
-        """Everything under way goes on along the ways that there are now."""
+    def _reroute(self) -> None:
+        """Reroutes all messages in flight."""
         for event, one in list(self._under_way.items()):
             if event.triggered:
                 continue

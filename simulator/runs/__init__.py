@@ -1,4 +1,4 @@
 """Simulated runs of a scenario, dry runs and extrapolation.
 
-Read `run` first; `simulate` is there.
+Read `run` first, which contains `simulate`.
 """

@@ -1,8 +1,7 @@
-"""What runs are going to ask a network for, before anybody measures what that costs.
+"""Finds out which collectives a run will perform, before their costs are measured.
 
-Rules of this file: a rehearsal is a simulation like any other, of weights without numbers and with messages for
-nothing; only the questions are kept. So whatever a method asks for is found without being listed, one's own methods'
-too.
+A dry run is a simulation with weights without numbers and messages without cost, of which only the collectives are
+recorded. So the collectives of every method are found without a list, those of the user's own methods included.
 """
 
 from __future__ import annotations
@@ -25,56 +24,56 @@ from paceline.topologies.catalogue.machine_profile import Asked
 from paceline.workloads.learners.timing_only import TimingOnly
 
 STEPS = 128
-"""of every worker; what a method asks for later than that is not heard"""
-Question = tuple[str, tuple[int, ...], int, bool]
-"""the operation, its members, its bytes, and whether it is in a node's memory"""
+"""steps of every worker; collectives that a method first performs later are missed"""
+CollectiveKey = tuple[str, tuple[int, ...], int, bool]
+"""the operation, its members, its bytes, and whether it uses a node's shared memory"""
 
 
-class Listening(NoCost):
-    """A network that notes what it is asked for, each question once.
+class RecordingNetwork(NoCost):
+    """A network without costs that records the collectives, each once.
 
     Args:
-        inside: whether a group's collectives are in a node's memory.
+        inside: returns whether the collectives of a group use a node's shared memory.
     """
 
     def __init__(self, inside: Callable[[Group], bool]) -> None:
-        self.heard: dict[Question, None] = {}
+        self.collectives: dict[CollectiveKey, None] = {}
         self._inside = inside
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         inside = self._inside(op.group)
-        self.heard[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, inside] = None
+        self.collectives[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, inside] = None
         return super().collective(op, nbytes, stream)
 
 
-def rehearse(plans: Sequence[Plan]) -> list[Asked]:
-    """The collectives that these plans' runs ask for, each operation, number of members and bytes once.
+def dry_run(plans: Sequence[Plan]) -> list[Asked]:
+    """Returns the collectives of these plans' runs: each operation, number of members and bytes once.
 
-    Seeds draw other times and numbers and ask for the same, so each algorithm is rehearsed once.
+    Seeds do not change the collectives, so there is one dry run for each algorithm.
     """
-    heard: dict[Question, None] = {}
+    collectives: dict[CollectiveKey, None] = {}
     for plan in {plan.name: plan for plan in plans}.values():
-        network = Listening(plan.inside)
-        simulate_job(numberless(plan.job), PlanTiming(plan), network, Schedule(every=math.inf))
-        heard |= network.heard
-    return gathered(heard)
+        network = RecordingNetwork(plan.inside)
+        simulate_job(without_numbers(plan.job), PlanTiming(plan), network, Schedule(every=math.inf))
+        collectives |= network.collectives
+    return combined(collectives)
 
 
-def numberless(job: Job) -> Job:
-    """The job's beginning, with vectors that have sizes alone."""
+def without_numbers(job: Job) -> Job:
+    """Returns the beginning of a job, with vectors that have only sizes."""
     learner, most = job.learner, STEPS * job.batch * job.workers
     sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
     return replace(job, learner=sizes, budget=Budget(samples=min(job.budget.samples or most, most)))
 
 
-def gathered(heard: Iterable[Question]) -> list[Asked]:
-    """What was heard, with groups that do not overlap: their members enter at the same time.
+def combined(collectives: Iterable[CollectiveKey]) -> list[Asked]:
+    """Combines recorded collectives whose groups do not overlap, because their members enter at the same time.
 
-    >>> [one.groups for one in gathered([("Reduce", (first, first + 1), 8, False) for first in range(3)])]
+    >>> [one.groups for one in combined([("Reduce", (first, first + 1), 8, False) for first in range(3)])]
     [((0, 1), (2, 3))]
     """
     found: dict[tuple[str, int, int, bool], list[tuple[int, ...]]] = {}
-    for operation, ranks, nbytes, inside in heard:
+    for operation, ranks, nbytes, inside in collectives:
         apart = found.setdefault((operation, len(ranks), nbytes, inside), [])
         if not any(set(ranks) & set(other) for other in apart):
             apart.append(ranks)

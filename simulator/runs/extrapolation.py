@@ -1,13 +1,11 @@
-"""Two steps to a model that cannot be trained here: its time per sample, simulated, and the samples that it needs.
+"""Estimates the time to a target for a model that cannot be trained here.
 
 time to the target = reference samples × statistical penalty / (samples per second)
 
-Rules of this file:
-
-* The first factor is a training that somebody made and reported, the last is a simulated run of the model without
-  learning. Between them stands the penalty: of this method with so many workers, against the reference, from a stand-in
-  that was trained or from a published relation.
-* Assumptions are told as they were made, with their figures: nothing is listed that was not done.
+* The reference samples come from a published training. The samples per second come from a simulated run of the model
+  without learning. The penalty is that of this method with this number of workers relative to the reference; it comes
+  from training a smaller model, the stand-in, or from a published relation.
+* The assumptions are listed with their figures, and only those that were made.
 """
 
 from __future__ import annotations
@@ -27,24 +25,29 @@ from paceline.workloads.models import published_relations
 
 
 class Extrapolation:
-    """Of one scenario: what its runs are told beside their own figures.
+    """The extrapolation of a scenario.
 
     Args:
-        part: the section.
-        plans: those of all algorithms and seeds.
-        perform: what runs a plan.
+        part: the scenario's section.
+        plans: the plans of all algorithms and seeds.
+        perform: runs a plan.
     """
 
     def __init__(self, part: ExtrapolatePart, plans: Sequence[Plan], perform: Perform) -> None:
         self.part, self._plans, self._perform = part, plans, perform
         self._needed: dict[str | None, Needed] = {}
-        """by algorithm; None is the reference"""
+        """the samples that each algorithm needs; None is the reference"""
         self._problems = {}
         if part.stand_in is not None:
             self._problems = {plan.seed: part.stand_in.learner(plan.seed) for plan in plans}
 
     def added(self, run: Run, plan: Plan) -> Run:
-        """The run with what is extrapolated from it."""
+        """Returns the run with its extrapolation in the summary.
+
+        Args:
+            run: the simulated run.
+            plan: its plan.
+        """
         penalty, evidence, assumed = (
             self._by_stand_in(self.part.stand_in, plan)
             if self.part.stand_in is not None
@@ -71,7 +74,7 @@ class Extrapolation:
         )
 
     def _by_stand_in(self, part: StandInPart, plan: Plan) -> tuple[float | None, dict[str, Any], list[str]]:
-        """What one seed's stand-in needed, against what it needed alone."""
+        """Returns the samples of one seed's stand-in relative to those of one worker, the evidence and assumptions."""
         seeds = [other for other in self._plans if other.name == plan.name]
         if plan.name not in self._needed:
             own = [stood_in(one, part, self._problems[one.seed]) for one in seeds]
@@ -97,7 +100,7 @@ class Extrapolation:
 
 
 def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, dict[str, Any], list[str]]:
-    """What the relation says of the run's updates: their samples, and their staleness."""
+    """Returns the penalty by the published relation, from the samples and the staleness of the run's updates."""
     assert part.relation is not None
     batch = run.summary["samples"] / run.summary["updates"]
     stale = plan.job.method.staleness_kind is not StalenessKind.LOCAL_AGE
@@ -114,7 +117,12 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
 
 
 def slowdown_of(relation: RelationPart, staleness: float) -> float:
-    """By how much staleness slows the noise-free part of training."""
+    """Returns the factor by which staleness slows the noise-free part of training.
+
+    Args:
+        relation: the relation.
+        staleness: the mean staleness of the updates.
+    """
     if relation.staleness == "stability-limit":
         return published_relations.stability_slowdown(staleness)
     if relation.staleness == "implicit-momentum":

@@ -1,10 +1,8 @@
-"""Scenarios in virtual time: one run per algorithm and seed.
+"""Simulates scenarios: one run per algorithm and seed.
 
-Rules of this file:
-
-* The cluster simulated is the scenario's, or, for a prediction of what will be measured, the machine that a profile
-  describes: messages then cost what they cost there, and steps take the paced devices' time.
-* A model can be told to leave something out (messages, spread), to show what the rest alone would have said.
+* The simulated cluster is that of the scenario. For a prediction of a measurement it is the machine of a profile:
+  messages cost what they cost there, and steps take the time of the paced devices.
+* Parts of the model (communication costs, jitter) can be left out, to show the effect of the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
-from paceline.simulator.interpreter.weights_owner import Progress as Telling
+from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.emulated import EmulatedNetwork
@@ -38,16 +36,16 @@ from paceline.topologies.faults.worker_faults import Crashes
 from paceline.workloads.models.threads import torch_threads
 
 Report = Callable[[str, float], None]
-"""told what is being done, and how much of everything is done, 0 … 1"""
+"""called with the name of the algorithm, and the fraction of all runs that is done, 0 … 1"""
 LINE_BYTES = 64
-"""of a processor's cache"""
+"""bytes of a line of a processor's cache"""
 NOTHING = Profile()
-"""costs of a rank's own work beside its gradients, where nobody has measured them"""
+"""the costs of a rank's own work besides gradients, if they were not measured"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTiming:
-    """A plan's device times, and a machine's measured costs of the rest."""
+    """The device times of a plan, and the measured costs of a machine for other work."""
 
     plan: Plan
     costs: Profile = NOTHING
@@ -78,7 +76,7 @@ class PlanTiming:
         return self.costs.rest_s
 
     def _access_s(self, rank: Rank, nbytes: int) -> float:
-        """As fast as the processes of a host copy to each other; a count, which is a line at most, takes no time."""
+        """Returns the time at the rate of copies between processes of a host; counts, at most a line, take no time."""
         node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
         return nbytes / node.intra_node_link.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
 
@@ -92,19 +90,23 @@ def simulate(
     progress: Report | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
 ) -> list[Run]:
-    """Predicts every algorithm and seed of a scenario.
+    """Simulates every algorithm and seed of a scenario.
 
     Args:
-        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        network: what messages cost, instead of the scenario's network; a profile predicts a real run on that machine,
-            with its messages there or on the network that it emulates.
-        spread: whether steps vary as the scenario says; without, each takes its device's mean. What is slow stays so.
+        scenario: a scenario, or an argument of `paceline.scenarios.load`.
+        network: the network to use instead of the scenario's. With a profile, a real run on its machine is predicted,
+            with the communication costs of the machine or of the network that it emulates.
+        jitter: whether step times vary as the scenario defines; if not, each step takes its device's mean. Stragglers
+            and slowdowns remain.
         message_cost: whether messages and collectives take time.
-        progress: told the algorithm and the share of all runs that is done.
-        keep: called with each run as it ends, to store it; answers it as stored.
+        progress: called with the algorithm and the fraction of all runs that is done.
+        keep: called with each run when it ends, to store it; returns the stored run.
+
+    Returns:
+        The runs, one for each algorithm and seed.
 
     Raises:
-        ScenarioError: with every mistake of the scenario.
+        ScenarioError: the scenario has errors; all are reported.
 
     >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
@@ -118,13 +120,13 @@ def simulate(
     plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
     plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
-    def perform(plan: Plan, schedule: Schedule, told: Telling | None = None) -> Trace:
+    def perform(plan: Plan, schedule: Schedule, report: Progress | None = None) -> Trace:
         asked = None if machine is None else Consulted(machine)
         wires = _network(plan, network, asked) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
         supply = None if machine is not None else supply_of(plan)
         handling = NO_HANDLING if machine is None else handling_of(plan, machine, message_cost=message_cost)
-        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, told, supply, handling)
+        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, report, supply, handling)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
@@ -133,12 +135,10 @@ def simulate(
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
     runs = []
     for index, plan in enumerate(plans):
-        told = None if progress is None else _telling(plan, progress, index, len(plans))
-        with (
-            collected_seldom(),
-            torch_threads(scenario.train.torch_threads),
-        ):  # as in the real run, whose bits are to be the same
-            trace = perform(plan, plan.schedule(), told)
+        report = None if progress is None else _progress_of(plan, progress, index, len(plans))
+        # the same number of threads as in the real run gives the same bits
+        with collected_seldom(), torch_threads(scenario.train.torch_threads):
+            trace = perform(plan, plan.schedule(), report)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -156,12 +156,12 @@ def simulate(
 
 
 def supply_of(plan: Plan) -> Supply | None:
-    """Where a plan's batches are read from; None where that costs nothing."""
+    """Returns the storage from which a plan's batches are read; None if reading takes no time."""
     cluster, workload = plan.cluster, plan.scenario.workload
     if cluster.storage is None or workload.reading is None:
         return None
     reading, record_bytes = workload.reading.settings(), workload.record_bytes
-    assert record_bytes is not None, "a scenario with storage says how large a record is"
+    assert record_bytes is not None, "a scenario with storage has a record size"
     return Supply(
         storage=cluster.storage,
         order=reading.order(workload.num_samples, plan.seed),
@@ -181,13 +181,19 @@ def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, as
         )
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
-    assert not isinstance(network, Profile | EmulatedProfile), "which are consulted"
+    assert not isinstance(network, Profile | EmulatedProfile), "profiles are wrapped in `Consulted`"
     wires = plan.scenario.cluster.network
     return network or ClusterNetwork(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
 
 
 def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:
-    """What messages and starts of a plan cost its ranks' own processors on a measured machine."""
+    """Returns the processor time of ranks for messages and starts on a measured machine.
+
+    Args:
+        plan: the run.
+        costs: the machine's profile.
+        message_cost: whether messages cost processor time.
+    """
     if not message_cost:
         return Handling(lane_s=costs.lane_s)
 
@@ -200,10 +206,10 @@ def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Han
     return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
 
 
-def _telling(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
-    """Turns the samples and the time of one run into the share of all runs that is done."""
+def _progress_of(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:
+    """Returns a callback that turns the samples and time of one run into the fraction of all runs that is done."""
 
-    def tell(samples: int, now_s: float) -> None:
+    def report(samples: int, now_s: float) -> None:
         progress(plan.name, (index + plan.job.budget.spent(samples=samples, seconds=now_s)) / count)
 
-    return tell
+    return report

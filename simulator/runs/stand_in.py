@@ -1,12 +1,10 @@
-"""A small problem trained in the place of a big model, on the big model's clock: how many samples it needs.
+"""Trains a small model, the stand-in, with the timing of a large one, and counts the samples that it needs.
 
-Rules of this file:
-
-* The stand-in's run is the model's in everything but its numbers: the same plan, the same network, the same function
-  that performs it. So steps, messages, their order and the staleness of every update are the model's.
-* Samples are counted as the stand-in's; those of the reference come from one worker with the reference's batch.
-* With several rates to try, a method's best one is that whose slowest seed is seen to get there after the fewest
-  samples. A rate that can no more be the best is not tried to the end.
+* Only the numbers of the stand-in's run differ from the model's run: plan, network and interpreter are the same. So
+  step times, messages, their order and the staleness of every update are those of the model.
+* Samples are those of the stand-in; those of the reference come from one worker with the reference's batch.
+* With several learning rates, the best one of a method is the one at which the slowest seed reaches the target after
+  the fewest samples. A run at a rate that cannot be the best any more is stopped early.
 """
 
 from __future__ import annotations
@@ -25,25 +23,31 @@ from paceline.scenarios.sections.extrapolate import StandInPart, stand_for
 from paceline.workloads.learners.stand_in import StandIn
 
 Perform = Callable[[Plan, Schedule], Trace]
-"""runs a plan's job on its cluster in virtual time"""
+"""simulates a plan's job on its cluster"""
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Samples to the stand-in's accuracy, one figure for each seed; None where it was not reached."""
+    """The samples to the stand-in's accuracy, for each seed; None if it was not reached."""
 
     samples: tuple[float | None, ...]
     learning_rate: float | None = None
-    """None for a method without one"""
+    """the learning rate used; None for a method without one"""
 
     @property
     def mean(self) -> float:
-        """Of the seeds; infinite where one did not get there."""
+        """The mean over the seeds; infinity if one did not reach the accuracy."""
         return math.fsum(math.inf if one is None else one for one in self.samples) / len(self.samples)
 
 
 def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
-    """The same plan with the numbers of a small problem, until its accuracy is reached or its epochs are over."""
+    """Returns the plan with the numbers of a small problem, until its accuracy is reached or its epochs are over.
+
+    Args:
+        plan: the model's plan.
+        part: the stand-in.
+        problem: its learner.
+    """
     workload, model = plan.scenario.workload, plan.job.learner
     item_bytes = model.initial().nbytes // model.layout.size
     learner = StandIn(problem, model.layout, workload.batch_per_worker, part.batch_per_worker, item_bytes)
@@ -51,7 +55,13 @@ def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
 
 
 def alone(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
-    """One worker on the small problem, with the batch that the reference's stands for."""
+    """Returns a plan of one worker on the small problem, with the batch that corresponds to the reference's.
+
+    Args:
+        plan: the model's plan.
+        part: the stand-in.
+        problem: its learner.
+    """
     batch = round(stand_for(plan.scenario.workload, part, _reference_batch(plan)))
     job = Job.of(part.alone, [[Rank(0)]], problem, batch=batch, budget=Budget(), seed=plan.seed)
     return _until(plan, job, part)
@@ -70,12 +80,12 @@ def _reference_batch(plan: Plan) -> int:
 
 
 def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed:
-    """What the best rate needs, of those to be tried.
+    """Returns the samples that the best of the learning rates needs.
 
     Args:
-        plans: one for each seed, alike but for the seed.
+        plans: one plan for each seed, otherwise equal.
         part: the stand-in.
-        perform: what runs them.
+        perform: runs a plan.
     """
     own: float | None = getattr(plans[0].job.method, "learning_rate", None)
     rates: Sequence[float | None] = part.learning_rates if part.learning_rates and own is not None else [own]
@@ -91,7 +101,7 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
 def _tried(
     plans: Sequence[Plan], part: StandInPart, perform: Perform, fewest: float
 ) -> tuple[tuple[float, ...], float] | None:
-    """The samples of each seed, and those after which the slowest was seen; None as soon as these are not fewer."""
+    """Returns the samples of each seed, and those at the evaluation that ends the slowest; None if not fewer."""
     found, slowest = [], 0.0
     for plan in plans:
         run = _within(plan, fewest)
@@ -113,17 +123,24 @@ def _rated(plan: Plan, rate: float | None) -> Plan:
 
 
 def _within(plan: Plan, samples: float) -> Plan:
-    """The plan with no more samples than can still be the fewest."""
+    """Returns the plan with a budget of at most `samples`."""
     budget = plan.job.budget
     most = min(budget.samples or math.inf, samples)
     return replace(plan, job=replace(plan.job, budget=replace(budget, samples=math.ceil(most))))
 
 
 def reached(shots: Sequence[Snapshot], accuracy: float) -> tuple[float, float] | None:
-    """The samples at which the accuracy was reached, and those after which that was seen; None if it never was.
+    """Returns the samples at which an accuracy was reached, and those at the evaluation that showed it.
 
-    Both accuracies and samples are means of the last evaluations: a mean's accuracy is that of its middle, so that
-    whoever is evaluated seldom does not seem late.
+    Accuracies and samples are both means of the last evaluations. A mean accuracy belongs to the middle of its window,
+    so infrequent evaluations do not make a method look slow.
+
+    Args:
+        shots: the evaluated snapshots.
+        accuracy: the target.
+
+    Returns:
+        The two numbers of samples; None if the accuracy was not reached.
     """
     scores = [None if shot.score is None else shot.score.accuracy for shot in shots]
     accuracies = [math.nan if score is None else score for score in scores]

@@ -15,7 +15,7 @@ from paceline.backend.calibration import message_costs
 from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
-from paceline.simulator.runs.dry_run import rehearse
+from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import Asked
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -88,7 +88,7 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "ratio": 0.1}}
     data = yaml.safe_load(SCENARIO) | {"algorithms": [compressed, "hsgd", "sync-easgd1", "layerwise-sgd"]}
     scenario = paceline.load(data)
-    asked = rehearse(scenario.plans(paced=True))
+    asked = dry_run(scenario.plans(paced=True))
     nbytes = 4810 * 4
     assert {(one.operation, one.members, one.nbytes) for one in asked} == {
         ("AllGather", 3, 3 * 2 * 481 * 4),

@@ -51,8 +51,8 @@ NETWORK = (
         old="""        while queue and queue[0].arrived:
             self._deliver(queue.popleft())
 """,
-        new="""        queue.remove(letter)
-        self._deliver(letter)
+        new="""        queue.remove(envelope)
+        self._deliver(envelope)
 """,
         bug="A message that arrives early is delivered before an older one of the same sender.",
         tests=("unit/test_simulator_programs.py", "contract/test_messages.py"),
@@ -60,8 +60,8 @@ NETWORK = (
     Mutant(
         name="cancelled-message-put-last",
         file="simulator/interpreter/mail.py",
-        old="inbox.insert(0 if oldest else len(inbox), letter)",
-        new="inbox.append(letter)",
+        old="inbox.insert(0 if oldest else len(inbox), envelope)",
+        new="inbox.append(envelope)",
         bug="The message of a receive that was cancelled goes behind younger ones.",
         tests=("unit/test_simulator_programs.py", "contract/test_lanes.py", "contract/test_messages.py"),
     ),
@@ -118,14 +118,6 @@ FAULTS = (
         new="if fault.at_s <= at_s <= fault.at_s + fault.lasts_s",
         bug="A link is still broken at the moment of its repair, after which nobody looks again.",
         tests=("unit/test_outages.py",),
-    ),
-    Mutant(
-        name="repair-restarts-outage",
-        file="simulator/network/outages.py",
-        old="ends: self._broken.get(ends, now) for",
-        new="ends: now for",
-        bug="A link that stays broken is reported as broken since the last change of it.",
-        tests=("unit/test_outages.py", "unit/test_scenario_links.py"),
     ),
     Mutant(
         name="checkpoint-survives-crash",
@@ -189,7 +181,7 @@ STORAGE = (
     Mutant(
         name="disk-head-always-returns",
         file="simulator/interpreter/storage.py",
-        old="(asked.returns if arm.last is not reader else 0)",
+        old="(asked.returns if head.last is not reader else 0)",
         new="asked.returns",
         bug="A disk pays for coming back to a reader although it has served no other one since.",
         tests=("closed_form/test_storage.py", "unit/test_storage.py"),
@@ -197,8 +189,8 @@ STORAGE = (
     Mutant(
         name="disk-serves-all-at-once",
         file="simulator/flows/disk_head.py",
-        old="len(self._turns) * turn.beside_s)",
-        new="turn.beside_s)",
+        old="len(self._requests) * request.beside_s)",
+        new="request.beside_s)",
         bug="Readers of one disk do not slow each other down.",
         tests=("closed_form/test_storage.py", "property/test_storage.py"),
     ),

@@ -18,7 +18,7 @@ from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import InMemory, MeasuredNetwork
-from paceline.simulator.runs.dry_run import numberless
+from paceline.simulator.runs.dry_run import without_numbers
 from paceline.simulator.runs.run import PlanTiming, handling_of, simulate
 from paceline.topologies.catalogue.machine_profile import Asked, Profile
 
@@ -61,7 +61,7 @@ MACHINE = Profile(
 
 def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
     """What a probe on a machine with these costs finds: its program in virtual time, its record read as any."""
-    job = numberless(job_of(plan.job, plan.cluster.placement, method, 60))
+    job = without_numbers(job_of(plan.job, plan.cluster.placement, method, 60))
     plan = replace(plan, job=job)
     memory = InMemory(
         collective_s=partial(MACHINE.collective_s, inside=True),

@@ -34,7 +34,7 @@ class Engines(SimpleNamespace):
     simulate: Engine
     train: Engine
     probe: Engine
-    rehearse: Engine
+    dry_run: Engine
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
         return [keep(run(plan.name, "measured", step_s=1.01, seed=plan.seed)) for plan in scenario.plans()]
 
     made = Engines(
-        simulate=simulated, train=measured, rehearse=lambda _: [], probe=lambda *_, **__: "this machine's profile"
+        simulate=simulated, train=measured, dry_run=lambda _: [], probe=lambda *_, **__: "this machine's profile"
     )
     for module, name in (
         ("simulator.runs.run", "simulate"),
         ("backend.training.run", "train"),
-        ("simulator.runs.dry_run", "rehearse"),
+        ("simulator.runs.dry_run", "dry_run"),
         ("backend.calibration.message_costs", "probe"),
     ):
         fake = ModuleType(f"paceline.{module}")

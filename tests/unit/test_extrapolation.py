@@ -163,7 +163,7 @@ def test_nothing_looks_trained(way: str, request: pytest.FixtureRequest) -> None
         block = extrapolated(run)
         assert block["label"] == "extrapolated" and len(block["assumptions"]) >= 5
         assert all(sentence.endswith(".") for sentence in block["assumptions"])
-        assert block["assumptions"][0].startswith("Nobody trained resnet50")
+        assert block["assumptions"][0].startswith("resnet50 was not trained here")
 
 
 @pytest.mark.parametrize("way", ["by_stand_in", "by_relation"])
@@ -213,7 +213,7 @@ def test_what_is_not_reached_has_no_figure() -> None:
     (run,) = simulate(small([{"name": "sync-sgd", "learning_rate": 1e-6}], stand_in={**STAND_IN, "epochs": 1}))
     block = extrapolated(run)
     assert block["time_to_target_s"] is block["samples_to_target"] is block["statistical_penalty"] is None
-    said = "sync-sgd did not get to 80 % accuracy on digits-mlp within 1 epochs with every seed."
+    said = "sync-sgd did not reach 80 % accuracy on digits-mlp within 1 epochs with every seed."
     assert said in block["assumptions"]
     lines = lines_of([run])
     assert [next(iter(column.cells)) for column in extrapolation_table(lines).columns][2:] == ["not reached"] * 3
@@ -235,7 +235,8 @@ def test_the_best_rate_is_the_one_with_the_fewest_samples() -> None:
 
 def test_a_best_rate_at_the_end_of_the_list_is_said() -> None:
     (run,) = simulate(small(["sync-sgd"], stand_in={**STAND_IN, "learning_rates": [0.02, 0.1]}))
-    said = "The best rate of sync-sgd is 0.1, the last of those tried: one beyond may need fewer samples."
+    best = "The best learning rate of sync-sgd is 0.1"
+    said = f"{best}, at the end of the rates tried: a rate beyond it may need fewer samples."
     assert said in extrapolated(run)["assumptions"]
 
 

@@ -158,7 +158,7 @@ def test_figures_of_several_seeds_are_intervals() -> None:
 
 def test_a_worker_that_never_gets_through_ends_the_run() -> None:
     endless = Timeline(Times(iter(lambda: 0.0, 1.0)), Crashes(checkpoint_every_s=1.0))
-    with pytest.raises(RunFailed, match=f"crashed {MOST_CRASHES} times in one step of 1 s; give it crashes further"):
+    with pytest.raises(RunFailed, match=f"crashed {MOST_CRASHES} times in one step of 1 s; use a larger time"):
         endless.live(State(), 0.0, 1.0)
 
 

@@ -82,7 +82,9 @@ def test_a_group_on_one_node_uses_the_local_link() -> None:
 
 
 def test_an_unknown_collective_is_refused() -> None:
-    with pytest.raises(InputError, match="found the collective 'rung'; there are auto, ring, ring-channels"):
+    with pytest.raises(
+        InputError, match="found the all-reduce algorithm 'rung', expected one of auto, ring, ring-channels"
+    ):
         ClusterNetwork(star(1), "rung")
 
 

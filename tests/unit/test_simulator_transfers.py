@@ -83,7 +83,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert str(caught.value).splitlines() == [
         "pipe 'a': found 0.0 bytes/s and a latency of 0.0 s, expected more than 0 bytes/s and 0 s or more, both finite",
         "transfer 0: found 1 bytes at -1.0 s, expected 0 or more of each",
-        "transfer 1: its route names b, which the pipes do not",
+        "transfer 1: found unknown pipes in its route: b",
     ]
 
 

@@ -316,7 +316,7 @@ def test_a_run_that_diverges_has_an_answer_too(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(runs: dict[str, Path], tmp_path: Path) -> None:
-    assert "expected a whole run that simulate or train wrote" in call("staleness", tmp_path).stderr
+    assert "expected a complete run written by simulate or train" in call("staleness", tmp_path).stderr
     for name, told in (("a.txt", "ends in .png"), ("a.png", "at most 12")):
         answer = call("staleness", *[runs["k-avg"]] * 13, "--out", tmp_path / name)
         assert (answer.exit_code, told in answer.stderr) == (2, True)

@@ -19,7 +19,7 @@ from paceline.algorithms.core.values import Null, Step
 from paceline.records.trace import LostUpdates, Schedule, Trace
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, OptimizerState
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, CellMemory
 from paceline.simulator.network.network import NoCost
 from tests.contract.cases import Case
 from tests.support import FixedTiming, job_of
@@ -39,22 +39,20 @@ class One:
     action: Literal["read", "add", "swap"] = "add"
 
 
-def play(
-    accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
-) -> OptimizerState:
+def play(accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False) -> CellMemory:
     """The cell after these accesses, asked for in this order where they begin at one moment."""
     return played(accesses, size, ends_first=ends_first, null=null)[0]
 
 
 def played(
     accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
-) -> tuple[OptimizerState, list[Any]]:
+) -> tuple[CellMemory, list[Any]]:
     """Also what each access found."""
 
     def vector(number: float) -> Any:
         return Null(size, 8) if null else np.full(size, number)
 
-    memory, found = OptimizerState(), dict[int, Any]()
+    memory, found = CellMemory(), dict[int, Any]()
     memory.end(memory.begin(Access(CELL, "swap", vector(0.0)), 0.0, 0.0), 0.0)
     moments = [(one.start_s, ends_first, at, True) for at, one in enumerate(accesses)]
     moments += [
@@ -71,11 +69,11 @@ def played(
     return memory, [found[at] for at in range(len(accesses))]
 
 
-def content(memory: OptimizerState) -> Any:
+def content(memory: CellMemory) -> Any:
     return memory.end(memory.begin(Access(CELL, "read"), 1e9, 0.0), 1e9)
 
 
-def blocks(memory: OptimizerState) -> list[float]:
+def blocks(memory: CellMemory) -> list[float]:
     """The number in each block; all numbers of a block are the same."""
     whole = content(memory)
     parts = [whole[start : start + IN_A_BLOCK] for start in range(0, len(whole), IN_A_BLOCK)]
