@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from enum import Enum
 from typing import Any
 
 import torch
+
+from paceline.backend.posix.memory_limit import memory_limit
 
 
 def _storage(data: bytes) -> Any:
@@ -44,8 +47,20 @@ BUILDERS = {
 }
 
 
+SPARE_BYTES, GROWTH = 2**30, 32
+"""memory that reading may take: so much, and so many times the file; Python's small objects are 20 times as large"""
+
+
 class Restricted(pickle.Unpickler):
     """Reads a pickle of plain values; raises `UnpicklingError` at anything else."""
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._file = file
+
+    def load(self) -> Any:
+        with memory_limit(SPARE_BYTES + GROWTH * _size(self._file)):
+            return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in ALLOWED:
@@ -54,6 +69,11 @@ class Restricted(pickle.Unpickler):
         if (module, name) in BUILDERS or isinstance(found, torch.dtype) or _is_value(found):
             return found
         raise pickle.UnpicklingError(f"found {module}.{name}, which no checkpoint holds")
+
+
+def _size(file: Any) -> int:
+    """The bytes of a file, or of a buffer in memory."""
+    return len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
 
 
 def _is_value(found: Any) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -381,3 +383,15 @@ def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
         after.restore(pickle.loads(pickle.dumps(before.kept())))
         found += [shown(after, log, step) for step in range(stop, 12)] + [after.show()]
         assert [str(one) for one in found] == [str(one) for one in expected]
+
+
+def test_a_pickle_that_asks_for_gigabytes_is_refused() -> None:
+    """Twelve bytes that put a value at place 200,000,000 of the pickle's memory, which takes 3.2 GB."""
+    content = b"\x80\x05K\x00r" + (200_000_000).to_bytes(4, "little") + b"."
+    with pytest.raises(MemoryError):
+        Restricted(io.BytesIO(content)).load()
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        with pytest.raises(MemoryError):
+            Restricted(file).load()
