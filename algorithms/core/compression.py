@@ -8,9 +8,9 @@ Rules of this file:
 * All members of an average answer the same vector, bit for bit: they all compute it from the same messages in the same
   order.
 
-A method that averages writes ``mean, kept = yield from averaged(group, vector, key, self.compression, kept)``; one that
-sends writes ``message, kept = yield from compressed(vector, self.compression, kept)``, and its receiver
-``decompressed(message)``. Without compression both leave everything as it is.
+A method that averages calls ``mean, kept = yield from average_compressed(gradient, group, key, compression, kept)``.
+One that sends calls ``message, kept = yield from compressed(vector, compression, kept)``, and its receiver calls
+``decompressed(message)``. Without compression both leave the vector unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from paceline.algorithms.core import arrays
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Group, Layer, Null, join, length
+from paceline.algorithms.core.steps import average_gradient
+from paceline.algorithms.core.values import GradientResult, Group, Layer, Null, join, length
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,21 +258,25 @@ def beginning(compression: Compression | None, vector: Any, layers: Sequence[Lay
 
 
 @program
-def averaged(
-    group: Group, vector: Any, key: str, compression: Compression | None = None, memory: Any = None
-) -> Program[tuple[Any, Any]]:
-    """The mean of the members' vectors, as near as the compression comes to it, the caller's own, and the new memory.
+def average_compressed(
+    gradient: GradientResult, group: Group, key: str, compression: Compression | None = None, memory: Any = None
+) -> Program[tuple[GradientResult, Any]]:
+    """Averages a gradient over a group, compressed, and consumes it.
 
     Args:
-        group: who averages.
-        vector: this member's own, which nobody looks at again.
-        key: as of a collective.
-        compression: None for one plain `AllReduce`.
-        memory: what `beginning` or the last call gave.
+        gradient: this rank's own, as `Gradient` answered it. Its vector cannot be used afterwards.
+        group: the ranks that take part.
+        key: the name of the collective, the same on all members; a second one has a suffix.
+        compression: None: `average_gradient`.
+        memory: the result of `beginning` or of the last call.
+
+    Returns:
+        The gradient with the mean, as close as the compression comes to it, as its vector; and the new memory.
     """
     if compression is None:
-        return (yield from AllReduce(value=vector, group=group, key=key, donate=True)), None
-    return (yield from compression.averaged(group, vector, key, memory))
+        return (yield from average_gradient(gradient, group, key)), None
+    mean, memory = yield from compression.averaged(group, gradient.take_vector(), key, memory)
+    return replace(gradient, vector=mean), memory
 
 
 @program

@@ -7,9 +7,11 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NewType, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+
+from paceline.algorithms.core.errors import ProgramError
 
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
@@ -248,7 +250,16 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """What `Gradient` answers. `busy_s` is the time its device worked, without waiting."""
+    """The answer of `Gradient`. Its vector belongs to the program that receives it.
+
+    >>> gradient = GradientResult(np.ones(2), version=0, loss=0.5, samples=8, rank=Rank(0), step=0, busy_s=0.01)
+    >>> gradient.take_vector()
+    array([1., 1.])
+    >>> gradient.vector
+    Traceback (most recent call last):
+    ...
+    paceline.algorithms.core.errors.ProgramError: the gradient of step 0 on rank 0 has been consumed: ...
+    """
 
     vector: Any  # a Vector
     version: int
@@ -257,6 +268,26 @@ class GradientResult:
     rank: Rank
     step: int
     busy_s: float
+    """seconds that its device worked, without waiting"""
+
+    def take_vector(self) -> Any:
+        """Returns the vector and removes it from this value, so that its buffer can be reused.
+
+        A later use of `vector` raises a `ProgramError`, in every interpreter, as JAX does for a donated array.
+        """
+        vector = self.vector
+        object.__delattr__(self, "vector")
+        return vector
+
+    if not TYPE_CHECKING:  # for a type checker it would make every attribute valid
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "vector":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise ProgramError(
+                f"the gradient of step {self.step} on rank {self.rank} has been consumed: its buffer holds other "
+                "numbers now; use the vector before, or `descend`, which leaves it unchanged"
+            )
 
     def contribution(self, version: int | None = None) -> Contribution:
         """Its origin; `version` where the staleness of the method is counted in another version than the gradient's."""

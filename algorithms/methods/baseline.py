@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from paceline.algorithms.core.compression import Compression, averaged, beginning
+from paceline.algorithms.core.compression import Compression, average_compressed, beginning
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import (
-    Charge,
-    Gradient,
-    Load,
-    NextStep,
-    RecordUpdate,
-)
+from paceline.algorithms.core.operations import Gradient, Load, NextStep
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import apply_gradient
 from paceline.algorithms.core.values import Weights
 
 
@@ -38,12 +33,7 @@ class SequentialSgd(SgdMethod):
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Charge("update", gradient.vector.nbytes)
-            vector, optimizer_state = rule.update(
-                state.weights.vector, gradient.vector, state.optimizer_state, out=gradient.vector
-            )
-            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
+            state = yield from apply_gradient(rule, state, gradient)
         return state
 
 
@@ -74,9 +64,6 @@ class SyncSgd(SgdMethod):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             key = f"gradient {step.number}"
-            mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.residual)
-            yield from Charge("update", mean.nbytes)
-            vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state, out=mean)
-            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), optimizer_state, kept)
+            mean, kept = yield from average_compressed(gradient, me.workers, key, self.compression, state.residual)
+            state = yield from apply_gradient(rule, replace(state, residual=kept), mean)
         return state

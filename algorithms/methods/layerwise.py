@@ -20,8 +20,6 @@ from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    AllReduce,
-    Charge,
     Handle,
     LayerGradients,
     Load,
@@ -34,6 +32,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.steps import apply_layer, start_average
 from paceline.algorithms.core.values import Contribution, Rank, Step, Weights, join
 
 Shares = Sequence[tuple[Bucket, Chain]]
@@ -68,14 +67,12 @@ class Landing(NamedTuple):
 
 @program
 def land(landing: Landing) -> Program[Piece]:
-    """Waits for a bucket's mean gradient and applies it; the new weights lie where that lay, beside other buckets'."""
-    reduced = yield from Wait(landing.mean)
-    yield from Charge("update", reduced.nbytes)
-    vector, optimizer_state = landing.rule.update(
-        landing.piece.vector, reduced, landing.piece.optimizer_state, out=reduced
+    """Waits for a bucket's mean gradient and applies it."""
+    piece = landing.piece
+    vector, optimizer_state = yield from apply_layer(
+        landing.rule, piece, piece.optimizer_state, landing.mean, landing.origin, landing.bucket.name
     )
-    yield from RecordUpdate(Weights(vector, landing.piece.version), [landing.origin], layer=landing.bucket.name)
-    return Piece(vector, landing.piece.version + 1, optimizer_state)
+    return Piece(vector, piece.version + 1, optimizer_state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +130,7 @@ class Layerwise(SgdMethod):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
             gradient = yield from Wait(part)
-            key = f"gradient {step.number} {bucket.name}"
-            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True))))
+            means.append((yield from start_average(gradient, me.workers, f"gradient {step.number} {bucket.name}")))
         return Flight(tuple(means), gradient.contribution()), landed
 
     @program

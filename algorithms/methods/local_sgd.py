@@ -13,7 +13,7 @@ from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, Rec
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
-from paceline.algorithms.core.steps import descend, gradient_at, local_step
+from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import Group, Layer, Rank, Weights
 from paceline.algorithms.methods.periodic import Averaging
 from paceline.algorithms.methods.survivors import among_living, survives
@@ -60,9 +60,8 @@ class PostLocalSgd(Averaging):
         while step := (yield from NextStep(state)):
             if step.number < self.switch:
                 gradient = yield from gradient_at(state.weights, step.samples)
-                key = f"gradient {step.number}"
-                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True)
-                state = yield from descend(rule, state, mean, gradient.contribution(), donate=True)
+                mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+                state = yield from apply_gradient(rule, state, mean)
             else:
                 state = yield from local_step(rule, state, step.samples)
                 if (state.step - self.switch) % self.period == 0:

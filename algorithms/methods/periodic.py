@@ -11,7 +11,7 @@ from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, Sta
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.steps import descend, gradient_at, local_step, mean_of
+from paceline.algorithms.core.steps import average_weights, descend, gradient_at, local_step, mean_of
 from paceline.algorithms.core.values import Group, Rank, Weights
 
 
@@ -29,12 +29,12 @@ class Averaging(SgdMethod):
 
     @program
     def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
-        """The state with the group's mean weights, for one that comes from a local step: nobody else holds it."""
-        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, donate=True)
-        optimizer_state = state.optimizer_state
+        """Averages the weights after a local step over a group, and the optimizer state if the method says so."""
+        state = yield from average_weights(state, group, key)
         if self.average_momentum:
-            optimizer_state = yield from mean_of(optimizer_state, group, f"momentum of {key}")
-        return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
+            memory = yield from mean_of(state.optimizer_state, group, f"momentum of {key}")
+            state = replace(state, optimizer_state=memory)
+        return state
 
     @program
     def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
