@@ -89,7 +89,7 @@ SYNONYMS = (
         names=("local-sgd", "parallel-sgd", "periodic-averaging", "model-averaging"),
         methods=("k-avg", "post-local-sgd", "hbs-sgd", "diloco"),
         text="k-avg is local SGD: K local steps, then an average of all weights; post-local-sgd starts synchronously; "
-        "hbs-sgd averages in groups more often; diloco has an outer optimiser",
+        "hbs-sgd averages in groups more often; diloco has an outer optimizer",
     ),
     Synonym(
         names=("fedavg", "federated-averaging", "federated-learning"),

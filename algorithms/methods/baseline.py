@@ -16,7 +16,7 @@ from paceline.algorithms.core.values import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialSgd(SgdMethod):
-    """SGD on one worker: what every other method is compared with.
+    """SGD on one worker, the reference for all other methods.
 
     x ← x − η g(x)
     """
@@ -39,7 +39,7 @@ class SequentialSgd(SgdMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class SyncSgd(SgdMethod):
-    """Every gradient of every worker is averaged before anyone takes the step: one worker with P times the batch.
+    """All workers average their gradients in each step and take the same step, as one worker with P times the batch.
 
     x ← x − η (1/P) Σ_i g_i(x)
     """
@@ -50,7 +50,7 @@ class SyncSgd(SgdMethod):
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     compression: Compression | None = None
-    """how gradients are made smaller before they are averaged; provenance: None, as in all five papers"""
+    """compression of gradients before they are averaged; provenance: None, as in all five papers"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
