@@ -43,7 +43,7 @@ class Goodbye:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class PassiveState:
     """The state of a passive worker between two of its gradients."""
 
     weights: Weights
@@ -53,7 +53,7 @@ class Open:
     """the living workers"""
     actives: frozenset[Rank]
     """the active ones among them that may still send offers"""
-    knock: Handle[Message] | None
+    offer: Handle[Message] | None
     """the handle of the next offer; None if there will be none"""
 
 
@@ -112,52 +112,52 @@ class AdPsgd(Meeting):
         """Computes and applies gradients and answers offers, at the end until all active workers have ended."""
         rule = self.rule(me.layout.layers)
         living = frozenset(me.workers)
-        actives, knock = living - frozenset(passives(me)), (yield from Start(Receive()))
-        door = Open(state.weights, state.weights.version, living, actives, knock)
+        actives, offer = living - frozenset(passives(me)), (yield from Start(Receive()))
+        current = PassiveState(state.weights, state.weights.version, living, actives, offer)
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            computing = yield from Start(Gradient(door.weights, batch))
+            computing = yield from Start(Gradient(current.weights, batch))
             gradient: GradientResult | None = None
             while gradient is None:
-                waiting: list[Handle[Any]] = [computing] if door.knock is None else [computing, door.knock]
+                waiting: list[Handle[Any]] = [computing] if current.offer is None else [computing, current.offer]
                 try:
                     done = yield from WaitFor(waiting, "any")
                 except PeerFailed as failure:
-                    door = yield from self.missed(door, failure)
+                    current = yield from self.lost_peer(current, failure)
                     continue
                 for index, answer in done:
                     if index == 0:
                         gradient = answer
                     else:
-                        door = yield from self.answer(door, answer)
+                        current = yield from self.answer(current, answer)
             yield from Charge("update", gradient.vector.nbytes)
-            vector, optimizer_state = rule.update(door.weights.vector, gradient.vector, state.optimizer_state)
+            vector, optimizer_state = rule.update(current.weights.vector, gradient.vector, state.optimizer_state)
             version = yield from RecordUpdate(
-                Weights(vector, door.weights.version), [gradient.contribution(version=door.oldest)]
+                Weights(vector, current.weights.version), [gradient.contribution(version=current.oldest)]
             )
             state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
-            door = replace(door, weights=state.weights, oldest=version)
-        while door.knock is not None:
+            current = replace(current, weights=state.weights, oldest=version)
+        while current.offer is not None:
             try:
-                message = yield from Wait(door.knock)
+                message = yield from Wait(current.offer)
             except PeerFailed as failure:
-                door = yield from self.missed(door, failure)
+                current = yield from self.lost_peer(current, failure)
             else:
-                door = yield from self.answer(door, message)
-        return replace(state, weights=door.weights)
+                current = yield from self.answer(current, message)
+        return replace(state, weights=current.weights)
 
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
         """Processes an offer, which is answered with the weights from before the average, or a `Goodbye`.
 
         Args:
-            door: the state.
+            current: the state.
             message: the offer or the goodbye.
 
         Returns:
             The new state.
         """
-        weights, oldest, actives = door.weights, door.oldest, door.actives
+        weights, oldest, actives = current.weights, current.oldest, current.actives
         if isinstance(message.value, Goodbye):
             actives -= {message.source}
         else:
@@ -165,16 +165,16 @@ class AdPsgd(Meeting):
             yield from Charge("update", weights.vector.nbytes)
             oldest = min(oldest, message.value.version)
             weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
-        knock = (yield from Start(Receive())) if actives else None
-        return Open(weights, oldest, door.living, actives, knock)
+        offer = (yield from Start(Receive())) if actives else None
+        return PassiveState(weights, oldest, current.living, actives, offer)
 
     @program
-    def missed(self, door: Open, failure: PeerFailed) -> Program[Open]:
+    def lost_peer(self, current: PassiveState, failure: PeerFailed) -> Program[PassiveState]:
         """Returns the state after the death of another worker, which sends no more offers if it was an active one."""
-        living = without(door.living, failure)
-        actives = door.actives & living
-        knock = (yield from Start(Receive())) if actives else None
-        return replace(door, living=living, actives=actives, knock=knock)
+        living = without(current.living, failure)
+        actives = current.actives & living
+        offer = (yield from Start(Receive())) if actives else None
+        return replace(current, living=living, actives=actives, offer=offer)
 
 
 def passives(me: RankContext) -> tuple[Rank, ...]:

@@ -79,21 +79,21 @@ def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
         me: the server.
         state: its state.
     """
-    team, told = LivingWorkers(me), set[Rank]()
+    team, stopped = LivingWorkers(me), set[Rank]()
     while step := (yield from NextStep(state)):
         while isinstance((message := (yield from team.message())).value, Delta):
             state = yield from landed(state, message.value)
         yield from Send(message.source, state.weights)
         state = replace(state, step=step.number + 1)
-    while team.living - told:
-        heard = yield from team.hear()
-        if heard is None:
+    while team.living - stopped:
+        received = yield from team.receive()
+        if received is None:
             continue
-        if isinstance(heard.value, Delta):
-            state = yield from landed(state, heard.value)
+        if isinstance(received.value, Delta):
+            state = yield from landed(state, received.value)
         else:
-            yield from Send(heard.source, Stop())
-            told.add(heard.source)
+            yield from Send(received.source, Stop())
+            stopped.add(received.source)
     return state
 
 

@@ -13,12 +13,12 @@ from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
-from paceline.algorithms.methods.pull_on_demand import Desk, Packet, Reader, close
+from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
-class Accruing(Reader):
+class Accruing(WorkerState):
     """The state of a worker, with the gradients that it has not pushed."""
 
     total: Any = None
@@ -65,8 +65,8 @@ class Downpour(SgdMethod):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def begin(self, me: RankContext, vector: Vector) -> Accruing | Desk:
-        kind = Desk if me.role == "server" else Accruing
+    def begin(self, me: RankContext, vector: Vector) -> Accruing | ServerState:
+        kind = ServerState if me.role == "server" else Accruing
         return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
@@ -103,20 +103,20 @@ class Downpour(SgdMethod):
         return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
 
     @program
-    def server(self, me: RankContext, state: Desk) -> Program[Desk]:
+    def server(self, me: RankContext, state: ServerState) -> Program[ServerState]:
         team = LivingWorkers(me)
         while step := (yield from NextStep(state)):
             while state.step == step.number:  # until a push has been applied
-                if not state.heard:
-                    state = state.hear((yield from team.message()))
+                if not state.pending:
+                    state = state.received((yield from team.message()))
                 state = yield from self.serve(me, state)
         return (yield from close(team, state))
 
     @program
-    def serve(self, me: RankContext, state: Desk) -> Program[Desk]:
+    def serve(self, me: RankContext, state: ServerState) -> Program[ServerState]:
         """Processes the oldest message."""
-        (source, packet), *others = state.heard
-        state = replace(state, heard=tuple(others))
+        (source, packet), *others = state.pending
+        state = replace(state, pending=tuple(others))
         if packet.asks and self.answer == "before":
             yield from Send(source, state.weights)
         if packet.vector is not None:

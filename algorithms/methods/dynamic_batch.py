@@ -143,12 +143,12 @@ class DbsSgd(SgdMethod):
             yield from Charge("update", gradient.nbytes, where="host")
             vector, optimizer_state = rule.update(state.weights.vector, gradient, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [push.origin])
-            batches = handed_on(state.batches or (push.base,) * len(me.workers), team.living)
+            batches = redistributed(state.batches or (push.base,) * len(me.workers), team.living)
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
                 left = sorted(team.living)
-                theirs = self.shared_out(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
-                batches = spread(theirs, left, len(batches))
+                theirs = self.rebalanced(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
+                batches = by_rank(theirs, left, len(batches))
             state = Balance(step.number + 1, Weights(vector, version), optimizer_state, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
         yield from dismiss(team)
@@ -172,7 +172,7 @@ class DbsSgd(SgdMethod):
         now = before.seen(batch, push.seconds, self.smoothing) if before else Estimate(batch, push.seconds)
         return (*estimates[:rank], now, *estimates[rank + 1 :])
 
-    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
         """Returns batches by the current estimates; unchanged if one is missing or if the change would be small.
 
         Args:
@@ -187,14 +187,14 @@ class DbsSgd(SgdMethod):
         return wanted if change(batches, wanted) > self.dead_band else batches
 
 
-def handed_on(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
+def redistributed(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
     """Divides the batches of dead workers equally among the living.
 
     Args:
         batches: by rank.
         living: the living workers.
 
-    >>> handed_on((8, 8, 8), {Rank(0), Rank(2)})
+    >>> redistributed((8, 8, 8), {Rank(0), Rank(2)})
     (12, 0, 12)
     """
     ranks = sorted(living)
@@ -202,10 +202,10 @@ def handed_on(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, 
     if (orphaned := sum(batches) - sum(kept)) == 0:
         return batches
     more = apportion(orphaned, [1] * len(ranks), least=0)
-    return spread([own + part for own, part in zip(kept, more, strict=True)], ranks, len(batches))
+    return by_rank([own + part for own, part in zip(kept, more, strict=True)], ranks, len(batches))
 
 
-def spread(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple[int, ...]:
+def by_rank(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple[int, ...]:
     """Returns the batches of all workers by rank; 0 for workers not in `ranks`.
 
     Args:
@@ -213,7 +213,7 @@ def spread(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple
         ranks: the ranks.
         workers: number of all workers.
 
-    >>> spread([5, 7], [Rank(0), Rank(2)], 3)
+    >>> by_rank([5, 7], [Rank(0), Rank(2)], 3)
     (5, 0, 7)
     """
     of = dict(zip(ranks, batches, strict=True))

@@ -314,11 +314,11 @@ class Softsync(Damped):
 @program
 def dismiss(team: LivingWorkers) -> Program[None]:
     """Stops all workers: each has one message in flight, which is dropped and answered with `Stop`."""
-    told: set[Rank] = set()
-    while team.living - told:
-        if (message := (yield from team.hear())) is not None:
+    stopped: set[Rank] = set()
+    while team.living - stopped:
+        if (message := (yield from team.receive())) is not None:
             yield from Send(message.source, Stop())
-            told.add(message.source)
+            stopped.add(message.source)
 
 
 def mean_of(vectors: Sequence[Any]) -> Any:

@@ -164,7 +164,7 @@ class KSync(ParameterServer):
             yield from Send(worker, Stop())
         gone: set[Rank] = set()
         while team.living - gone:
-            message = yield from team.hear()
+            message = yield from team.receive()
             if message is not None and isinstance(message.value, Stop):
                 gone.add(message.source)
 

@@ -33,7 +33,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class WorkerState:
     """A worker between two steps."""
 
     step: int
@@ -44,48 +44,48 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ServerState:
     """A server between two steps."""
 
     step: int
     weights: Weights
     optimizer_state: Any = None
-    heard: tuple[tuple[Rank, Packet], ...] = ()
+    pending: tuple[tuple[Rank, Packet], ...] = ()
     """packets that have arrived and are not applied, oldest first"""
     waiting: tuple[Rank, ...] = ()
     """workers that have requested weights and have no answer yet"""
 
-    def hear(self, message: Message) -> Self:
+    def received(self, message: Message) -> Self:
         """Returns the state after one more message."""
         rank, packet = message.source, message.value
         waiting = (*self.waiting, rank) if packet.asks else self.waiting
-        return replace(self, heard=(*self.heard, (rank, packet)), waiting=waiting)
+        return replace(self, pending=(*self.pending, (rank, packet)), waiting=waiting)
 
     def answered(self, *ranks: Rank) -> Self:
         """Returns the state in which these workers no longer wait."""
         return replace(self, waiting=tuple(rank for rank in self.waiting if rank not in ranks))
 
 
-D = TypeVar("D", bound=Desk)
+D = TypeVar("D", bound=ServerState)
 
 
 @program
-def close(team: LivingWorkers, desk: D) -> Program[D]:
+def close(team: LivingWorkers, state: D) -> Program[D]:
     """Receives messages until every worker waits, and sends `Stop` to each.
 
     Args:
         team: the living workers.
-        desk: the state of the server.
+        state: the state of the server.
 
     Returns:
         The state in which the server stops.
     """
-    for worker in sorted(desk.waiting):
+    for worker in sorted(state.waiting):
         yield from Send(worker, Stop())
-    while team.living - set(desk.waiting):
-        if (message := (yield from team.hear())) is None:
+    while team.living - set(state.waiting):
+        if (message := (yield from team.receive())) is None:
             continue
-        desk = desk.hear(message)
+        state = state.received(message)
         if message.value.asks:
             yield from Send(message.source, Stop())
-    return desk
+    return state

@@ -22,12 +22,12 @@ from paceline.algorithms.core.option_groups import STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
-from paceline.algorithms.methods.pull_on_demand import Desk, Packet, Reader, close
+from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
-class Cached(Reader):
+class Cached(WorkerState):
     """The state of a worker, with its copy of the weights."""
 
     clock: int = 0
@@ -35,14 +35,14 @@ class Cached(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks(Desk):
+class Clocks(ServerState):
     """The state of the server; `clocks` are the iterations of each worker that have been applied."""
 
     clocks: tuple[int, ...] = ()
 
     def finished(self, rank: Rank) -> int:
         """Returns the number of a worker's iterations that have arrived, applied or not."""
-        return self.clocks[rank] + sum(source == rank for source, _ in self.heard)
+        return self.clocks[rank] + sum(source == rank for source, _ in self.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class Ssp(SgdMethod):
         while (yield from NextStep(state)):
             while not (due := self.due(team, state)):
                 state = yield from self.release(team, state)
-                message = yield from team.hear()
-                state = state if message is None else state.hear(message)
+                message = yield from team.receive()
+                state = state if message is None else state.received(message)
             state = yield from self.apply(me, state, due)
             state = yield from self.release(team, state)
         return (yield from close(team, state))
@@ -150,8 +150,8 @@ class Ssp(SgdMethod):
     def due(self, team: LivingWorkers, state: Clocks) -> list[tuple[Rank, Packet]]:
         """Returns the packets to apply now: the oldest one, or at a clock edge the oldest one of each worker."""
         if self.visibility == "arrival":
-            return list(state.heard[:1])
-        oldest = dict(reversed(state.heard))
+            return list(state.pending[:1])
+        oldest = dict(reversed(state.pending))
         return [] if team.living - oldest.keys() else sorted(oldest.items())
 
     @program
@@ -179,7 +179,7 @@ class Ssp(SgdMethod):
             step=state.step + 1,
             weights=Weights(vector, version),
             optimizer_state=optimizer_state,
-            heard=tuple(item for item in state.heard if item not in due),
+            pending=tuple(item for item in state.pending if item not in due),
             clocks=tuple(clock + (rank in ranks) for rank, clock in enumerate(state.clocks)),
         )
 

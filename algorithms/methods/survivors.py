@@ -53,7 +53,7 @@ class LivingWorkers:
         self.living = frozenset(me.workers)
 
     @program
-    def hear(self) -> Program[Message | None]:
+    def receive(self) -> Program[Message | None]:
         """Receives the next message from any rank; None if a worker died instead and was removed from `living`."""
         try:
             return (yield from Receive())
@@ -64,7 +64,7 @@ class LivingWorkers:
     @program
     def message(self) -> Program[Message]:
         """Receives the next message from any living worker."""
-        while (message := (yield from self.hear())) is None:
+        while (message := (yield from self.receive())) is None:
             pass
         return message
 
