@@ -127,7 +127,13 @@ class Estimate:
         return self.batch / (self.seconds - self.overhead)
 
     def seen(self, batch: int, seconds: float, weight: float) -> Estimate:
-        """Returns the estimate after one more measurement, which has this weight in the means."""
+        """Returns the estimate after one more measurement.
+
+        Args:
+            batch: in samples.
+            seconds: the time of the batch.
+            weight: of the measurement in the means, above 0, up to 1.
+        """
         wider, longer = batch - self.batch, seconds - self.seconds
         mean, mean_s = self.batch + weight * wider, self.seconds + weight * longer
         variance = (1 - weight) * (self.variance + weight * wider * wider)

@@ -25,7 +25,12 @@ def library(vector: Any) -> Any:
 
 
 def zeros(count: int, like: Any) -> Any:
-    """Returns `count` zeros with the dtype and device of `like`; fractions if that is a vector of fractions."""
+    """Returns a vector of zeros.
+
+    Args:
+        count: its length.
+        like: a vector with the same dtype and device; of a vector of fractions, the zeros are fractions.
+    """
     if like.dtype == object:
         return np.full(count, Fraction(0))
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
@@ -63,13 +68,26 @@ def _tensor_less(vector: Any, factor: float, change: Any, out: Any) -> Any:
 
 
 def normal(count: int, like: Any, seed: int) -> Any:
-    """Returns standard normal numbers, which depend only on the seed and not on the dtype or the device."""
+    """Returns standard normal numbers, which depend only on the seed and not on the dtype or the device.
+
+    Args:
+        count: how many.
+        like: a vector with the same dtype and device.
+        seed: of the generator.
+    """
     numbers = np.random.default_rng(seed).standard_normal(count)
     return library(like).asarray(numbers, dtype=like.dtype, device=like.device)
 
 
 def largest(vector: Any, count: int) -> Any:
-    """Returns the positions of the `count` numbers of largest magnitude, ascending, as integers as wide as the numbers.
+    """Returns the positions of the numbers of largest magnitude, in ascending order.
+
+    Args:
+        vector: the numbers.
+        count: how many positions.
+
+    Returns:
+        A vector of integers as wide as the numbers.
 
     >>> largest(np.array([1.0, -5.0, 0.0, 3.0]), 2)
     array([1, 3])
@@ -90,7 +108,13 @@ def taken(vector: Any, positions: Any) -> Any:
 
 
 def scattered(positions: Any, values: Any, count: int) -> Any:
-    """Returns a vector of `count` zeros with these values at these positions."""
+    """Returns a vector of zeros with these values at these positions.
+
+    Args:
+        positions: a vector of integers.
+        values: a vector of the same length.
+        count: the length of the result.
+    """
     whole = zeros(count, values)
     whole[_index(positions)] = values
     return whole

@@ -252,7 +252,13 @@ Compression = TopK | PowerSgd
 
 
 def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:
-    """Returns the memory before the first gradient; None without compression."""
+    """Returns the memory before the first gradient; None without compression.
+
+    Args:
+        compression: the compression of the method.
+        vector: the initial weights.
+        layers: the positions of the layers in the vector.
+    """
     return None if compression is None else compression.begin(vector, layers)
 
 
@@ -280,7 +286,16 @@ def average_compressed(
 
 @program
 def compressed(vector: Any, compression: Compression | None, memory: Any) -> Program[tuple[Any, Any]]:
-    """Returns the message to send instead of the vector, and the new memory; the vector itself without compression."""
+    """Compresses a vector.
+
+    Args:
+        vector: a gradient; it is not modified.
+        compression: None: the message is the vector itself.
+        memory: the result of `beginning` or of the last call.
+
+    Returns:
+        The message, for `decompressed`, and the new memory.
+    """
     if compression is None:
         return vector, None
     yield from compression.charge(vector)

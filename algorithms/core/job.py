@@ -48,15 +48,41 @@ class Learner(Protocol):
         ...
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        """Returns the mean gradient, a new vector that may be overwritten, and the mean loss, at `vector`."""
+        """Computes the gradient of the loss over a batch.
+
+        Args:
+            vector: the weights, a flat vector.
+            data: the result of `load`.
+
+        Returns:
+            The mean gradient, a new vector that may be overwritten, with the shape and dtype of the weights; and the
+            mean loss.
+        """
         ...
 
     def gradients(self, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
-        """Like `gradient` at each of the vectors, on the data of its samples; in one computation if possible."""
+        """Computes several gradients, in one computation if possible.
+
+        Args:
+            vectors: the weights of each gradient.
+            samples: the batch of each gradient.
+
+        Returns:
+            For each gradient the same as `gradient`.
+        """
         ...
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        """Like `gradient`, but passes each layer's name and part to `ready` when it is complete, last layer first."""
+        """Computes a gradient layer by layer, last layer first, as the backward pass does.
+
+        Args:
+            vector: the weights, a flat vector.
+            data: the result of `load`.
+            ready: called with the name and the gradient of each layer when it is complete.
+
+        Returns:
+            The mean loss.
+        """
         ...
 
     def evaluate(self, vector: Any) -> Evaluation:
@@ -201,7 +227,12 @@ class Job:
         return -(-self.budget.samples // self.samples_per_step)
 
     def samples(self, me: RankContext, step: int) -> Samples:
-        """Returns the samples of a rank's step; the k-th steps of all workers together cover one global batch."""
+        """Returns the samples of a step; the k-th steps of all workers together cover one global batch.
+
+        Args:
+            me: the rank; a server has no samples.
+            step: the number of the step, from 0.
+        """
         return Samples(
             worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0
         )

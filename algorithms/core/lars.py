@@ -46,7 +46,13 @@ class Lars(Options):
     """ε; provenance: not in the published algorithm; lightning-bolts and torch-optimizer have 1e-8"""
 
     def ratio(self, weights: float, gradient: float, *, decay: float = 0.0, momentum: float = 0.0) -> float:
-        """Returns λ of a layer with these norms of weights and gradient.
+        """Returns the trust ratio λ of a layer.
+
+        Args:
+            weights: ‖w‖, the norm of the layer's weights.
+            gradient: ‖g‖, the norm of its gradient.
+            decay: β.
+            momentum: μ; used only by `damped`.
 
         >>> Lars(trust_coefficient=0.01).ratio(2.0, 4.0)
         0.005
@@ -60,6 +66,10 @@ class Lars(Options):
 
     def share(self, ratio: float, learning_rate: float) -> float:
         """Returns the factor by which the learning rate is multiplied to get the layer's rate under the policy.
+
+        Args:
+            ratio: λ.
+            learning_rate: γ, above 0.
 
         >>> Lars(policy="clip").share(0.2, learning_rate=0.1), Lars(policy="clip").share(0.05, learning_rate=0.1)
         (1.0, 0.5)

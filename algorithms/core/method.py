@@ -182,10 +182,10 @@ class Method(ABC):
 
     @abstractmethod
     def worker(self, me: RankContext, state: Any) -> Routine[Any]:
-        """The program of a worker."""
+        """Returns the program of a worker; arguments as in `enter`."""
 
     def server(self, me: RankContext, state: Any) -> Routine[Any]:
-        """The program of the server, if the method has one."""
+        """Returns the program of the server, if the method has one; arguments as in `enter`."""
         raise NotImplementedError(f"{self.name} says has_server = True and defines no server")
 
 

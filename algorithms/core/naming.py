@@ -60,7 +60,11 @@ def near_miss(name: object, known: Iterable[str], otherwise: str = "", *, cutoff
 
 
 def whole(reference: str, folder: Path) -> str:
-    """Resolves the file path of a reference, if it has one, relative to a folder.
+    """Resolves the file path of a reference, if it has one.
+
+    Args:
+        reference: ``module:name`` or ``path/to/file.py:name``.
+        folder: the folder to which the path is relative.
 
     >>> whole("mine/methods.py:Lazy", Path("/home")), whole("methods:Lazy", Path("/home"))
     ('/home/mine/methods.py:Lazy', 'methods:Lazy')

@@ -44,6 +44,10 @@ def misfits(owner: Any, ranges: Mapping[str, Range]) -> list[str]:
 
     An attribute that is missing or None is right.
 
+    Args:
+        owner: a method or a group of hyper-parameters.
+        ranges: the permitted values, by name.
+
     >>> from paceline.algorithms.core.schedules import Polynomial
     >>> Polynomial(total_steps=100, power=-1.0).problems()
     ['power: found -1.0, expected a number above 0']

@@ -42,7 +42,16 @@ class Transform(Protocol):
         ...
 
     def update(self, change: Any, memory: Any, at: StepContext) -> tuple[Any, Any]:
-        """Returns the change to subtract instead of `change`, and the new memory."""
+        """Transforms a change.
+
+        Args:
+            change: the vector to subtract from the weights; first the gradient. It must not be modified.
+            memory: the result of `init` or of the last update.
+            at: the weights and the number of the step.
+
+        Returns:
+            The vector to subtract instead, and the new memory.
+        """
         ...
 
 
@@ -99,13 +108,26 @@ class Chain:
         return arrays.less(vector, last.at(memory.number), change, out), kept
 
     def step(self, vector: Any, gradient: Any, memory: OptimizerState) -> tuple[Any, OptimizerState]:
-        """Returns the change to subtract from the vector, and the new memory."""
+        """Computes a step without taking it.
+
+        Args:
+            vector: the weights, a flat vector.
+            gradient: the gradient, a vector of the same shape and type.
+            memory: the result of `init` or of the last step.
+
+        Returns:
+            The vector to subtract from the weights, and the new memory.
+        """
         return self._through(self.links, vector, gradient, memory)
 
     def look_ahead(self, vector: Any, memory: OptimizerState) -> Any:
         """Returns x + μ v: the vector moved by momentum alone, without decay and layer-wise rates; x without momentum.
 
         v is the negative of the velocity that `Momentum` stores, since a rule subtracts.
+
+        Args:
+            vector: x, the weights.
+            memory: the result of `init` or of the last step.
 
         >>> import numpy as np
         >>> x, rule = np.array([1.0]), Chain((WeightDecay(0.5), ScaleByLearningRate(0.1), Momentum(0.5)))

@@ -40,7 +40,11 @@ class Warmup(Options, ABC):
         """Returns the factor of the learning rate in this step, after the ramp."""
 
     def learning_rate(self, base: float, step: int) -> float:
-        """Returns the learning rate of a step, where `base` is the full one.
+        """Returns the learning rate of a step.
+
+        Args:
+            base: γ, the full learning rate.
+            step: the number of the step, from 0.
 
         >>> ramp = Constant(warmup_steps=4, warmup_start=0.2)
         >>> [round(ramp.learning_rate(1.0, step), 3) for step in range(6)]

@@ -118,6 +118,10 @@ def length(vector: Any) -> int:
 def root(squares: Any, epsilon: float = 0.0) -> Any:
     """Computes √(squares + ε), element by element.
 
+    Args:
+        squares: a vector of numbers of 0 or more.
+        epsilon: ε, 0 or more.
+
     >>> root(np.array([4.0, 9.0]))
     array([2., 3.])
     """

@@ -148,7 +148,12 @@ class Ssp(SgdMethod):
         return (yield from close(team, state))
 
     def due(self, team: LivingWorkers, state: Clocks) -> list[tuple[Rank, Packet]]:
-        """Returns the packets to apply now: the oldest one, or at a clock edge the oldest one of each worker."""
+        """Returns the packets to apply now: the oldest one, or at a clock edge the oldest one of each worker.
+
+        Args:
+            team: the living workers.
+            state: the state of the server.
+        """
         if self.visibility == "arrival":
             return list(state.pending[:1])
         oldest = dict(reversed(state.pending))
@@ -185,7 +190,12 @@ class Ssp(SgdMethod):
 
     @program
     def release(self, team: LivingWorkers, state: Clocks) -> Program[Clocks]:
-        """Answers, in rank order, the waiting workers that may start. Clocks of dead workers do not count."""
+        """Answers, in rank order, the waiting workers that may start. Clocks of dead workers do not count.
+
+        Args:
+            team: the living workers.
+            state: the state of the server.
+        """
         slowest = min(state.clocks[rank] for rank in team.living)
         free = [rank for rank in sorted(state.waiting) if self.may_start(state, rank, slowest)]
         for rank in free:

@@ -25,7 +25,7 @@ from paceline.algorithms.runtime.collective_matching import describe
 from paceline.algorithms.runtime.program_errors import cancelled, too_few_handles, unknown_handle
 
 Outcome = tuple[int, ...] | bool
-"""what depends on timing: the indices of the handles that were done (partial `WaitFor`), or the answer of a `Cancel`"""
+"""depends on timing: the indices of the handles that were done (partial `WaitFor`), or the answer of a `Cancel`"""
 Report = Callable[[str, Outcome], object]
 """receives the name of a lane and its outcome"""
 
@@ -168,7 +168,12 @@ class HandleTable(Generic[E]):
         return list(self._entries.items())
 
     def is_over(self, handles: Sequence[Handle[Any]], least: int) -> bool:
-        """Whether a wait for these would end immediately, also with an error."""
+        """Returns whether a wait would end immediately, also with an error.
+
+        Args:
+            handles: the handles of the wait.
+            least: how many of them must settle.
+        """
         settled = 0
         for handle in reversed(handles):  # the latest usually settles last
             entry = self._entries.get(handle) if handle.rank == self._rank else None
@@ -179,7 +184,15 @@ class HandleTable(Generic[E]):
         return settled >= min(least, len(handles))
 
     def awaited(self, handles: Sequence[Handle[Any]], least: int) -> list[E]:
-        """Returns the entries of the handles of a wait; raises `InvalidOperation` if the wait is invalid."""
+        """Returns the entries of the handles of a wait.
+
+        Args:
+            handles: the handles of the wait.
+            least: how many of them must settle.
+
+        Raises:
+            InvalidOperation: a handle is not from this rank, or `least` is out of range.
+        """
         entries = [self.entry(handle) for handle in handles]
         if not 0 <= least <= len(entries):
             raise too_few_handles(least, len(entries))

@@ -66,11 +66,21 @@ class Grants(Protocol):
         ...
 
     def note(self, rank: Rank, steps: int) -> None:
-        """Records the number of steps that an owner has begun."""
+        """Records the number of steps that an owner has begun.
+
+        Args:
+            rank: the owner.
+            steps: the number.
+        """
         ...
 
     def end(self, at: int, why: Reason) -> None:
-        """Ends the run before this step."""
+        """Ends the run.
+
+        Args:
+            at: the first step that no owner begins.
+            why: the reason.
+        """
         ...
 
 
