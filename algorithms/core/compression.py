@@ -9,7 +9,7 @@ Rules of this file:
 
 A method that averages calls ``mean, kept = yield from average_compressed(gradient, group, key, compression, kept)``.
 One that sends calls ``message, kept = yield from compressed(vector, compression, kept)``, and its receiver calls
-``decompressed(message)``. Without compression both leave the vector unchanged.
+``decompressed(message)``. Without compression the first is `average_gradient`, and the second sends the vector itself.
 """
 
 from __future__ import annotations
