@@ -264,7 +264,7 @@ def weight_of(batch: int, total: int, workers: int) -> float:
 class RoundedApart(DbsSgd):
     """Each quota is rounded for itself."""
 
-    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
         speeds = [one.speed for one in estimates if one is not None]
         if len(speeds) < len(batches):
             return batches

@@ -123,7 +123,7 @@ def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n
         if isinstance(entry.op, Send) and isinstance(entry.op.value, Packet) and entry.op.value.origins
     )
     taken = Counter(update.inputs[0].rank for update in applied(run, Rank(workers)))
-    kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].heard if packet.origins)
+    kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].pending if packet.origins)
     assert sent == taken + kept
     goodbyes = [entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Stop)]
     assert sorted(goodbyes) == list(range(workers))

@@ -18,7 +18,7 @@ from paceline.algorithms.core.method import Method, RankContext, build_team
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Message, Rank, Weights
-from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, Open
+from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
 from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway, rounds
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -271,22 +271,22 @@ def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class AnswerAfterTheAverage(AdPsgdApart):
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
         if not isinstance(message.value, Goodbye):
-            mean = Weights(halfway(door.weights.vector, message.value.vector), door.weights.version)
+            mean = Weights(halfway(current.weights.vector, message.value.vector), current.weights.version)
             yield from Send(message.source, mean)
-            return replace(door, weights=mean, knock=(yield from Start(Receive())))
-        return (yield from super().answer(door, message))
+            return replace(current, weights=mean, offer=(yield from Start(Receive())))
+        return (yield from super().answer(current, message))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageOnOneSide(AdPsgdApart):
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
         if not isinstance(message.value, Goodbye):
-            yield from Send(message.source, door.weights)
-            return replace(door, knock=(yield from Start(Receive())))
-        return (yield from super().answer(door, message))
+            yield from Send(message.source, current.weights)
+            return replace(current, offer=(yield from Start(Receive())))
+        return (yield from super().answer(current, message))
 
 
 def test_every_gradient_counts_once_whoever_meets() -> None:

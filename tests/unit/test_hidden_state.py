@@ -25,7 +25,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
-from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.checking import hidden_state as module
 from paceline.checking import small_runs
@@ -81,16 +81,16 @@ class Averages(AsyncSgd):
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        build_team, velocity = Crew(me), 0.0 * state.weights.vector
+        team, velocity = LivingWorkers(me), 0.0 * state.weights.vector
         while step := (yield from NextStep(state)):
-            message = yield from build_team.message()
+            message = yield from team.message()
             push: Push = message.value
             velocity = 0.5 * velocity - self.learning_rate * push.vector
             weights = Weights(state.weights.vector + velocity, state.weights.version)
             version = yield from RecordUpdate(weights, [push.origin])
             state = Replica(step.number + 1, Weights(weights.vector, version))
             yield from Send(message.source, state.weights)
-        yield from dismiss(build_team)
+        yield from dismiss(team)
         return state
 
 
@@ -127,16 +127,16 @@ class Pulls(AsyncSgd):
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
         while step := (yield from NextStep(state)):
-            while (message := (yield from build_team.message())).value == "pull":
+            while (message := (yield from team.message())).value == "pull":
                 yield from Send(message.source, state.weights)
             vector, _ = rule.update(state.weights.vector, message.value.vector, state.optimizer_state)
             weights = Weights(vector, state.weights.version)
             version = yield from RecordUpdate(weights, [message.value.origin])
             state = Replica(step.number + 1, Weights(vector, version), state.optimizer_state)
             yield from Send(message.source, state.weights)
-        yield from dismiss(build_team)
+        yield from dismiss(team)
         return state
 
 
