@@ -1,4 +1,4 @@
-"""A Slurm script for a scenario: as many nodes as its cluster has, and on each a task for every rank there."""
+"""A Slurm script for a scenario: as many nodes as its cluster has, and a task for every rank on each node."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ WHOSE = {False: "a GPU for each task", True: "train.share_gpus: one is enough fo
 
 
 def script(scenario: Scenario, arguments: Sequence[str]) -> str:
-    """The script.
+    """Returns the script.
 
     Args:
-        scenario: loaded and changed.
-        arguments: of the `paceline` command that runs it, the scenario's name and all options.
+        scenario: the scenario with its changes.
+        arguments: the arguments of the `paceline` command that runs it: the scenario's name and all options.
     """
     plans = scenario.plans()
     placed = scenario.cluster.build(scenario.workload).placement
