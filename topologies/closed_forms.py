@@ -1,15 +1,15 @@
-"""Closed forms: how long collectives take when nothing else uses the network.
+"""Closed forms: the time of collectives when nothing else uses the network.
 
 Rules of this file:
 
 * Every rank sends one message and receives one at a time, both at once (full duplex), all equally fast. A message of n
-  bytes takes α + n β; reducing n bytes takes n γ more. All members enter at the same moment.
+  bytes takes α + n β; reducing n bytes takes another n γ. All members enter at the same moment.
 * p is the number of ranks, `nbytes` the size of one rank's whole vector (for gathers: of the gathered result),
-  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the answer is in seconds.
-* One rank alone needs no time.
+  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the result is in seconds.
+* A collective of one rank takes no time.
 
 Sources: Thakur, Rabenseifner, Gropp, IJHPCA 2005, and MPICH, corrected where a message-level simulation
-disagrees (said below).
+disagrees (noted below).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def bus_bytes_per_s(
     nbytes: float,
     seconds: float,
 ) -> float:
-    """Bus bandwidth as nccl-tests prints it: comparable with the hardware's, whatever p is.
+    """Returns the bus bandwidth as nccl-tests prints it: comparable with the hardware's for any p.
 
     n/t · 2(p−1)/p for all-reduce, (p−1)/p for reduce-scatter and all-gather, 1 for broadcast and reduce
     (nccl-tests, doc/PERFORMANCE.md).
@@ -182,7 +182,7 @@ def bus_bytes_per_s(
 
 
 def _log2(p: int) -> tuple[int, int]:
-    """⌊lg p⌋ and the power of two that it gives."""
+    """Returns ⌊lg p⌋ and 2 to this power."""
     steps = p.bit_length() - 1
     return steps, 1 << steps
 

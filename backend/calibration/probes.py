@@ -1,11 +1,12 @@
-"""Programs that only measure: what a prediction of this machine asks for, done as any method does it.
+"""Programs that only measure: the operations whose costs a prediction needs, performed as in any method.
 
 Rules of this file:
 
-* Collectives and messages are mostly waited for at once. Now and then one goes on beside other work, as in methods that
-  overlap: that shows what it costs a rank's own processor. Then a sub-program without operations is started, too.
+* Collectives and messages are mostly waited for at once. At regular intervals one overlaps with other work, as in
+  methods that overlap, which shows its cost for the rank's own processor. A sub-program without operations is started
+  then, too.
 * A word is a message without a vector.
-* Updates go through the optimizer's chain, with a rate of 0.
+* Updates use the optimizer chain, with a learning rate of 0.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.topologies.catalogue.machine_profile import Asked
 
 STANDING = Chain((ScaleByLearningRate(0.0),))
-"""an update that changes nothing"""
+"""an update that does not change the weights"""
 STARTED = 5
 """of so many turns of each collective, the last one is started and waited for later"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeCollectives(Method):
-    """Each collective that runs will ask for in turn, after a gradient, on a part of it of the size asked for."""
+    """Performs each collective of the runs in turn, after a gradient, on a part of it of the same size."""
 
     name = "probe-collectives"
     staleness_kind = StalenessKind.STEPS
@@ -56,7 +57,7 @@ class ProbeCollectives(Method):
 
     asked: tuple[Asked, ...]
     inside: bool = False
-    """whether it is to be launched with its nodes' shared memory"""
+    """whether it is launched with its nodes' shared memory"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         return Replica(0, Weights(vector, 0), STANDING.init(vector))
@@ -84,7 +85,7 @@ class ProbeCollectives(Method):
             for handle in under_way:
                 yield from Wait(handle)
             if started:
-                yield from Now()  # `lanes` takes the difference
+                yield from Now()  # `lanes` computes the difference
                 lane = yield from Start(nothing())
                 yield from Now()
                 yield from Wait(lane)
@@ -95,12 +96,12 @@ class ProbeCollectives(Method):
 
 @program
 def nothing() -> Program[None]:
-    """A sub-program that asks for nothing."""
+    """A sub-program without operations."""
     yield from ()
 
 
 def collective(operation: str, part: Any, group: Group, key: str) -> Collective:
-    """One of them, by its name; `unlabel` of the calibration reads what it was from the key."""
+    """Returns a collective by its name; `unlabel` of the calibration reads the kind from the key."""
     root = group.ranks[0]
     match operation:
         case "AllReduce":
@@ -116,19 +117,19 @@ def collective(operation: str, part: Any, group: Group, key: str) -> Collective:
 
 
 def own_bytes(operation: str, members: int, nbytes: int) -> int:
-    """Bytes of a member's own value; those of an all-gather are everybody's."""
+    """Returns the bytes of a member's own value; for an all-gather, `nbytes` counts the values of all members."""
     return nbytes // members if operation == "AllGather" else nbytes
 
 
 def workers_of(one: Asked, me: RankContext) -> list[Group]:
-    """The groups to probe: of workers only, since a probe has no server; where one has a server, all workers."""
+    """Returns the groups to probe: a probe has no server, so all workers replace a group with one."""
     groups = [Group(tuple(map(Rank, ranks))) for ranks in one.groups]
     return [group if set(group.ranks) <= set(me.workers.ranks) else me.workers for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A message without a vector, which is not answered."""
+    """A message without a vector, which needs no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +137,12 @@ class Asking(Replica):
     """A worker's state between messages."""
 
     last: GradientResult | None = None
-    """of the step before"""
+    """the gradient of the previous step"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeMessages(Method):
-    """Workers send a gradient and wait for an answer of the same size, in turn at once and behind the next gradient.
+    """Workers send a gradient and wait for an answer of the same size, alternately at once and after the next gradient.
 
     After the latter they send a word.
     """
@@ -193,7 +194,7 @@ class ProbeMessages(Method):
 
 @program
 def vector_message() -> Program[Message]:
-    """The next message that is no word."""
+    """Receives the next message that has a vector."""
     while isinstance((message := (yield from Receive())).value, Word):
         pass
     return message
