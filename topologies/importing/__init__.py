@@ -1,6 +1,6 @@
-"""Cluster graphs from files that others wrote. Start at `load`; `assembly` has what all formats share.
+"""Cluster graphs from files of other programs. Start at `load`; `assembly` has what all formats share.
 
-Rules of this file: the content of a file decides what it is, not its name, so that text saved under any name is read.
+Rules of this file: the format is detected from the content of a file, not from its name, so any name is accepted.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from paceline.topologies.importing import attributed, elements, nvidia_smi, simg
 FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
 
 LARGEST = 64 * 1024 * 1024
-"""bytes of the largest file that is read"""
+"""the maximum size of a file, in bytes"""
 
 
 def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
-    """The graph in a file; its name is the file's without the ending.
+    """Returns the graph in a file; its name is the file's without the suffix.
 
     Args:
         path: nvidia-smi topo -m text, node-link JSON, GraphML or SimGrid XML.
-        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not say.
+        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not contain.
 
     Raises:
-        InputError: with all mistakes of the file, each with its line or element.
+        InputError: lists all errors of the file, each with its line or element.
     """
     given = dict(settings or {})
     text = _read(path)

@@ -1,7 +1,7 @@
-"""XML as a tree whose elements know their lines.
+"""XML as a tree whose elements have line numbers.
 
-Rules of this file: a document type may be named, and is not fetched; entities are refused, since a few lines of them
-can stand for gigabytes or for other files.
+Rules of this file: a document type may be declared and is not fetched; entities are refused, since a few lines of them
+can expand to gigabytes or include other files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Element:
         return self.tag.rpartition(":")[2]
 
     def walk(self) -> Iterator[Element]:
-        """This element and all below it, in the document's order."""
+        """Yields this element and all below it, in the document's order."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def parse(text: str, where: str) -> Element:
-    """The root of a document; raises `InputError` with the line where it is none.
+    """Returns the root of a document; raises `InputError` with the line if it is not valid.
 
     >>> parse("<a><b c='1'/></a>", "file").children[0].attributes
     {'c': '1'}
