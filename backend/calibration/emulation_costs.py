@@ -22,7 +22,7 @@ from paceline.backend.calibration.message_costs import (
     Later,
     Progress,
     costs,
-    everyones,
+    global_all_reduce,
     job_of,
     never,
     probe,
@@ -54,13 +54,13 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
     Raises:
         InputError: its network cannot be emulated here.
     """
-    told = progress or (lambda *_: None)
+    report = progress or (lambda *_: None)
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
     here = [one for one in asked if one.inside]
-    machine = probe(scenario, [*here, everyones(plan.job)], progress=lambda what, done: told(what, done / 2))
+    machine = probe(scenario, [*here, global_all_reduce(plan.job)], progress=lambda what, done: report(what, done / 2))
     found = []
     for turn in range(LAUNCHES):
-        told("the emulated network", (1 + turn / LAUNCHES) / 2)
+        report("the emulated network", (1 + turn / LAUNCHES) / 2)
         found.append(_probed(plan, turn + 1))
     message_s, all_reduce_s, leads_s, starts_s, packets = zip(*found, strict=True)
     return EmulatedProfile(
@@ -89,12 +89,12 @@ def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, in
     few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.num_samples)
     placement, workers = plan.cluster.placement, plan.job.workers
     asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
-    all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
+    all_reduce = replace(global_all_reduce(plan.job), nbytes=_few_bytes(plan.job))
     reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
     starting = job_of(plan.job, placement, ProbeStarts(few=FEW), STEPS)
     with emulated(replace(plan, job=asking)) as network:
         messages = run_job(_launch(asking, plan, pace, network))
-        message_s = _beside_the_way(asking, messages, network)
+        message_s = _handling_s(asking, messages, network)
         reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
         started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
     if reduced is None or started is None:
@@ -126,7 +126,7 @@ def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
     )
 
 
-def _beside_the_way(job: Job, trace: Trace, network: Emulation) -> float:
+def _handling_s(job: Job, trace: Trace, network: Emulation) -> float:
     """Returns the time of a message from the server to waiting workers on other hosts, less its route's latencies."""
     places, server = network.lines.places, job.team[0].server
     assert server is not None, "the probe has one"

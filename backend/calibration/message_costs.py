@@ -57,7 +57,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
     pace = plan if scenario.train.pace == "device" else None
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
     if plan.job.workers > 1:
-        asked = asked or [replace(everyones(plan.job), inside=plan.inside(plan.job.team[0].workers))]
+        asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
         for inside in (False, True):
             if there := tuple(one for one in asked if one.inside is inside):
                 steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
@@ -84,7 +84,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
     return pooled(found)
 
 
-def everyones(job: Job) -> Asked:
+def global_all_reduce(job: Job) -> Asked:
     """Returns the all-reduce of the whole weights by all workers."""
     return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
 

@@ -40,7 +40,7 @@ from paceline.algorithms.methods.parameter_server import server_of
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.topologies.catalogue.machine_profile import Asked
 
-STANDING = Chain((ScaleByLearningRate(0.0),))
+ZERO_RATE = Chain((ScaleByLearningRate(0.0),))
 """an update that does not change the weights"""
 STARTED = 5
 """of so many turns of each collective, the last one is started and waited for later"""
@@ -60,7 +60,7 @@ class ProbeCollectives(Method):
     """whether it is launched with its nodes' shared memory"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
-        return Replica(0, Weights(vector, 0), STANDING.init(vector))
+        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -81,7 +81,7 @@ class ProbeCollectives(Method):
                 else:
                     yield from collective(one.operation, part, group, key)
             yield from Charge("update", part.nbytes)
-            vector, memory = STANDING.update(state.weights.vector, gradient.vector, state.optimizer_state)
+            vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state)
             for handle in under_way:
                 yield from Wait(handle)
             if started:
@@ -133,7 +133,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking(Replica):
+class MessageReplica(Replica):
     """A worker's state between messages."""
 
     last: GradientResult | None = None
@@ -153,11 +153,11 @@ class ProbeMessages(Method):
     guarantees = frozenset()
     has_server: ClassVar[bool] = True
 
-    def begin(self, me: RankContext, vector: Any) -> Asking:
-        return Asking(0, Weights(vector, 0), STANDING.init(vector))
+    def begin(self, me: RankContext, vector: Any) -> MessageReplica:
+        return MessageReplica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
-    def worker(self, me: RankContext, state: Asking) -> Program[Asking]:
+    def worker(self, me: RankContext, state: MessageReplica) -> Program[MessageReplica]:
         server = server_of(me)
         while step := (yield from NextStep(state)):
             early = step.number % 2 == 1
@@ -171,10 +171,10 @@ class ProbeMessages(Method):
             if answer is None:
                 return state
             yield from Charge("update", answer.vector.nbytes)
-            vector, memory = STANDING.update(answer.vector, gradient.vector, state.optimizer_state)
+            vector, memory = ZERO_RATE.update(answer.vector, gradient.vector, state.optimizer_state)
             if early:
                 yield from Send(server, Word())
-            state = Asking(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
+            state = MessageReplica(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
         return state
 
     @program
@@ -182,7 +182,7 @@ class ProbeMessages(Method):
         while step := (yield from NextStep(state)):
             message = yield from vector_message()
             yield from Charge("update", message.value.vector.nbytes, where="host")
-            vector, memory = STANDING.update(state.weights.vector, message.value.vector, state.optimizer_state)
+            vector, memory = ZERO_RATE.update(state.weights.vector, message.value.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [message.value.contribution()])
             state = replace(state, step=step.number + 1, weights=Weights(vector, version), optimizer_state=memory)
             yield from Send(message.source, state.weights)

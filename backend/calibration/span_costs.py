@@ -69,15 +69,15 @@ def uncovered(spans: Sequence[Span]) -> list[float]:
     return found
 
 
-def started(spans: Sequence[Span], everyones: Sequence[Span]) -> Mapping[Kind, list[float]]:
+def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, list[float]]:
     """Returns how long a worker was busy with starting each collective, until its update began.
 
     Args:
         spans: the spans of the worker.
-        everyones: the spans of all ranks, which give the number of members of a collective.
+        all_spans: the spans of all ranks, which give the number of members of a collective.
     """
     members: dict[str | None, int] = defaultdict(int)
-    for span in everyones:
+    for span in all_spans:
         members[span.key] += 1
     found: dict[Kind, list[float]] = defaultdict(list)
     updates = {span.step: span.start_s for span in spans if span.activity == "update"}

@@ -30,7 +30,7 @@ from paceline.algorithms.core.values import parts_of
 from paceline.backend.posix.polling import wait_until
 from paceline.records.machine import gpu_driver
 
-PATIENCE = timedelta(hours=1)
+NCCL_TIMEOUT = timedelta(hours=1)
 """NCCL's timeout of a collective; the launcher detects dead ranks and deadlocks much earlier"""
 SPIN_S = 0.001
 """how long a wait for a device only yields its core, before it sleeps"""
@@ -93,7 +93,7 @@ class Processor:
         """Does nothing: there is nothing to wait for."""
 
     def group(self, store: Store, rank: int, size: int) -> Any:
-        raise AssertionError("vectors of a processor lie in the host's memory")
+        raise AssertionError("vectors of a processor are in host memory")
 
     def facts(self) -> dict[str, Any]:
         return {"device": "cpu"}
@@ -156,7 +156,7 @@ class Gpu(Copying):
     def group(self, store: Store, rank: int, size: int) -> Any:
         """Returns an NCCL group, which connects its members at its first collective."""
         options: Any = dist.ProcessGroupNCCL.Options()
-        options._timeout = PATIENCE
+        options._timeout = NCCL_TIMEOUT
         return dist.ProcessGroupNCCL(store, rank, size, options)
 
     def facts(self) -> dict[str, Any]:

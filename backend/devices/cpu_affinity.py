@@ -83,9 +83,7 @@ def placement(pin: Pin, team: Sequence[RankContext], threads: int, domains: Doma
     domains = found_domains() if domains is None else domains
     count, needed = sum(map(len, domains)), len(team) * threads
     if pin == "none" or not domains:
-        return Placement(
-            "none", "train.cpu_affinity is none" if domains else "this system does not say what cores it has"
-        )
+        return Placement("none", "train.cpu_affinity is none" if domains else "this system does not list its cores")
     if pin == "numa":
         return _to_domains(team, domains)
     room = f"{count} core{'s' * (count > 1)} for {len(team)} rank{'s' * (len(team) > 1)} of {threads} thread"

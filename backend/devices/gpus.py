@@ -123,7 +123,7 @@ def devices(
                 "train.device: found cuda, with a learning problem that torch does not compute; expected cpu or auto, "
                 "or workload.learning: train"
             )
-        return Devices("what is learned is not computed by torch")
+        return Devices("torch does not compute the learning problem")
     counts = [torch.cuda.device_count()] if gpus is None else list(gpus)
     room = _words(counts, hosts)
     enough = all(

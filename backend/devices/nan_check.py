@@ -37,8 +37,8 @@ class NanCheck:
     paceline...NotFinite: rank 1 (worker), step 7: the loss is nan; the gradient is not finite in 'second'
     """
 
-    def __init__(self, who: str, layout: Layout, then: OnNonfinite) -> None:
-        self._who, self._layout, self._then = who, layout, then
+    def __init__(self, subject: str, layout: Layout, then: OnNonfinite) -> None:
+        self._subject, self._layout, self._then = subject, layout, then
         self._said = False
 
     def check(self, step: int, gradient: Any, loss: float) -> None:
@@ -46,20 +46,20 @@ class NanCheck:
         if math.isfinite(loss) and (step % EVERY or math.isfinite(norm(gradient))):
             return
         wrong = [layer.name for layer in self._layout.layers if not math.isfinite(norm(gradient[layer.part]))]
-        self._tell(step, loss, wrong)
+        self._report(step, loss, wrong)
 
     def check_layers(self, step: int, loss: float) -> None:
         """Checks a gradient that was computed layer by layer, by its loss alone."""
         if not math.isfinite(loss):
-            self._tell(step, loss, [])
+            self._report(step, loss, [])
 
-    def _tell(self, step: int, loss: float, layers: list[str]) -> None:
+    def _report(self, step: int, loss: float, layers: list[str]) -> None:
         found = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if layers:
             found.append(f"the gradient is not finite in {', '.join(map(repr, layers))}")
-        message = f"{self._who}, step {step}: {'; '.join(found)}"
+        message = f"{self._subject}, step {step}: {'; '.join(found)}"
         if self._then == "raise":
             raise NotFinite(message)
         if not self._said:
             self._said = True
-            life.info("%s; the run goes on (train.on_nonfinite: raise ends it)", message)
+            life.info("%s; the run continues (train.on_nonfinite: raise ends it)", message)

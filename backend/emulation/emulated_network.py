@@ -102,7 +102,7 @@ def said(record: dict[str, Any] | None) -> list[str]:
     if record["way"] == "tc" and fastest > TC_BYTES_PER_S:
         words.append(
             f"the emulated network has links of {_rate(fastest)}; token buckets were measured up to "
-            f"{_rate(TC_BYTES_PER_S)}, so nothing says whether they hold these"
+            f"{_rate(TC_BYTES_PER_S)}, so it is not known whether they reach these rates"
         )
     if record["dropped"]:
         words.append(
@@ -143,8 +143,8 @@ def refuse_emulation(plan: Plan) -> None:
     network = plan.scenario.cluster.network
     if network.faults:
         raise InputError(
-            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not; "
-            "expected none (`--set cluster.network.faults=[]`)"
+            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not "
+            "support; expected none (`--set cluster.network.faults=[]`)"
         )
     lines = lines_for(plan)
     if len(lines.hosts) > MOST:
@@ -159,7 +159,7 @@ def refuse_emulation(plan: Plan) -> None:
 def _too_fast(plan: Plan, name: str, bytes_per_s: float) -> str:
     factor = plan.time_dilation * bytes_per_s / CEILING_BYTES_PER_S
     return (
-        f"cluster.network: found {_rate(bytes_per_s)} on {name}; in user space this machine holds at most "
+        f"cluster.network: found {_rate(bytes_per_s)} on {name}; the forwarder on this machine holds at most "
         f"{_rate(CEILING_BYTES_PER_S)} (measure it by `python benchmarks/emulation.py`); expected slower links, or "
         f"`train.time_dilation: {-(-factor // 1):.0f}` with `train.pace: device`, which slows devices and network alike"
     )

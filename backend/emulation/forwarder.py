@@ -136,7 +136,7 @@ def forwarded(lines: Lines, packet: int | None = None) -> Iterator[Forwarder]:
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, 0)
         if not alive:
-            raise NoHosts("the process that joins the hosts has ended before its time")
+            raise NoHosts("the process that joins the hosts has ended early")
 
 
 def _device(name: str, index: int, packet: int) -> None:
@@ -155,13 +155,13 @@ def _shared(count: int) -> Any:
 
 def _fork(names: list[str], lines: Lines, packet: int, counters: Any) -> int:
     """Starts the process; returns its id when it is ready to carry packets."""
-    heard, say = os.pipe()
+    read_end, write_end = os.pipe()
     launcher = os.getpid()
     if (process := fork()) == 0:
-        os.close(heard)
-        _run(launcher, say, names, lines, packet, counters)
-    os.close(say)
-    with os.fdopen(heard, "rb") as answer:
+        os.close(read_end)
+        _run(launcher, write_end, names, lines, packet, counters)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as answer:
         said = answer.read().decode()
     if said != "ready":
         os.waitpid(process, 0)
@@ -169,7 +169,7 @@ def _fork(names: list[str], lines: Lines, packet: int, counters: Any) -> int:
     return process
 
 
-def _run(launcher: int, say: int, names: list[str], lines: Lines, packet: int, counters: Any) -> NoReturn:
+def _run(launcher: int, write_end: int, names: list[str], lines: Lines, packet: int, counters: Any) -> NoReturn:
     """Runs in the forwarder's process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -177,22 +177,22 @@ def _run(launcher: int, say: int, names: list[str], lines: Lines, packet: int, c
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         files = np.array([_open(name) for name in names], np.int32)
         for name in names:
-            _quicken(name)
+            _set_tcp_windows(name)
         tables = forwarding.tables(
             lines.lines, lines.routes, len(names), packet=packet, headers=HEADERS, queue=QUEUE_BYTES, slots=SLOTS
         )
         polled = np.stack([files, np.full_like(files, forwarding.POLLIN)], axis=1)
         seen_s = np.full(len(files), time.monotonic())
         forwarding.forward(tables, files, counters, polled, seen_s, 0.0)  # compile before reporting readiness
-        _hurry()
-        os.write(say, b"ready")
-        os.close(say)
+        _raise_priority()
+        os.write(write_end, b"ready")
+        os.close(write_end)
         while os.getppid() == launcher:
             forwarding.forward(tables, files, counters, polled, seen_s, time.monotonic() + POLL_S)
         os._exit(0)
     except BaseException as error:
         with suppress(OSError):
-            os.write(say, f"{type(error).__name__}: {error}".encode())
+            os.write(write_end, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(1)
 
@@ -205,7 +205,7 @@ def _open(name: str) -> int:
     return file
 
 
-def _quicken(name: str) -> None:
+def _set_tcp_windows(name: str) -> None:
     """Gives the host's TCP a full window from the start, also after a connection was idle between two steps."""
     enter(name)
     settings = Path("/proc/sys/net/ipv4")
@@ -214,7 +214,7 @@ def _quicken(name: str) -> None:
         (settings / sizes).write_text(f"4096 {4 * WINDOW_BYTES} {16 * WINDOW_BYTES}", encoding="ascii")
 
 
-def _hurry() -> None:
+def _raise_priority() -> None:
     """Sets real-time priority if permitted, else the lowest niceness that this user may have."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

@@ -34,7 +34,7 @@ from paceline.backend.devices.cpu_affinity import Pin, placement
 from paceline.backend.devices.gpus import Asked, Devices, Start, devices
 from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
-from paceline.backend.local.spawning import spawn, tell
+from paceline.backend.local.spawning import spawn, write_values
 from paceline.backend.local.worker import Place, maps, work
 from paceline.backend.posix.forking import fork
 from paceline.backend.posix.interrupts import uninterrupted
@@ -153,7 +153,7 @@ def run_job(launch: Launch) -> Trace:
             board, segments, mailboxes = maps(launch, folder, spawned=spawned)
             place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
             if spawned:
-                tell(place)
+                write_values(place)
             if launch.start is not None:
                 continue_from(launch.start, board, folder)
         sys.stdout.flush()

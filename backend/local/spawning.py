@@ -30,7 +30,7 @@ from paceline.backend.status.recorder import EXIT_FAILED
 if TYPE_CHECKING:
     from paceline.backend.local.launch import Launch  # launch imports this module
 
-TOLD = "told"
+VALUES_FILE = "spawn-values"
 """the file in a run's folder with the values for spawned ranks"""
 LIVE: dict[str, Any] = dict.fromkeys(("job", "schedule", "pace", "progress", "observe", "echo"))
 """fields of a launch that exist in the launcher's process only"""
@@ -38,7 +38,7 @@ COMMAND = "from paceline.backend.local.spawning import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SpawnValues:
     """The values that a spawned rank needs, all of them plain."""
 
     launcher: int
@@ -50,7 +50,7 @@ class Told:
     devices: Devices
 
 
-def tell(place: Place) -> None:
+def write_values(place: Place) -> None:
     """Writes the values that spawned ranks need to a file of the run's folder.
 
     Raises:
@@ -59,7 +59,7 @@ def tell(place: Place) -> None:
     launch = place.launch
     if launch.scenario is None:
         raise InputError("train.start_method: found spawn for a run that is not of a scenario; expected fork")
-    told = Told(
+    values = SpawnValues(
         place.launcher,
         replace(launch, **LIVE),
         launch.pace is not None,
@@ -67,7 +67,7 @@ def tell(place: Place) -> None:
         place.placement,
         place.devices,
     )
-    (place.folder / TOLD).write_bytes(pickle.dumps(told))
+    (place.folder / VALUES_FILE).write_bytes(pickle.dumps(values))
 
 
 def spawn(folder: Path, rank: Rank) -> int:
@@ -85,19 +85,19 @@ def main() -> NoReturn:
     """The entry point of a spawned rank's process."""
     folder, rank = Path(sys.argv[1]), Rank(int(sys.argv[2]))
     try:
-        told: Told = pickle.loads((folder / TOLD).read_bytes())
+        values: SpawnValues = pickle.loads((folder / VALUES_FILE).read_bytes())
     except FileNotFoundError:  # the launcher has ended and removed the run's folder
         os._exit(EXIT_FAILED)
-    launch = built(told)
+    launch = build_launch(values)
     board, segments, mailboxes = maps(launch, folder, spawned=True)
-    place = Place(told.launcher, launch, board, folder, segments, mailboxes, told.placement, devices=told.devices)
+    place = Place(values.launcher, launch, board, folder, segments, mailboxes, values.placement, devices=values.devices)
     work(place, launch.job.team[rank])
 
 
-def built(told: Told) -> Launch:
+def build_launch(values: SpawnValues) -> Launch:
     """Returns the launch, with a job built in this process."""
     from paceline.scenarios.resolution.load_scenario import load  # here: the launcher does not need it
 
-    (plan,) = load(told.scenario).plans(paced=told.paced)
-    launch: Launch = told.launch
-    return replace(launch, job=plan.measured_job, schedule=plan.schedule, pace=plan if told.paced else None)
+    (plan,) = load(values.scenario).plans(paced=values.paced)
+    launch: Launch = values.launch
+    return replace(launch, job=plan.measured_job, schedule=plan.schedule, pace=plan if values.paced else None)

@@ -83,7 +83,7 @@ class Place:
     store: Store | None = None
     interface: str | None = None
     stays: bool = False
-    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+    devices: Devices = field(default_factory=lambda: Devices("not requested"))
 
 
 def maps(

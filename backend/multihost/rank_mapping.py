@@ -71,14 +71,14 @@ class RankMapping:
         >>> for line in map_ranks([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
         ...     print(line)
         host 0 (a): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)
-        host 1 (b): process 2 is rank 1 (worker, leader), process 3 sits out
+        host 1 (b): process 2 is rank 1 (worker, leader), process 3 takes no part
         """
         return [
             f"host {index} ({host.name}): "
             + ", ".join(
                 f"process {one} is rank {self.rank_of[one]} ({self.roles(self.rank_of[one])})"
                 if one in self.rank_of
-                else f"process {one} sits out"
+                else f"process {one} takes no part"
                 for one in host.processes
             )
             for index, host in enumerate(self.hosts)

@@ -78,6 +78,6 @@ def receive(store: Any, folder: Path, *, within_s: float) -> dict[str, Any]:
                     store.delete_key(key)
                     number += 1
     except RuntimeError as error:
-        raise RunFailed(f"the record of another host has not come within {within_s:g} s") from error
+        raise RunFailed(f"the record of another host has not arrived within {within_s:g} s") from error
     more: dict[str, Any] = said["more"]
     return more

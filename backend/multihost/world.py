@@ -42,7 +42,7 @@ from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.polling import wait_until
 from paceline.backend.posix.reaper import ALIVE, free, guard
 from paceline.backend.posix.run_folders import SHARED, new_folder
-from paceline.backend.transports.interfaces import address_towards, interface_with, mortal
+from paceline.backend.transports.interfaces import address_towards, interface_with, set_peer_timeout
 from paceline.backend.transports.launch_environment import Joined
 from paceline.backend.transports.process_groups import LOOPBACK
 
@@ -228,7 +228,7 @@ def _connected(joined: Joined, *, hosts: bool = False) -> Store:
         )
     except RuntimeError as error:
         raise RunFailed(f"process {joined.process}: no store at {joined.address}:{joined.port}: {error}") from error
-    mortal(joined.port, UNHEARD_S)
+    set_peer_timeout(joined.port, UNHEARD_S)
     return store
 
 
@@ -241,8 +241,8 @@ def _barrier(store: Store, name: str, joined: Joined) -> None:
     if not wait_until(lambda: store.add(name, 0) >= joined.processes, within_s=MEET_S):
         found = store.add(name, 0)
         missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
-        who = f"; missing: process {', '.join(missing)}" if missing else ""
-        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{who}")
+        absent = f"; missing: process {', '.join(missing)}" if missing else ""
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{absent}")
 
 
 def _leave(world: World) -> None:

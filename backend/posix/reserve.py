@@ -65,11 +65,11 @@ def no_room(folder: Path, what: str, otherwise: str = "") -> RunFailed:
 
 def explained(error: BaseException, folder: Path) -> BaseException:
     """Returns the error of a rank, or one that explains it if the run's folder in memory is full."""
-    told = f"{error}"
-    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in told  # gloo's store has no errno
+    text = f"{error}"
+    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in text  # gloo's store has no errno
     if isinstance(error, RunFailed) or not full or not _is_full(folder):
         return error
-    return no_room(folder, f"the run's files need more room ({told})")
+    return no_room(folder, f"the run's files need more space ({text})")
 
 
 @contextmanager
@@ -78,9 +78,9 @@ def explaining(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        if (told := explained(error, folder)) is error:
+        if (converted := explained(error, folder)) is error:
             raise
-        raise told from error
+        raise converted from error
 
 
 def _is_full(folder: Path) -> bool:

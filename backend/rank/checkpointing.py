@@ -76,7 +76,7 @@ class Checkpointer:
             if me.rank == me.world.ranks[0]:
                 with station.busy(), self._writing(step):
                     self._saving.commit(step, [marks[rank] for rank in me.world])
-        self._mail.inbox.begin_again()
+        self._mail.inbox.restart()
         station.moving(thread)
         station.span(thread, "checkpoint", began, step=part.state.step)
 

@@ -65,7 +65,7 @@ class Device:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         with self._free, self.station.busy():
             if thread.given_up is not None and thread.given_up.is_set():
-                raise Cancelled("a gradient that was given up before its turn")
+                raise Cancelled("a gradient that was cancelled before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             self.station.accelerator.synchronize()  # before the time is measured

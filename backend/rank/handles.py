@@ -56,13 +56,13 @@ class Handles:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._table = HandleTable[Pending](station.me.rank, lambda *told: station.recorder.add("outcome", told))
-        self._unheard: dict[Pending, None] = {}
+        self._table = HandleTable[Pending](station.me.rank, lambda *outcome: station.recorder.add("outcome", outcome))
+        self._unanswered: dict[Pending, None] = {}
         """operations whose answer or failure the program has not received"""
 
     def keep(self, pending: Pending) -> Handle[Any]:
         """Adds an operation and returns its handle."""
-        self._unheard[pending] = None
+        self._unanswered[pending] = None
         return self._table.give(pending)
 
     def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
@@ -80,14 +80,14 @@ class Handles:
                 self._finish(thread, pending)
             found = tuple(range(len(pendings)))
         for index in found:
-            self._unheard.pop(pendings[index], None)
+            self._unanswered.pop(pendings[index], None)
         return self._table.answers(thread.line, pendings, least, found)
 
     def _finish(self, thread: Thread, pending: Pending) -> None:
         """Waits until it is done, failed or cancelled."""
         if pending.settled:
             return
-        self._unheard.pop(pending, None)
+        self._unanswered.pop(pending, None)
         self._station.waiting(thread, f"for {pending.what}")
         pending.answer()
         self._station.moving(thread)
@@ -104,7 +104,7 @@ class Handles:
         """Cancels an operation; returns True if that was in time."""
         in_time = self._table.cancel(thread.line, handle)
         if in_time:
-            self._unheard.pop(self._table.entry(handle), None)
+            self._unanswered.pop(self._table.entry(handle), None)
         return in_time
 
     def complete(self, thread: Thread) -> None:
@@ -112,14 +112,14 @@ class Handles:
 
         Operations that can never complete after a death that the run survives are dropped.
         """
-        while unheard := list(self._unheard):
-            self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
+        while unanswered := list(self._unanswered):
+            self._station.waiting(thread, f"for {unanswered[0].what}, which it has started and not waited for")
             try:
-                unheard[0].answer()
+                unanswered[0].answer()
             except PeerFailed:
                 if self._station.board.lost() is not None:
                     raise
-            self._unheard.pop(unheard[0], None)
+            self._unanswered.pop(unanswered[0], None)
 
     def answer(self, handle: Handle[Any]) -> Any:
         """Returns the answer of a complete operation, for a checkpoint."""

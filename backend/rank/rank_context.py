@@ -89,8 +89,8 @@ class Station:
             place: the line of the lane, if the caller has it already.
         """
         if thread.name == "main":
-            who = place_of(self.me, thread.name, place or thread.place, thread.step)
-            self.status.report(RankState.BLOCKED, f"{who}: waits {what}")
+            place_text = place_of(self.me, thread.name, place or thread.place, thread.step)
+            self.status.report(RankState.BLOCKED, f"{place_text}: waits {what}")
 
     def moving(self, thread: Thread) -> None:
         """Reports that the lane continues."""

@@ -30,8 +30,8 @@ class WeightsOwner:
         self.station, self.job = station, job
         self.learned = Learned(job, schedule)
         self._log = UpdateLog(job.method.staleness_kind, job.workers)
-        keeps = station.me.role == job.method.weights_owner
-        self.follows = keeps and (station.me.rank == job.weights_owner or station.board.spare > 0)
+        owns = station.me.role == job.method.weights_owner
+        self.follows = owns and (station.me.rank == job.weights_owner or station.board.spare > 0)
         """whether it records its weights as those being learned"""
         self.until = NEVER
         """the step before which all ranks pause"""

@@ -75,8 +75,8 @@ def refuse_joined(plan: Plan, world: World) -> None:
     """Raises `InputError` for features that processes started by a launcher do not support."""
     if plan.scenario.train.network == "emulated":
         raise InputError(
-            f"train.network: found emulated in processes that {world.joined.launcher} has started, which cross the "
-            "network that there is; expected local"
+            f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
+            "real network; expected local"
         )
     hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
     if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:

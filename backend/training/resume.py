@@ -132,4 +132,4 @@ def _make(out: Path, stem: str) -> Path:
 
 def going_on(folder: Path) -> str:
     """Describes how to resume from the latest checkpoint in a run's folder."""
-    return f"checkpoint of step {find_last(folder).step}; go on from there with: paceline train --resume {folder}"
+    return f"checkpoint of step {find_last(folder).step}; resume it with: paceline train --resume {folder}"

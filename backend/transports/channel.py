@@ -132,9 +132,9 @@ class Channel:
                     _copy([value[part]], self._exchange(mine[part], form, sources, writes=False))
                 return like(value)
             case Reduce(root=root) if self._group.ranks[self._me] != root:
-                return self._give(mine, form)
+                return self._publish(mine, form)
             case Broadcast():
-                self._give(mine, form)
+                self._publish(mine, form)
                 return op.value  # programs change no vector in place
             case AllReduce() | Reduce():
                 divisor = len(self._group) if op.op == "mean" else 1
@@ -142,7 +142,7 @@ class Channel:
                 spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
                 total = mine if spent else torch.empty_like(mine)
                 whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
-                add = self._add_shares if isinstance(op, AllReduce) and self._much(mine) else self._add_all
+                add = self._add_shares if isinstance(op, AllReduce) and self._is_large(mine) else self._add_all
                 add(mine, form, total, divisor // whole)
                 return like(total) if whole == 1 else like(total) / divisor
 
@@ -153,12 +153,12 @@ class Channel:
         size = self._piece_bytes // value.itemsize
         return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
 
-    def _give(self, mine: torch.Tensor, form: int) -> None:
+    def _publish(self, mine: torch.Tensor, form: int) -> None:
         """Writes a value for the other members to read."""
         for part in self._parts(mine):
             self._exchange(mine[part], form)
 
-    def _much(self, mine: torch.Tensor) -> bool:
+    def _is_large(self, mine: torch.Tensor) -> bool:
         """Whether a sum is large enough that sharing the work pays for a second turn."""
         members = len(self._group)
         return members >= SHARERS and members * mine.nbytes >= MUCH_BYTES
@@ -257,7 +257,7 @@ class Channel:
                 ranks = self._group.ranks
                 raise ProgramError(
                     f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
-                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give as many, of one type"
+                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give equally many, of one type"
                 )
 
 

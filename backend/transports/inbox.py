@@ -87,9 +87,9 @@ class Inbox:
         with self._changed:
             if envelope.source not in self._gone:
                 insort(self._waiting, envelope, key=lambda one: one.sent_s)
-                self._tell()
+                self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wakes the waiting threads, so that they check again."""
         self._changed.notify_all()
         if self._fetching and self.fetcher is not None:
@@ -122,7 +122,7 @@ class Inbox:
         with self._changed:
             self._waiting = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Prepares for a restart of the program with all ranks: every death is reported again."""
         with self._changed:
             self._living |= self._gone
@@ -132,7 +132,7 @@ class Inbox:
         """Cancels a `get`; returns False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
-            self._tell()
+            self._notify()
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
@@ -147,7 +147,7 @@ class Inbox:
             self._pause(0.0)  # messages in shared memory may be older than those in the inbox
             while True:
                 if not claim.open:
-                    raise Cancelled("a receive that was given up")
+                    raise Cancelled("a receive that was cancelled")
                 dead = self._lost(self._living if source is None else (source,))
                 if dead is not None:
                     self._pause(0.0)  # deliver first what the dead rank had sent before

@@ -57,7 +57,7 @@ def interface_with(address: str) -> str:
     raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
 
 
-def mortal(port: int, within_s: int) -> None:
+def set_peer_timeout(port: int, within_s: int) -> None:
     """Makes this process's connections to a port fail when the peer is silent for `within_s` seconds.
 
     By default TCP retries for a quarter of an hour, or for ever if no data is in flight, and the store of torch, whose
@@ -70,10 +70,10 @@ def mortal(port: int, within_s: int) -> None:
         for found in psutil.Process().net_connections("tcp"):
             if found.raddr and found.raddr.port == port:
                 with contextlib.suppress(OSError):  # another thread has closed it meanwhile
-                    _mortal(found.fd, port, within_s)
+                    _set_peer_timeout(found.fd, port, within_s)
 
 
-def _mortal(descriptor: int, port: int, within_s: int) -> None:
+def _set_peer_timeout(descriptor: int, port: int, within_s: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as one:
         if one.getpeername()[1] != port:  # closed, and the number reused for another socket
             return

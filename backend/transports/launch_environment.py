@@ -106,8 +106,8 @@ def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
     if started.launcher != "mpirun" or (found.isascii() and found.isdigit() and int(found) >= LEAVING_S):
         return None
     return (
-        f"when a rank fails, mpirun tells the others to end after {found} s and kills them {found} s later: the record "
-        f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` leaves the time to store it"
+        f"when a rank fails, mpirun sends the others SIGTERM after {found} s and SIGKILL {found} s later: the record "
+        f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` gives enough time to store it"
     )
 
 

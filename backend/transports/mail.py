@@ -54,7 +54,7 @@ class Mail:
                 if not self._groups.without(to):  # messages to dead ranks that the run survives are dropped
                     raise
         else:
-            assert self._gloo is not None, "a run of one rank has nobody else to send to"
+            assert self._gloo is not None, "a run of one rank has no other rank to send to"
             self._gloo.send(to, envelope)
 
     def flush(self) -> None:

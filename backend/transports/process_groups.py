@@ -59,7 +59,7 @@ class Groups:
     interface: str = LOOPBACK
     survives: bool = False
     accelerator: Accelerator = field(default_factory=Processor)
-    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+    devices: Devices = field(default_factory=lambda: Devices("not requested"))
 
     def direct(self, group: Group) -> bool:
         """Whether vectors go from GPU to GPU in this group."""

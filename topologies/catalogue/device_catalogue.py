@@ -182,7 +182,7 @@ class Spec:
         """
         tiles = (self.cores or 0) // TILE
         if self.kind != "manycore":
-            raise InputError(f"{self.name}: found a {self.kind} to cut into groups; expected a many-core chip")
+            raise InputError(f"{self.name}: found a {self.kind} to divide into groups; expected a many-core chip")
         if not 1 <= groups <= tiles:
             raise InputError(f"groups: found {groups}, expected 1 to {tiles}, the tiles of {self.name}")
         if groups == 1:

@@ -125,7 +125,7 @@ def efficiency_of(
     if spec.part_of is not None:
         chip = SPECS[spec.part_of]
         whole = efficiency_of(chip, model, family, precision, known=known)
-        words = f"{whole.provenance}, and what {spec.cores} cores lose less to each other than {chip.cores}"
+        words = f"{whole.provenance}, corrected for the smaller loss between {spec.cores} cores than {chip.cores}"
         return replace(whole, value=scaling_of(chip, whole).efficiency(spec.cores or 1), provenance=words)
     precision, tensor = precision_named(precision), is_tensor(spec, precision)
     alike = [row for row in (rows() if known is None else known) if (row.kind, row.tensor) == (spec.kind, tensor)]
@@ -145,12 +145,12 @@ def efficiency_of(
     over = family if family in means else "all families"
     words = f"efficiency INFERENCE: mean over {over} on {len(devices)} devices of kind {spec.kind}"
     if own:
-        words += f", times what {spec.name} is above it in {len(own)} rows"
+        words += f", times the mean ratio of {spec.name} to it in {len(own)} rows"
     return Efficiency(exp(base + (fmean(above) if above else 0.0)), launch_s, words, inferred=True)
 
 
 def _closest(own: Sequence[Row], model: str, family: str, precision: str) -> Iterator[tuple[list[Row], str]]:
-    """Yields a device's own rows, closest first: of the model, or its family, in this precision or one of equal size."""
+    """Yields a device's own rows, closest first: of the model or its family, in this precision or one of equal size."""
     size = ITEM_BYTES[precision]
     for few, what in (
         ([row for row in own if row.model == model and row.precision == precision], model),

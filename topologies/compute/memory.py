@@ -129,6 +129,6 @@ def sustained_bytes_per_s(spec: Spec, needed_bytes: float, mode: Mode = "flat") 
     slow = spec.far_bytes_per_s  # a measured figure, so it is not reduced
     if mode == "cache":
         hits = max(0.0, 2 * spec.memory_bytes - needed_bytes)
-        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / stragglers)
+        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / slow)
     far = needed_bytes - spec.memory_bytes
-    return needed_bytes / (spec.memory_bytes / fast + far / stragglers)
+    return needed_bytes / (spec.memory_bytes / fast + far / slow)

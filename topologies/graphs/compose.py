@@ -90,4 +90,4 @@ def _bisection(network: Graph, node: Graph) -> Bisection:
     nics = _doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
     if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
         across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
-    return Bisection(across, "upper bound: the cheapest cut that keeps nodes whole")
+    return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")

@@ -50,7 +50,7 @@ def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
             raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
         generation = None if pcie is None else int(pcie)
         return nvidia_smi.machine(text, str(path), path.stem, link=link, pcie=generation)
-    raise InputError(f"{path}: is no graph that can be read; expected {FORMATS}")
+    raise InputError(f"{path}: is not a graph in a known format; expected {FORMATS}")
 
 
 def _read(path: Path) -> str:
@@ -59,7 +59,7 @@ def _read(path: Path) -> str:
             raise InputError(f"{path}: found {path.stat().st_size} bytes, expected at most {LARGEST}")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is no text; expected {FORMATS}") from None
+        raise InputError(f"{path}: is not text; expected {FORMATS}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 

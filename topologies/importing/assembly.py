@@ -68,7 +68,7 @@ def assemble(
     if not kinds or len(kinds) > MOST:
         raise InputError(f"{where}: found {len(kinds)} vertices, expected 1 to {MOST}")
     if not {"device", "host"}.intersection(kinds.values()):
-        raise InputError(f"{where}: nothing in it computes; expected a vertex of kind device or host")
+        raise InputError(f"{where}: has no device or host; expected a vertex of one of these kinds")
     import networkx as nx  # slow to import, so only when a graph is read
 
     from paceline.topologies.importing.places import places
@@ -80,7 +80,7 @@ def assemble(
     if len(pieces) > 1:
         pieces.sort(key=len)
         raise InputError(
-            f"{where}: falls into {len(pieces)} parts that nothing joins; the smallest holds {', '.join(pieces[0][:5])}"
+            f"{where}: has {len(pieces)} parts that are not connected; the smallest contains {', '.join(pieces[0][:5])}"
         )
     at = at or places(shape, kinds)
     return Graph(

@@ -66,11 +66,11 @@ def node_link(text: str, where: str, name: str) -> Graph:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{where}: no JSON: {line}") from None
+        raise InputError(f"{where}: not valid JSON: {line}") from None
     keys = [key for key in ("edges", "links") if isinstance(document, dict) and isinstance(document.get(key), list)]
     if len(keys) != 1 or not isinstance(document.get("nodes"), list):
         raise InputError(
-            f'{where}: is no node-link graph; expected an object with lists "nodes" and "edges" (or "links")'
+            f'{where}: is not a node-link graph; expected an object with lists "nodes" and "edges" (or "links")'
         )
     problems: list[str] = []
     nodes = []
@@ -110,7 +110,7 @@ def graphml(text: str, where: str, name: str) -> Graph:
     try:
         read: Any = nx.read_graphml(io.BytesIO(text.encode()))
     except Exception as error:  # NetworkX does not catch the errors of its parser
-        raise InputError(f"{where}: is no GraphML that NetworkX reads: {error}") from None
+        raise InputError(f"{where}: is not GraphML that NetworkX can read: {error}") from None
     nodes = [(str(node), data, f"node {node}") for node, data in read.nodes(data=True)]
     edges = [Edge(str(a), str(b), data, f"edge {a} to {b}") for a, b, data in read.edges(data=True)]
     return _graph(Attributed(nodes, edges, read.is_directed()), where, name, "GraphML")

@@ -41,7 +41,7 @@ def parse(text: str, where: str) -> Element:
     {'c': '1'}
     >>> parse("<a><b></a>", "file")
     Traceback (most recent call last):
-    paceline.algorithms.core.errors.InputError: file: line 1: no XML: mismatched tag
+    paceline.algorithms.core.errors.InputError: file: line 1: not valid XML: mismatched tag
     """
     parser = expat.ParserCreate()
     root = Element("", {}, 0)
@@ -65,5 +65,5 @@ def parse(text: str, where: str) -> Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        raise InputError(f"{where}: line {error.lineno}: no XML: {expat.ErrorString(error.code)}") from None
+        raise InputError(f"{where}: line {error.lineno}: not valid XML: {expat.ErrorString(error.code)}") from None
     return root.children[0]

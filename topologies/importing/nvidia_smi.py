@@ -101,11 +101,11 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
         kinds["nvswitch"] = "switch"
     said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
     if nvlinks:
-        said.append(f"{nvlink} {'as told' if link else f'INFERENCE from {real} NVLinks a GPU'}")
+        said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
     if switched:
-        said.append("NVSwitches as one INFERENCE from NVLinks to everyone")
+        said.append("NVSwitches as one INFERENCE from NVLinks between all GPUs")
     said.append(
-        f"PCIe {generation} {'as told' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
+        f"PCIe {generation} {'as given' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
     )
     at = places(kinds, wires, len(sockets))
     return assemble(name, where, kinds, bowed(wires, at), "; ".join(said), at=at)

@@ -127,7 +127,7 @@ def _element(child: Element, read: Platform, hub: str) -> None:
             hint = f" (did you mean <{near}>?)" if near else ""
             read.problems.append(f"line {child.line}: <{tag}> is no element of a platform{hint}")
         case tag if tag.startswith(("bypass", "trace")):
-            read.notes[f"<{tag}> passed over"] = None
+            read.notes[f"<{tag}> ignored"] = None
 
 
 def _vertex(name: str, kind: Kind, element: Element, read: Platform) -> None:
@@ -152,17 +152,17 @@ def _link(element: Element, read: Platform) -> None:
 def _route(element: Element, read: Platform) -> None:
     keys = ROUTES[element.tag]
     source, to = (element.attributes.get(key, "") for key in keys)
-    who = f"line {element.line}: {element.tag} from {source} to {to}"
+    subject = f"line {element.line}: {element.tag} from {source} to {to}"
     if not source or not to:
         read.problems.append(f"line {element.line}: {element.tag}: expected {keys[0]} and {keys[1]}")
         return
     if source == to:
         return  # a loopback, which does not leave the host
     if any(child.tag != "link_ctn" for child in element.children):
-        read.problems.append(f"{who}: expected <link_ctn> elements alone")
+        read.problems.append(f"{subject}: expected <link_ctn> elements alone")
     links = tuple(child.attributes.get("id", "") for child in element.children if child.tag == "link_ctn")
     if not links:
-        read.problems.append(f"{who}: has no links")
+        read.problems.append(f"{subject}: has no links")
     if element.attributes.get("symmetrical", "YES").upper() == "NO":
         read.notes["one-way routes as both ways"] = None
     read.lines[len(read.routes)] = element.line
@@ -184,19 +184,19 @@ def _cluster(element: Element, read: Platform) -> None:
     if part.gateway and part.gateway != router and router in read.asked:
         read.notes[f"{router} as {part.gateway}"] = None
     if given.get("limiter_link"):
-        read.notes["limiters passed over"] = None
+        read.notes["limiters ignored"] = None
 
 
 def _host_link(element: Element, read: Platform, hub: str) -> None:
     """Reads a host of a zone with Cluster routing: one link up and one down, to the zone's router."""
     host, up, down = (element.attributes.get(key, "") for key in ("id", "up", "down"))
     cables = [_cable(name, read) for name in (up, down)]
-    who = f"line {element.line}: host_link {host}"
+    subject = f"line {element.line}: host_link {host}"
     if host not in read.kinds or None in cables:
         missing = host if host not in read.kinds else up if cables[0] is None else down
-        read.problems.append(f"{who}: there is no {missing!r}")
+        read.problems.append(f"{subject}: there is no {missing!r}")
     elif cables[0] != cables[1]:
-        read.problems.append(f"{who}: {up} and {down} differ; expected links as fast up as down")
+        read.problems.append(f"{subject}: {up} and {down} differ; expected links as fast up as down")
     elif cables[0]:
         read.wires.append(Wire(host, hub, cables[0].bytes_per_s, cables[0].latency_s))
 

@@ -76,27 +76,27 @@ def cluster(element: Element, problems: list[str], reached: bool) -> Part:
 
 def quantity(element: Element, key: str, parse: Callable[[object], float], problems: list[str]) -> float:
     """Parses a quantity among the attributes; adds errors to the problems."""
-    who = f"line {element.line}: {element.tag} {element.attributes.get('id', '')}".rstrip()
+    subject = f"line {element.line}: {element.tag} {element.attributes.get('id', '')}".rstrip()
     if key not in element.attributes:
-        problems.append(f"{who}: {key}: missing")
+        problems.append(f"{subject}: {key}: missing")
         return math.nan
     try:
         return parse(element.attributes[key])
     except ValueError as error:
-        problems.append(f"{who}: {key}: {error}")
+        problems.append(f"{subject}: {key}: {error}")
         return math.nan
 
 
 def _read(element: Element, problems: list[str], reached: bool) -> Cluster | None:
     given, before = element.attributes, len(problems)
     name, prefix, suffix = given.get("id", ""), given.get("prefix", ""), given.get("suffix", "")
-    who = f"line {element.line}: cluster {name}"
+    subject = f"line {element.line}: cluster {name}"
     shape = given.get("topology", "FLAT")
     if shape not in SHAPES:
-        problems.append(f"{who}: topology: found {shape!r}, expected {', '.join(SHAPES)}")
+        problems.append(f"{subject}: topology: found {shape!r}, expected {', '.join(SHAPES)}")
     numbers = [part for part in given.get("topo_parameters", "").split(";") if part]
     if not all(re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*)*", part) for part in numbers):
-        problems.append(f"{who}: topo_parameters: found {given['topo_parameters']!r}, expected whole numbers")
+        problems.append(f"{subject}: topo_parameters: found {given['topo_parameters']!r}, expected whole numbers")
         numbers = []
     backbone = None
     if given.get("bb_bw"):
@@ -104,7 +104,7 @@ def _read(element: Element, problems: list[str], reached: bool) -> Cluster | Non
         backbone = quantity(element, "bb_bw", quantities.bytes_per_s, problems), bb_lat
     read = Cluster(
         name=name,
-        hosts=tuple(f"{prefix}{number}{suffix}" for number in _radical(given.get("radical", ""), who, problems)),
+        hosts=tuple(f"{prefix}{number}{suffix}" for number in _radical(given.get("radical", ""), subject, problems)),
         router=given.get("router_id") or f"{prefix}{name}_router{suffix}",
         bytes_per_s=quantity(element, "bw", quantities.bytes_per_s, problems),
         latency_s=quantity(element, "lat", quantities.seconds, problems),
@@ -116,7 +116,7 @@ def _read(element: Element, problems: list[str], reached: bool) -> Cluster | Non
     return read if len(problems) == before else None
 
 
-def _radical(text: str, who: str, problems: list[str]) -> list[int]:
+def _radical(text: str, subject: str, problems: list[str]) -> list[int]:
     """Returns the numbers of a radical, such as 0-3,7.
 
     >>> _radical("0-3,7", "", [])
@@ -126,11 +126,13 @@ def _radical(text: str, who: str, problems: list[str]) -> list[int]:
     for part in text.split(","):
         match = RADICAL.fullmatch(part.strip())
         if match is None:
-            problems.append(f"{who}: radical: found {text!r}, expected numbers such as 0-15 or 0-3,7")
+            problems.append(f"{subject}: radical: found {text!r}, expected numbers such as 0-15 or 0-3,7")
             return []
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or len(found) + last - first >= MOST:
-            problems.append(f"{who}: radical: found {part.strip()!r}, expected rising numbers, at most {MOST} in all")
+            problems.append(
+                f"{subject}: radical: found {part.strip()!r}, expected rising numbers, at most {MOST} in all"
+            )
             return []
         found += range(first, last + 1)
     return found
