@@ -260,6 +260,10 @@ def limits(rates: Mapping[int, float], latency_s: float) -> tuple[float | None, 
     The pair with the smallest largest relative deviation; of equally good ones, the pair with the weakest limit. D is
     None if no limit was observed, and 1, one arm, if several readers make hardly more requests than one.
 
+    Args:
+        rates: requests per second by the number of readers; contains 1.
+        latency_s: L, the latency of a request.
+
     >>> limits({1: 100.0, 2: 200.0, 4: 250.0}, latency_s=0.01)
     (2.5, 0.0)
     >>> limits({1: 100.0, 2: 160.0, 4: 228.6}, latency_s=0.01)

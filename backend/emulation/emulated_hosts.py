@@ -133,7 +133,12 @@ def hosts(count: int, *, bytes_per_s: float) -> Iterator[Hosts]:
 
 @contextmanager
 def star(spokes: Sequence[Spoke], places: Mapping[Rank, int] | None = None) -> Iterator[Hosts]:
-    """Creates a host for each of these links around one switch for the block; raises `NoHosts`."""
+    """Creates a host for each of these links around one switch for the block; raises `NoHosts`.
+
+    Args:
+        spokes: the link of each host.
+        places: the host of each rank, as in `Hosts`.
+    """
     with namespaces(["switch", *map(str, range(len(spokes)))]) as (switch, *names):
         made = Hosts(tuple(names), switch, places)
         with uninterrupted():
@@ -167,6 +172,12 @@ def address(index: int) -> str:
 
 def shaped(namespace: str, device: str, bytes_per_s: float, delay_s: float = 0.0) -> list[tuple[str, ...]]:
     """Returns the commands that give a device a rate and, if it is not 0, a latency.
+
+    Args:
+        namespace: the name of the namespace.
+        device: the network device in it.
+        bytes_per_s: the rate.
+        delay_s: the latency; a value above 0 requires netem.
 
     >>> print(*map(" ".join, shaped("here", "eth0", 1.25e6, 1e-3)), sep="\\n")
     tc -n here qdisc add dev eth0 root handle 1: netem delay 1000us limit 100000

@@ -100,6 +100,10 @@ class Forwarder:
 def quantile(histogram: Any, share: float) -> float:
     """Returns the upper end of the bucket below which such a share lies, in seconds; 0 for an empty histogram.
 
+    Args:
+        histogram: counts by bucket; the k-th counts delays below 2^k µs.
+        share: the share, 0 to 1.
+
     >>> quantile([0, 98, 1, 1], 0.99)
     4e-06
     """

@@ -93,6 +93,15 @@ def tables(
 
     Of these bytes, `headers` are not part of a message and do not count towards a line's rate; `queue` bytes may wait
     at each line.
+
+    Args:
+        lines: the lines.
+        routes: from host to host, the indices of the lines in order.
+        hosts: the number of hosts.
+        packet: the largest packet, in bytes.
+        headers: header bytes of a packet.
+        queue: the limit of each line's queue, in bytes.
+        slots: the maximum number of packets in flight.
     """
     first, after, hops = np.full(hosts * hosts, -1), np.zeros(hosts * hosts, np.int64), list[int]()
     for (source, to), route in routes.items():
@@ -122,7 +131,17 @@ compiled = numba.njit(cache=True)
 
 @compiled
 def cross(rate: Any, latency_s: Any, limit: Any, free_s: Any, line: int, size: int, now: float) -> float:
-    """Returns when a packet that reaches a line now is at the line's other end; `FULL` if it is dropped."""
+    """Returns when a packet that reaches a line now is at the line's other end; `FULL` if it is dropped.
+
+    Args:
+        rate: of each line, in bytes of whole packets per second.
+        latency_s: of each line.
+        limit: of each line's queue, in bytes.
+        free_s: each line's last departure; updated.
+        line: the index of the line.
+        size: bytes of the packet.
+        now: the time of its arrival.
+    """
     start = max(now, free_s[line])
     if (start - now) * rate[line] + size > limit[line]:
         return FULL

@@ -195,7 +195,13 @@ class RankStatus:
     # --- votes ----------------------------------------------------------------------------------------------------
 
     def vote(self, name: int, position: int, vote: Vote) -> None:
-        """Votes on a collective: the one at `position` of the group and stream that `name` identifies."""
+        """Votes on a collective: the one at `position` of the group and stream that `name` identifies.
+
+        Args:
+            name: identifies the group and stream; see `agreement.name_of`.
+            position: the position of the collective in the stream.
+            vote: the vote.
+        """
         with self._voting:
             entry = self._votes[self._vote_count[0] % VOTES]
             entry["vote"] = 0  # no vote while the entry is half written

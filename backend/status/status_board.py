@@ -133,6 +133,11 @@ class StatusBoard:
         together.
 
         No rank may begin step `until`, at which all pause, unless a rank was lost before any rank reached it.
+
+        Args:
+            rank: the owner.
+            step: the step to begin.
+            until: the step of the next checkpoint; `NEVER` without one.
         """
         with self._lock:
             pause = until if until <= self._lost_at[0] else NEVER

@@ -28,7 +28,15 @@ from paceline.scenarios.resolution.plan import Plan
 
 @contextmanager
 def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
-    """Yields how run `number` of this start proceeds: from `start`, unless there is a later checkpoint."""
+    """Yields how run `number` of this start proceeds: from `start`, unless there is a later checkpoint.
+
+    Args:
+        plan: the plan of the run.
+        number: the index of the run in this start.
+        out: the folder of stored runs.
+        world: the processes.
+        start: a checkpoint that the user has named; None: none.
+    """
     if plan.scenario.train.checkpoint is None:
         yield Going(start=_checked(start, number, world))
         return

@@ -25,6 +25,11 @@ FREE = ("stop", "train.checkpoint")
 def differences(found: Any, expected: Any, at: str = "") -> list[str]:
     """Returns the differences of a scenario from a checkpoint's, each as ``path: found …, expected …``.
 
+    Args:
+        found: a scenario, or a part of it.
+        expected: the same of the checkpoint.
+        at: the path of the part.
+
     >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
     ['seed: found 2, expected 1']
     """
@@ -42,7 +47,12 @@ def differences(found: Any, expected: Any, at: str = "") -> list[str]:
 
 
 def plan_of(checkpoint: Checkpoint, plans: Sequence[Plan]) -> Plan:
-    """Returns the plan of a checkpoint; raises `InputError` with the differences if it is none of these."""
+    """Returns the plan of a checkpoint; raises `InputError` with the differences if it is none of these.
+
+    Args:
+        checkpoint: the checkpoint.
+        plans: the plans of the scenario.
+    """
     expected = checkpoint.manifest["scenario"]
     found = [(differences(plan.scenario.dump(), expected), plan) for plan in plans]
     wrong, plan = min(found, key=lambda one: len(one[0]))

@@ -138,6 +138,12 @@ class Inbox:
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
         """Returns the matching message that was sent first.
 
+        Args:
+            source: the sender; None: any rank.
+            tag: the tag of the message.
+            timeout_s: the timeout in seconds; None: no timeout.
+            claim: the pending receive, which may be cancelled.
+
         Raises:
             TimedOut: no message has arrived in time.
             PeerFailed: the source has died. A receive from any rank raises it once for each dead rank.

@@ -98,6 +98,10 @@ def joined(environment: Mapping[str, str]) -> Joined | None:
 def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
     """Returns a warning with the remedy if the launcher kills processes too soon after a failure; None if it does not.
 
+    Args:
+        started: how this process was started.
+        environment: the environment variables.
+
     >>> started = Joined(launcher="mpirun", process=0, processes=2, local=0, address="a", port=1)
     >>> hasty(started, {SIGKILL_TIMEOUT: "10"}) is None
     True

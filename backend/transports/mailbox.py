@@ -46,6 +46,10 @@ def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
 
     A page is allocated when it is first written.
 
+    Args:
+        members: the number of ranks of the host.
+        ring_bytes: the size of a ring.
+
     >>> round(mailbox_bytes(4) / 2**20, 2)  # MiB
     16.0
     """

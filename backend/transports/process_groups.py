@@ -80,7 +80,13 @@ class Groups:
         return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
 
     def wait(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
-        """Waits until work on `nbytes` bytes is done; raises `PeerFailed` if a rank that it needs has died."""
+        """Waits until work on `nbytes` bytes is done; raises `PeerFailed` if a rank that it needs has died.
+
+        Args:
+            work: the work of a gloo group.
+            needed: the ranks that it needs.
+            nbytes: bytes of the value; a large one is waited for in a thread of its own.
+        """
         if nbytes >= LARGE_BYTES:
             self._unless_lost(work.wait, needed)
             return

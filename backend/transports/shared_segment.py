@@ -49,6 +49,10 @@ PAGE_BYTES = mmap.PAGESIZE
 def channel_bytes(members: int, piece_bytes: int = PIECE_BYTES) -> int:
     """Returns the bytes of a channel: a line for each member's counter, and two pieces with a line each; whole pages.
 
+    Args:
+        members: the number of ranks of the node.
+        piece_bytes: bytes of each member's piece.
+
     >>> channel_bytes(2) // 2**20  # MiB
     16
     """

@@ -107,7 +107,13 @@ class Library:
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
-        """Returns this version's algorithm for an all-reduce of `nbytes` among `ranks`; None: the cheapest."""
+        """Returns this version's algorithm for an all-reduce of `nbytes` among `ranks`; None: the cheapest.
+
+        Args:
+            ranks: the number of ranks.
+            nbytes: bytes of the vector of one rank.
+            version: (major, minor) of the library; the latest by default.
+        """
         known = [since for since in self.decisions if since <= version]
         for decision in self.decisions[max(known)] if known else ():
             if ranks < decision.below_ranks and nbytes < decision.below_bytes:
@@ -116,6 +122,10 @@ class Library:
 
     def message(self, nbytes: float, transport: str = "any") -> Protocol:
         """Returns the protocol of one message, for libraries that choose it by size.
+
+        Args:
+            nbytes: the size in bytes.
+            transport: the transport, such as "tcp".
 
         >>> LIBRARIES["mpi"].message(100_000, "tcp").latency_factor
         4.5

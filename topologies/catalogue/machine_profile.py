@@ -24,6 +24,10 @@ Collectives = Mapping[tuple[str, int], Points]
 def seconds_at(points: Points, nbytes: int) -> float:
     """Returns the time for `nbytes`: linear between the measured sizes, and that of the nearest size outside them.
 
+    Args:
+        points: measured (bytes, seconds), smallest first.
+        nbytes: the size in bytes.
+
     >>> seconds_at(((100, 1.0), (200, 3.0)), 150)
     2.0
     >>> seconds_at(((100, 1.0), (200, 3.0)), 10)
@@ -89,7 +93,17 @@ class Profile:
     samples: Mapping[str, int] = field(default_factory=dict)
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
-        """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members."""
+        """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members.
+
+        Args:
+            operation: its name, such as "AllReduce".
+            members: the number of ranks.
+            nbytes: bytes as in `Asked`.
+            inside: whether it uses shared memory of a node.
+
+        Raises:
+            KeyError: no such collective was measured.
+        """
         if members < 2:
             return 0.0
         measured = self.measured(inside)
@@ -107,7 +121,15 @@ class Profile:
         return self.inside if inside else self.collectives
 
     def message_s(self, nbytes: int, inside: bool = False) -> float:
-        """Returns the seconds of one message, one way."""
+        """Returns the seconds of one message, one way.
+
+        Args:
+            nbytes: the size in bytes.
+            inside: whether it uses shared memory of a host.
+
+        Raises:
+            KeyError: no such messages were measured.
+        """
         if not (points := self.measured_messages(inside)):
             raise KeyError(f"the profile has no messages {'inside a host' if inside else 'between hosts'}")
         return seconds_at(points, nbytes)
@@ -117,7 +139,13 @@ class Profile:
         return self.inside_messages if inside else self.messages
 
     def handling_s(self, kind: Handled, nbytes: int, inside: bool) -> float:
-        """Returns seconds of a rank's own processor; 0 if they were not measured."""
+        """Returns seconds of a rank's own processor; 0 if they were not measured.
+
+        Args:
+            kind: what the processor does.
+            nbytes: the size in bytes.
+            inside: whether it uses shared memory.
+        """
         points = self.handling.get((kind, inside))
         return seconds_at(points, nbytes) if points else 0.0
 

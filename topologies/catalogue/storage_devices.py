@@ -122,6 +122,10 @@ class Storage:
     def parts(self, start: int, nbytes: int) -> dict[int, float]:
         """Returns how many of the bytes from `start` on are on each server, for servers with any.
 
+        Args:
+            start: offset in the file, in bytes.
+            nbytes: the number of bytes.
+
         >>> Storage(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=3, stripe_bytes=10).parts(5, 32)
         {0: 12.0, 1: 10.0, 2: 10.0}
         """

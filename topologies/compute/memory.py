@@ -80,6 +80,13 @@ def check_fits(
 
     If the memory of a device is not known, such as a socket's, every batch fits.
 
+    Args:
+        spec: the device.
+        work: the model.
+        precision: the precision of arithmetic.
+        samples: the batch.
+        optimizer_copies: numbers of optimizer state per weight.
+
     >>> from types import SimpleNamespace as Row
     >>> from paceline.topologies.catalogue.device_names import named
     >>> net = Row(name="net", works=(Row(parameters=10**8, saved_bytes=10**8),))

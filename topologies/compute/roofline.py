@@ -63,7 +63,14 @@ class Roof:
 
 
 def roof_of(spec: Spec, precision: str, efficiency: Efficiency, *, needed_bytes: float = 0.0) -> Roof:
-    """Returns the device's roof at this efficiency; memory is slower if so many bytes reach into a far memory."""
+    """Returns the device's roof at this efficiency; memory is slower if so many bytes reach into a far memory.
+
+    Args:
+        spec: the device.
+        precision: the precision of arithmetic.
+        efficiency: the share of peak arithmetic, and the cost of a kernel.
+        needed_bytes: the memory in use, in bytes.
+    """
     precision = precision_named(precision)
     return Roof(
         flops_per_s=spec.peak(precision) * efficiency.value,

@@ -43,6 +43,13 @@ class Scaling:
 def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
     """Returns the scaling in which one core has the chip's best product and all cores the efficiency of training.
 
+    Args:
+        spec: the chip.
+        efficiency: the efficiency of training on all cores.
+
+    Raises:
+        InputError: the number of cores or a measured product of the chip is not known.
+
     >>> from paceline.topologies.catalogue.device_catalogue import SPECS
     >>> from paceline.topologies.compute.efficiencies import Efficiency
     >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, 2e-5, ""))

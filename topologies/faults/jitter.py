@@ -72,7 +72,16 @@ class Jitter:
         return jitter
 
     def factor(self, seed: int, rank: int, step: int) -> float:
-        """Returns the factor of one step of one rank."""
+        """Returns the factor of one step of one rank.
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            step: the step, from 0.
+
+        Returns:
+            The step's time divided by the device's time.
+        """
         if self.distribution == "none":
             return 1.0
         block, place = divmod(step, BLOCK)
@@ -80,6 +89,14 @@ class Jitter:
 
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
         """Returns the factors of a rank's first `steps` steps as an array, equal to those of `factor`.
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            steps: the number of steps.
+
+        Returns:
+            Float64 array of shape (steps,).
 
         >>> distribution = Jitter.of("gamma", shape=4.0)
         >>> bool(distribution.factors(1, 0, 300)[299] == distribution.factor(seed=1, rank=0, step=299))

@@ -49,6 +49,10 @@ class Change:
 def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
     """Returns the changes of a graph's bandwidths by faults, in the order of time.
 
+    Args:
+        graph: the graph.
+        faults: its faults, in any order.
+
     Raises:
         InputError: the ends of a fault are not connected; one line for each such fault.
 
@@ -84,6 +88,10 @@ def _rate(faults: Sequence[LinkFault], at_s: float) -> float:
 
 def mistakes(graph: Graph, between: Ends) -> list[str]:
     """Returns why there is no such connection, with suggestions; an empty list if there is one.
+
+    Args:
+        graph: the graph.
+        between: the names of the ends.
 
     >>> from paceline.topologies.graphs.network_graphs import star
     >>> mistakes(star(hosts=3), ("host1", "swich"))

@@ -56,7 +56,12 @@ class Speed:
     sources: tuple[Intervals, ...] = ()
 
     def end_s(self, start_s: float, work_s: float) -> float:
-        """Returns when work that takes `work_s` seconds at full speed and begins at `start_s` is done."""
+        """Returns when work that takes `work_s` seconds at full speed and begins at `start_s` is done.
+
+        Args:
+            start_s: when the work begins, in seconds on the run's clock.
+            work_s: the work in seconds at full speed.
+        """
         now_s = start_s
         while True:
             factor, until_s = self._at(now_s)
@@ -66,7 +71,12 @@ class Speed:
             now_s = until_s
 
     def work_s(self, start_s: float, end_s: float) -> float:
-        """Returns the work that is done between two times, in seconds at full speed."""
+        """Returns the work that is done between two times, in seconds at full speed.
+
+        Args:
+            start_s: the first time, in seconds on the run's clock.
+            end_s: the second time.
+        """
         now_s, done_s = start_s, 0.0
         while now_s < end_s:
             factor, until_s = self._at(now_s)
@@ -120,7 +130,15 @@ def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator
 
 
 def speed_of(slowdowns: Sequence[Slowdown], *, rank: int, node: int, nodes: int, seed: int) -> Speed:
-    """Returns the speed of a worker under these slowdowns."""
+    """Returns the speed of a worker under these slowdowns.
+
+    Args:
+        slowdowns: all slowdowns of the cluster.
+        rank: the worker.
+        node: the index of its node.
+        nodes: the number of nodes.
+        seed: the seed of the run.
+    """
     sources = []
     for entry, slowdown in enumerate(slowdowns):
         if not slowdown.place.holds(rank=rank, node=node, nodes=nodes, seed=seed, entry=entry):

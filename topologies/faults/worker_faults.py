@@ -52,6 +52,10 @@ class Place:
 def count_of(share: float, nodes: int) -> int:
     """Returns the number of nodes in a share, rounded to the nearest integer.
 
+    Args:
+        share: the share, 0 to 1.
+        nodes: the number of nodes.
+
     >>> count_of(0.05, 64), count_of(0.05, 4)
     (3, 0)
     """
@@ -60,7 +64,14 @@ def count_of(share: float, nodes: int) -> int:
 
 @lru_cache(maxsize=64)
 def drawn_nodes(share: float, nodes: int, seed: int, entry: int) -> frozenset[int]:
-    """Draws the nodes of a share: `count_of` them, each set with equal probability."""
+    """Draws the nodes of a share: `count_of` them, each set with equal probability.
+
+    Args:
+        share: the share, 0 to 1.
+        nodes: the number of nodes.
+        seed: the seed of the run.
+        entry: the index in the list of places.
+    """
     generator = np.random.default_rng(np.random.SeedSequence((seed, CHOICE, entry)))
     return frozenset(generator.permutation(nodes)[: count_of(share, nodes)].tolist())
 
@@ -155,6 +166,12 @@ NO_FAULTS = Faults()
 
 def poisson(mean_s: float, seed: int, stream: int, place: int) -> Iterator[float]:
     """Yields the times of a Poisson process: gaps are independent and exponential with this mean.
+
+    Args:
+        mean_s: the mean gap in seconds.
+        seed: the seed of the run.
+        stream: separates kinds of events.
+        place: the number of the node or worker.
 
     >>> times = poisson(10.0, seed=1, stream=FAILURES, place=0)
     >>> first, second = next(times), next(times)

@@ -54,6 +54,10 @@ def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
 
     Parameters may be text or values. A network also takes ``node``: the name of a node that replaces each of its hosts.
 
+    Args:
+        name: the name of the topology.
+        settings: its parameters; others have their defaults.
+
     >>> build("torus", {"sides": "3x4"}).describe().nodes
     12
     >>> len(build("fat-tree", {"k": "4", "node": "minsky-node"}).endpoints)
@@ -77,6 +81,11 @@ def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
 
 def sized(name: str, hosts: int, given: Mapping[str, object]) -> dict[str, object]:
     """Returns the parameters of a network for at least `hosts` hosts; given parameters are not changed.
+
+    Args:
+        name: the name of the network.
+        hosts: the smallest number of hosts.
+        given: parameters that are set already.
 
     >>> sized("fat-tree", 1000, {}), sized("torus", 12, {"link": "ib-hdr"})
     ({'k': 16}, {'sides': '4x3', 'link': 'ib-hdr'})

@@ -92,7 +92,13 @@ def bisection(graph: Graph) -> Bisection:
 
 
 def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> float:
-    """Returns the bytes per second, one way, from some vertices to others when nothing else uses the graph."""
+    """Returns the bytes per second, one way, from some vertices to others when nothing else uses the graph.
+
+    Args:
+        graph: the graph.
+        one: the names of the first vertices.
+        other: the names of the other vertices.
+    """
     directed: nx.DiGraph[Any] = nx.DiGraph()
     for a, b, data in graph.nx.edges(data=True):
         directed.add_edge(a, b, capacity=data["bytes_per_s"])

@@ -28,6 +28,12 @@ MOST = 16384
 def whole(name: str, value: int, least: int, most: int) -> int:
     """Returns the value, or raises an `InputError` with the expected range.
 
+    Args:
+        name: the name of the parameter, for the message.
+        value: its value.
+        least: the smallest valid value.
+        most: the largest valid value.
+
     >>> whole("hosts", 1, 2, 9)
     Traceback (most recent call last):
     paceline.algorithms.core.errors.InputError: hosts: found 1, expected a whole number from 2 to 9

@@ -77,7 +77,13 @@ class Wiring:
 
 
 def shortest(wiring: Wiring, source: int, to: int) -> Ways | None:
-    """Returns all paths of fewest hops, by a search from both ends until they meet; None if there is none."""
+    """Returns all paths of fewest hops, by a search from both ends until they meet; None if there is none.
+
+    Args:
+        wiring: the graph.
+        source: the first vertex.
+        to: the last vertex.
+    """
     if (source, to) in wiring.connection:
         return {source: (to,)}
     known: tuple[dict[int, int], dict[int, int]] = {source: 0}, {to: 0}
@@ -142,7 +148,15 @@ def _towards(onward: Sequence[Sequence[int]], met: Iterable[int], known: Mapping
 
 
 def in_stages(wiring: Wiring, source: int, to: int, group: Sequence[int], stages: Sequence[int]) -> Ways | None:
-    """Returns all paths of fewest hops through these groups in this order, each once; None if there is none."""
+    """Returns all paths of fewest hops through these groups in this order, each once; None if there is none.
+
+    Args:
+        wiring: the graph.
+        source: the first vertex.
+        to: the last vertex.
+        group: the group of every vertex.
+        stages: the groups in order.
+    """
     if not stages or group[source] != stages[0] or group[to] != stages[-1]:
         return None
     hops = {source: 0}
@@ -188,7 +202,14 @@ def _backwards(before: Mapping[int, Sequence[int]], to: int) -> Ways:
 
 
 def follow(ways: Ways, source: int, to: int, pick: Callable[[tuple[int, ...], int], int]) -> list[int]:
-    """Returns one of the paths: `pick` chooses among the next hops, given the number of hops so far."""
+    """Returns one of the paths: `pick` chooses among the next hops, given the number of hops so far.
+
+    Args:
+        ways: the next hops of every vertex.
+        source: the first vertex.
+        to: the last vertex.
+        pick: returns one of the next hops; arguments: these hops, and the number of hops so far.
+    """
     way = [source]
     while way[-1] != to:
         nexts = ways[way[-1]]
@@ -197,7 +218,14 @@ def follow(ways: Ways, source: int, to: int, pick: Callable[[tuple[int, ...], in
 
 
 def widest(wiring: Wiring, ways: Ways, source: int, to: int) -> list[int]:
-    """Returns the path whose slowest connection is the fastest; of equals the first in the graph's order."""
+    """Returns the path whose slowest connection is the fastest; of equals the first in the graph's order.
+
+    Args:
+        wiring: the graph.
+        ways: the next hops of every vertex.
+        source: the first vertex.
+        to: the last vertex.
+    """
     order = {source: None}  # level by level, so that every next hop comes later
     level = [source]
     while level:

@@ -58,6 +58,14 @@ class Attributed:
 def node_link(text: str, where: str, name: str) -> Graph:
     """Returns the graph that ``networkx.node_link_data`` wrote, with its edges under "edges" or "links".
 
+    Args:
+        text: the JSON text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
+
     >>> text = '{"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1, "bandwidth": "10 Gbit/s"}]}'
     >>> node_link(text, "text", "pair").describe().bisection.bytes_per_s
     1250000000.0
@@ -94,6 +102,14 @@ def node_link(text: str, where: str, name: str) -> Graph:
 
 def graphml(text: str, where: str, name: str) -> Graph:
     """Returns the graph of a GraphML document.
+
+    Args:
+        text: the XML text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
 
     >>> key = '<key id="b" for="edge" attr.name="bandwidth" attr.type="string"/>'
     >>> body = '<node id="a"/><node id="b"/><edge source="a" target="b"><data key="b">1 GB/s</data></edge>'

@@ -49,6 +49,14 @@ REFUSED = {
 def platform(text: str, where: str, name: str) -> Graph:
     """Returns the graph of a SimGrid platform.
 
+    Args:
+        text: the XML text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
+
     >>> hosts = '<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/><link id="l" bandwidth="125MBps" latency="50us"/>'
     >>> route = '<route src="a" dst="b"><link_ctn id="l"/></route>'
     >>> text = f'<platform version="4.1"><zone id="z" routing="Full">{hosts}{route}</zone></platform>'

@@ -75,7 +75,14 @@ def cluster(element: Element, problems: list[str], reached: bool) -> Part:
 
 
 def quantity(element: Element, key: str, parse: Callable[[object], float], problems: list[str]) -> float:
-    """Parses a quantity among the attributes; adds errors to the problems."""
+    """Parses a quantity among the attributes; adds errors to the problems.
+
+    Args:
+        element: the element.
+        key: the name of the attribute.
+        parse: converts its text; raises `ValueError`.
+        problems: receives the errors.
+    """
     subject = f"line {element.line}: {element.tag} {element.attributes.get('id', '')}".rstrip()
     if key not in element.attributes:
         problems.append(f"{subject}: {key}: missing")
