@@ -209,7 +209,7 @@ def doubling_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte
 def pairwise_reduce_scatter_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """Returns the time of a pairwise reduce-scatter: in step k, rank i sends i + k its part, receives its own from i − k.
+    """Returns the time of a pairwise reduce-scatter: in step k, rank i sends to i + k and receives its part from i − k.
 
     (p−1) α + (p−1)/p n (β + γ)
 

@@ -72,17 +72,17 @@ class ProbeCollectives(Method):
             own = own_bytes(one.operation, one.members, one.nbytes)
             part = gradient.vector[: own * me.layout.size // gradient.vector.nbytes]
             key = f"{one.operation} {one.nbytes} {'started' if started else 'entered'} {step.number}"
-            under_way: list[Handle[Any]] = []
+            in_flight: list[Handle[Any]] = []
             for group in workers_of(one, me):
                 if me.rank not in group:
                     continue
                 if started:
-                    under_way.append((yield from Start(collective(one.operation, part, group, key))))
+                    in_flight.append((yield from Start(collective(one.operation, part, group, key))))
                 else:
                     yield from collective(one.operation, part, group, key)
             yield from Charge("update", part.nbytes)
             vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state)
-            for handle in under_way:
+            for handle in in_flight:
                 yield from Wait(handle)
             if started:
                 yield from Now()  # `lanes` computes the difference
@@ -96,7 +96,7 @@ class ProbeCollectives(Method):
 
 @program
 def nothing() -> Program[None]:
-    """A sub-program without operations."""
+    """Runs a sub-program without operations."""
     yield from ()
 
 

@@ -210,7 +210,8 @@ def go_on(t: Tables, packet: int, now: float) -> bool:
 def enter(t: Tables, packet: int, size: int, hosts: int, source: int, seen_s: float, now: float) -> int:
     """Starts a packet that was read into this row: returns 1 if it departs, 0 if it is dropped, −1 if it has no route.
 
-    It arrived at `seen_s` or later. The time that it waited to be read is subtracted as far as its first line was free.
+    It arrived at `seen_s` or later. Its delay is counted from then, or from when its first line was free if that is
+    later.
     """
     header = t.room[packet]
     to = (header[18] << 8) + header[19] - 1 if size >= 20 and header[0] >> 4 == 4 else -1

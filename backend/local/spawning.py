@@ -82,7 +82,7 @@ def spawn(folder: Path, rank: Rank) -> int:
 
 
 def main() -> NoReturn:
-    """The entry point of a spawned rank's process."""
+    """Runs a spawned rank; the entry point of its process."""
     folder, rank = Path(sys.argv[1]), Rank(int(sys.argv[2]))
     try:
         values: SpawnValues = pickle.loads((folder / VALUES_FILE).read_bytes())

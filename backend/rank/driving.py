@@ -30,7 +30,7 @@ AT_ONCE = (ops.RecordUpdate, ops.Now, ops.Send, ops.Start, ops.Charge)
 
 
 def no_turn() -> None:
-    """The turn of a computation in another thread than the program's: does nothing."""
+    """Does nothing: the turn of a computation in another thread than the program's."""
 
 
 class Drive:

@@ -31,7 +31,7 @@ from paceline.algorithms.core.job import Reason
 AHEAD_S = 0.1
 """how long a grant of steps lasts, and about how long a run may continue after it was ended; chosen by us"""
 MOST = 64
-"""the fewest and the most steps of one grant"""
+"""the most steps of one grant"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def _runs(text: str) -> Runs:
 
 
 def _words(alias: str) -> list[Runs]:
-    """
+    """Splits an alias into words of runs.
+
     >>> _words("V100-SXM2 16GB")
     [('v', '100'), ('sxm', '2'), ('16', 'gb')]
     """

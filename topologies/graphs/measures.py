@@ -111,7 +111,7 @@ def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> flo
 
 
 def _searched(graph: Graph) -> float:
-    """min Σ c_e y_e with y_e ≥ |x_u − x_v|, x of the end points 0 or 1 and half of them 1."""
+    """Minimises Σ c_e y_e with y_e ≥ |x_u − x_v|, x of the end points 0 or 1 and half of them 1."""
     names = [vertex.name for vertex in graph.vertices]
     at = {name: index for index, name in enumerate(names)}
     capacities = np.array([connection.bytes_per_s for connection in graph.connections])
