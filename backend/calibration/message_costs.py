@@ -7,8 +7,8 @@ Rules of this file:
 * A collective is timed from its last entry, and a message from its sending: the model itself computes waits for others.
 * A worker's other work is separated by the spans that every run records (`span_costs`), as its time shares are.
 * Collectives that runs perform in a node's shared memory are probed there; a launch without shared memory probes the
-  others, whose groups may be inside a node too where a probe has no server to stand for it. Messages are probed in a
-  launch that has shared memory if runs have it, and messages through it are separated from the others.
+  others. In a probe, which has no server, the groups of these may be inside a node too. Messages are probed in a launch
+  that has shared memory if runs have it, and messages through it are separated from the others.
 * Several launches are pooled, since they differ in how the processes are placed on cores.
 """
 

@@ -125,7 +125,7 @@ class Probe:
     Args:
         readers: as many processes as will read at the same time.
         pause_s: how long a reader processes a record before its next request. A device that receives the next request
-            at once answers sooner than one that has entered a sleep state.
+            immediately is faster than one that has entered a sleep state.
     """
 
     readers: Readers

@@ -4,7 +4,7 @@ Rules of this file:
 
 * A rank that waits for others need not show activity; only a rank that should be working can hang. The implementation
   of a wait does not matter: a rank that polls uses its processor and is still waiting.
-* A rank hangs only if another rank waits for it. If all other ranks wait, they wait for the one that does not.
+* A rank hangs only if another rank waits for it. A blocked rank counts as waiting for all others.
 * While ranks connect, each may be the one that the others wait for. So either all hang then, or none does.
 """
 
