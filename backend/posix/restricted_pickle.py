@@ -1,6 +1,6 @@
-"""Reads pickles that hold plain values only.
+"""Reads pickles that contain only plain values.
 
-A pickle can run any code when it is read, and a checkpoint may come from an untrusted place. So pickles are read with
+A pickle can run any code when it is read, and a checkpoint may come from an untrusted source. So pickles are read with
 an allow-list: dataclasses, named tuples and enums of modules that are already imported, and the functions with which
 NumPy and torch rebuild arrays. Anything else is refused before it is called.
 """
@@ -26,7 +26,7 @@ def _storage(data: bytes) -> Any:
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
-    ("torch.storage", "_load_from_bytes"): _storage,  # torch's own would read a pickle without a list
+    ("torch.storage", "_load_from_bytes"): _storage,  # torch's own function would read a pickle without the allow-list
 }
 BUILDERS = {
     ("builtins", "set"),
@@ -52,7 +52,7 @@ SPARE_BYTES, GROWTH = 2**30, 32
 
 
 class Restricted(pickle.Unpickler):
-    """Reads a pickle of plain values; raises `UnpicklingError` at anything else."""
+    """Reads a pickle of plain values; raises `UnpicklingError` for anything else."""
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, **options)
@@ -87,7 +87,7 @@ def _is_value(found: Any) -> bool:
 
 
 def pieces(file: io.BufferedReader, size: int) -> Iterator[Any]:
-    """The pieces in the first `size` bytes of a rank's record; a damaged record raises errors of many types."""
+    """Yields the pieces in the first `size` bytes of a rank's record; a damaged record raises errors of many types."""
     while file.tell() < size:
         yield Restricted(file).load()
     if file.tell() > size:

@@ -207,7 +207,7 @@ def test_an_interrupted_run_says_where_its_checkpoint_is(tmp_path: Path) -> None
         train(load(SCENARIO, ["stop.updates=100000"]), progress=interrupt, out=tmp_path)
     (note,) = caught.value.__notes__
     left = tmp_path / "cut-sync-sgd-ps-1-unfinished-1"
-    said = re.fullmatch(r"checkpoint of step (\d+); go on from there with: paceline train --resume (.+)", note)
+    said = re.fullmatch(r"checkpoint of step (\d+); resume it with: paceline train --resume (.+)", note)
     assert said is not None
     assert (int(said[1]), Path(said[2])) == (find_last(left).step, left)
 

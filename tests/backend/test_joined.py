@@ -129,7 +129,7 @@ def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert [run["algorithm"] for run in answer["runs"]] == ["sync-sgd", "async-sgd"]
-    assert "process 2 sits out" in done.stderr and "process 2 is rank 2 (server)" in done.stderr
+    assert "process 2 takes no part" in done.stderr and "process 2 is rank 2 (server)" in done.stderr
     joined = [read_run(Path(run["path"])) for run in answer["runs"]]
     assert [run.machine["launched_by"] for run in joined] == ["torchrun", "torchrun"]
     assert [(one["role"], one["process"]) for one in joined[1].machine["seats"]] == [

@@ -98,7 +98,7 @@ def test_a_dgx1_that_is_read_is_the_one_that_is_built() -> None:
 def test_the_generation_can_be_told() -> None:
     graph = load(DATA / "dgx1-v100.txt", {"link": "nvlink1", "pcie": "4"})
     assert {one.link.name for one in graph.connections} == {"nvlink1", "pcie4-device", "pcie4-uplink", "xgmi"}
-    assert "nvlink1 as told; PCIe 4 as told" in graph.provenance
+    assert "nvlink1 as given; PCIe 4 as given" in graph.provenance
 
 
 def test_nvlinks_to_everyone_are_a_switch() -> None:
@@ -279,23 +279,23 @@ def test_all_mistakes_of_a_graph_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON: line 1"),
-        ("[1]", "is no node-link graph"),
-        ('{"nodes": []}', "is no node-link graph"),
+        ("{", "not valid JSON: line 1"),
+        ("[1]", "is not a node-link graph"),
+        ('{"nodes": []}', "is not a node-link graph"),
         ('{"nodes": [], "edges": []}', "found 0 vertices"),
         ('{"nodes": [{}], "edges": [3]}', "nodes[0]: found {}, expected an object with an"),
         ('{"nodes": [{"id": 1}, {"id": 1}], "edges": []}', "a second vertex of this name"),
         ('{"nodes": [{"id": 1, "kind": "hots"}], "edges": []}', "did you mean host?"),
-        ('{"nodes": [{"id": 1, "kind": "switch"}], "edges": []}', "nothing in it computes"),
-        ('{"nodes": [{"id": 1}, {"id": 2}], "edges": []}', "falls into 2 parts that nothing joins"),
-        ("<graphml><graph></graphml>", "line 1: no XML: mismatched tag"),
+        ('{"nodes": [{"id": 1, "kind": "switch"}], "edges": []}', "has no device or host"),
+        ('{"nodes": [{"id": 1}, {"id": 2}], "edges": []}', "has 2 parts that are not connected"),
+        ("<graphml><graph></graphml>", "line 1: not valid XML: mismatched tag"),
         ("<graphml>\n<graph><edge source='a'/></graph></graphml>", "line 2: edge: target: missing"),
-        ("<graphml></graphml>", "is no GraphML that NetworkX reads"),
+        ("<graphml></graphml>", "is not GraphML that NetworkX can read"),
         ("<svg/>", "found XML of <svg>, expected <platform> (SimGrid) or <graphml>"),
         ('<!DOCTYPE a [<!ENTITY b "c">]>\n<platform>&b;</platform>', "line 1: declares an entity"),
-        ("<platform>&b;</platform>", "no XML"),
-        ("hello", "is no graph that can be read; expected the text of nvidia-smi"),
-        ("", "is no graph that can be read"),
+        ("<platform>&b;</platform>", "not valid XML"),
+        ("hello", "is not a graph in a known format; expected the text of nvidia-smi"),
+        ("", "is not a graph in a known format"),
         ("GPU0", "has a column GPU0 and no such row"),
     ],
 )
@@ -307,7 +307,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         load(tmp_path / "nothing.json")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(InputError, match="is no text"):
+    with pytest.raises(InputError, match="is not text"):
         load(tmp_path / "binary")
 
 
@@ -487,7 +487,7 @@ def test_a_zone_of_host_links_is_a_star() -> None:
         ("<zone id='v' routing='Vivaldi'/>", ["zone v: routing 'Vivaldi' has no links to read"]),
         (link("w", policy="WIFI"), ["sharing_policy: found 'WIFI'"]),
         ("<link id='l' bandwidth='x' latency='y'/>", ["link l: bandwidth: found 'x'", "link l: latency: found 'y'"]),
-        (host("a", "b"), ["falls into 2 parts"]),
+        (host("a", "b"), ["has 2 parts"]),
     ],
 )
 def test_platforms_that_are_refused(body: str, messages: list[str], tmp_path: Path) -> None:

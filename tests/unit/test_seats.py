@@ -73,7 +73,7 @@ def test_shared_memory_does_not_reach_from_host_to_host() -> None:
 def test_lines_and_record_say_the_same() -> None:
     mapping = seated("async-sgd", [1, 1], hosts(2, 2))
     assert mapping.lines[0] == "host 0 (h0): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)"
-    assert mapping.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 sits out"
+    assert mapping.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 takes no part"
     assert [(one["rank"], one["role"], one["process"], one["host"]) for one in mapping.record()] == [
         (0, "worker, leader", 0, 0),
         (1, "worker, leader", 2, 1),

@@ -1,4 +1,4 @@
-"""What the compute and memory models ask of a model; `workloads.ModelInfo` answers it. All of it in float32."""
+"""The properties of a model that the compute and memory models need; `workloads.ModelInfo` has them. All in float32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PassLike(Protocol):
 
 
 class RowLike(Protocol):
-    """A module: its parameters, what it keeps per sample, and its two passes."""
+    """A module: its parameters, the activations that it saves per sample, and its two passes."""
 
     @property
     def name(self) -> str: ...
