@@ -88,13 +88,13 @@ def test_a_program_that_listens_to_another_has_left_the_record(heard: list[tuple
     server = Rank(2)
     wrong = [(r, Rank(1) if (r, s) == (server, Rank(0)) else s) for r, s in heard]
     with pytest.raises(
-        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*its record hears rank 1 next"
+        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*record is a message of rank 1"
     ):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(wrong))
 
 
 def test_a_record_that_is_too_short_is_said(heard: list[tuple[Rank, Rank | None]]) -> None:
-    with pytest.raises(ReplayError, match=r"rank 2 .*its record hears no more"):
+    with pytest.raises(ReplayError, match=r"rank 2 .*next in its record is no message"):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(heard[:5]))
 
 
@@ -111,7 +111,9 @@ class Sharing(Case):
 
 
 def test_what_the_record_does_not_hold_is_refused() -> None:
-    with pytest.raises(ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer depends on"):
+    with pytest.raises(
+        ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer is not in the record"
+    ):
         replay(job_of(Sharing(), 1, steps=1), Recording({}))
 
 
@@ -185,7 +187,7 @@ def test_nothing_less_than_the_record_is_enough() -> None:
     assert all(map(ends_there, whole, runs))
     deaf = [dataclasses.replace(recording, hearers={}) for recording in whole]
     assert not all(map(ends_there, deaf, runs))
-    with pytest.raises(ReplayError, match=r"asks for WaitFor, of whose answer its record is silent"):
+    with pytest.raises(ReplayError, match=r"asks for WaitFor; its record has no more answers"):
         replay(impatient(), dataclasses.replace(whole[0], outcomes={}))
 
 
