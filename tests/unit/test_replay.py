@@ -193,7 +193,7 @@ def test_nothing_less_than_the_record_is_enough() -> None:
 
 def test_outcomes_of_another_program_are_said() -> None:
     recording = Recording.of_run(AnyOrder(impatient()).run(Shuffled(1)))
-    for wrong, says in (((7,), "its record found"), (True, r"of whose answer its record says True")):
+    for wrong, says in (((7,), "its record found"), (True, r"its record has the answer True")):
         outcomes = {lane: [wrong, *rest[1:]] for lane, rest in recording.outcomes.items()}
         with pytest.raises(ReplayError, match=says):
             replay(impatient(), dataclasses.replace(recording, outcomes=outcomes))
@@ -205,7 +205,7 @@ def test_outcomes_of_another_program_are_said() -> None:
 def test_an_outcome_that_does_not_come_is_said() -> None:
     """The record says that the first receive was done, and holds no message for it."""
     recording = Recording({}, outcomes={(Rank(rank), ""): [(1,)] for rank in range(3)})
-    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record says \(1,\)"):
+    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record has the answer \(1,\)"):
         replay(impatient(), recording)
 
 
@@ -224,5 +224,5 @@ class GivesUpALane(Case):
 def test_a_cancelled_sub_program_is_refused() -> None:
     recorded = AnyOrder(job_of(GivesUpALane(), 1, steps=1)).run()
     assert recorded.outcomes == {(ZERO, ""): [True]}
-    with pytest.raises(ReplayError, match="cancels a sub-program; how far it had come is not in the record"):
+    with pytest.raises(ReplayError, match="cancels a sub-program; its progress at that time is not in the record"):
         replay(job_of(GivesUpALane(), 1, steps=1), Recording.of_run(recorded))
