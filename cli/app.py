@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.convert_command import convert
+from paceline.cli.option_hints import HintingCommand, ScenarioCommand
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -132,7 +133,7 @@ def _paceline(
     """
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def simulate(
     ctx: typer.Context,
     scenario: Scenario,
@@ -160,7 +161,7 @@ def simulate(
     actions.simulate(ask, output(ctx, as_json, quiet, verbose))
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def train(
     ctx: typer.Context,
     scenario: ScenarioOrRun = None,
@@ -222,7 +223,7 @@ def train(
         train_command.train(ask, told, tensorboard=tensorboard)
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def compare(
     ctx: typer.Context,
     scenario: Scenario,
@@ -281,10 +282,10 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
-app.command()(convert)
-app.command()(staleness)
-app.command()(sweep)
-app.command()(topology)
+app.command(cls=HintingCommand)(convert)
+app.command(cls=HintingCommand)(staleness)
+app.command(cls=ScenarioCommand)(sweep)
+app.command(cls=HintingCommand)(topology)
 
 
 @app.command()

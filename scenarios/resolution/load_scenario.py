@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
+from paceline.scenarios.resolution.key_paths import key_paths, suggestion
 from paceline.scenarios.resolution.overrides import choose, override
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.resolution.text import folder_of, read
@@ -64,7 +65,7 @@ def load(
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        found = problems_of(error, Scenario)
+        found = problems_of(error, Scenario, lambda key: suggestion(key, key_paths(Scenario)))
         raise_all(name, [*problems, *found], more=error.error_count() - len(found))
     if problems:
         raise_all(name, problems)

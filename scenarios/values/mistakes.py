@@ -7,7 +7,7 @@ sentence, which names the value itself).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -103,12 +103,20 @@ def refuse(place: Place, error: PydanticCustomError, value: object) -> NoReturn:
     raise ValidationError.from_exception_data("scenario", [InitErrorDetails(type=error, loc=place, input=value)])
 
 
-def problems_of(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
-    """The first `MOST_REPORTED` mistakes that pydantic found, in our words."""
-    return [_problem(detail, root) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
+def problems_of(
+    error: ValidationError, root: type[BaseModel], elsewhere: Callable[[str], str | None] = lambda _: None
+) -> list[Problem]:
+    """Returns the first `MOST_REPORTED` mistakes that pydantic found, in our words.
+
+    Args:
+        error: from the validation of `root`.
+        root: the section that was validated.
+        elsewhere: returns the path of a key that was given in the wrong section, if any section has it.
+    """
+    return [_problem(detail, root, elsewhere) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
 
 
-def _problem(detail: Any, root: type[BaseModel]) -> Problem:
+def _problem(detail: Any, root: type[BaseModel], elsewhere: Callable[[str], str | None]) -> Problem:
     place, value = detail["loc"], detail["input"]
     match detail["type"]:
         case "wrong":
@@ -119,7 +127,10 @@ def _problem(detail: Any, root: type[BaseModel]) -> Problem:
             return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
         case "extra_forbidden":
             known = _keys(_part_at(place[:-1], root))
-            return Problem(place, f"unknown key{key_hint(place[-1], known)}; there are {', '.join(known)}")
+            hint = key_hint(place[-1], known)
+            if not hint and (path := elsewhere(str(place[-1]))) is not None:
+                hint = f" (did you mean {path}?)"
+            return Problem(place, f"unknown key{hint}; there are {', '.join(known)}")
         case "missing":
             about = _part_at(place[:-1], root).model_fields[str(place[-1])].description
             return Problem(place, f"missing; expected {about}")
