@@ -38,7 +38,7 @@ from paceline.records.trace import Schedule, Trace
 Kind = TypeVar("Kind", bound=Outcome)
 
 
-Told = Callable[[float], None]
+Progress = Callable[[float], None]
 """called with the completed fraction of a replay, 0 … 1"""
 
 
@@ -122,9 +122,9 @@ class Replay(AnyOrder):
         ReplayError: the program leaves the record, or ends before it does.
     """
 
-    def __init__(self, job: Job, recording: Recording, told: Told = lambda _: None) -> None:
+    def __init__(self, job: Job, recording: Recording, progress: Progress = lambda _: None) -> None:
         super().__init__(job)
-        self._told = told
+        self._progress = progress
         self._heard = {
             rank: deque(zip_longest(sources, recording.hearers.get(rank, ())))
             for rank, sources in recording.heard.items()
@@ -168,7 +168,7 @@ class Replay(AnyOrder):
     def _next(self, task: Task, op: NextStep) -> Step | None:
         step = super()._next(task, op)
         if task.me.role == self.job.method.weights_owner:
-            self._told(min(1.0, self._grants.begun / max(1, self.limit)))
+            self._progress(min(1.0, self._grants.begun / max(1, self.limit)))
         return step
 
     def _grant(self, rank: Rank, step: int) -> bool:
@@ -262,13 +262,13 @@ class Replay(AnyOrder):
         raise ReplayError("the program differs from its record:\n" + "\n".join(lines))
 
 
-def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace:
+def replay(job: Job, recording: Recording, progress: Progress = lambda _: None) -> Trace:
     """Repeats the recorded run of `job`.
 
     Args:
         job: the same method, ranks, learner, budget and seed as recorded.
         recording: the messages and answers that each rank received.
-        told: called with the completed fraction.
+        progress: called with the completed fraction.
 
     Returns:
         A trace whose weights are those of the recorded run, bit for bit; its times count moves.
@@ -276,4 +276,4 @@ def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace
     Raises:
         ReplayError: the job is not the recorded one.
     """
-    return Replay(job, recording, told).run()
+    return Replay(job, recording, progress).run()

@@ -19,7 +19,7 @@ import numpy as np
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.checking.replay import Recording, Told, replay
+from paceline.checking.replay import Progress, Recording, replay
 from paceline.records import Run
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
@@ -101,12 +101,12 @@ class Replayed:
         return f"{done}; the weights differ from the run's{by}. {why}."
 
 
-def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
+def replay_run(run: Run, progress: Progress = lambda _: None) -> Replayed:
     """Repeats a stored run as it was recorded, without a clock, in this process.
 
     Args:
         run: the stored run.
-        told: called with the completed fraction.
+        progress: called with the completed fraction.
 
     Raises:
         InputError: the run is not a complete measured run with weights, or its order is not recorded.
@@ -117,7 +117,7 @@ def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
         recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
     with torch_threads(plan.scenario.train.torch_threads):
-        trace = replay(job, recording, told)
+        trace = replay(job, recording, progress)
     return Replayed(
         run=run,
         weights=trace.weights,
