@@ -88,13 +88,13 @@ def test_a_program_that_listens_to_another_has_left_the_record(heard: list[tuple
     server = Rank(2)
     wrong = [(r, Rank(1) if (r, s) == (server, Rank(0)) else s) for r, s in heard]
     with pytest.raises(
-        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*its record hears rank 1 next"
+        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*record is a message of rank 1"
     ):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(wrong))
 
 
 def test_a_record_that_is_too_short_is_said(heard: list[tuple[Rank, Rank | None]]) -> None:
-    with pytest.raises(ReplayError, match=r"rank 2 .*its record hears no more"):
+    with pytest.raises(ReplayError, match=r"rank 2 .*next in its record is no message"):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(heard[:5]))
 
 
@@ -111,7 +111,9 @@ class Sharing(Case):
 
 
 def test_what_the_record_does_not_hold_is_refused() -> None:
-    with pytest.raises(ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer depends on"):
+    with pytest.raises(
+        ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer is not in the record"
+    ):
         replay(job_of(Sharing(), 1, steps=1), Recording({}))
 
 
@@ -185,13 +187,13 @@ def test_nothing_less_than_the_record_is_enough() -> None:
     assert all(map(ends_there, whole, runs))
     deaf = [dataclasses.replace(recording, hearers={}) for recording in whole]
     assert not all(map(ends_there, deaf, runs))
-    with pytest.raises(ReplayError, match=r"asks for WaitFor, of whose answer its record is silent"):
+    with pytest.raises(ReplayError, match=r"asks for WaitFor; its record has no more answers"):
         replay(impatient(), dataclasses.replace(whole[0], outcomes={}))
 
 
 def test_outcomes_of_another_program_are_said() -> None:
     recording = Recording.of_run(AnyOrder(impatient()).run(Shuffled(1)))
-    for wrong, says in (((7,), "its record found"), (True, r"of whose answer its record says True")):
+    for wrong, says in (((7,), "its record found"), (True, r"its record has the answer True")):
         outcomes = {lane: [wrong, *rest[1:]] for lane, rest in recording.outcomes.items()}
         with pytest.raises(ReplayError, match=says):
             replay(impatient(), dataclasses.replace(recording, outcomes=outcomes))
@@ -203,7 +205,7 @@ def test_outcomes_of_another_program_are_said() -> None:
 def test_an_outcome_that_does_not_come_is_said() -> None:
     """The record says that the first receive was done, and holds no message for it."""
     recording = Recording({}, outcomes={(Rank(rank), ""): [(1,)] for rank in range(3)})
-    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record says \(1,\)"):
+    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record has the answer \(1,\)"):
         replay(impatient(), recording)
 
 
@@ -222,5 +224,5 @@ class GivesUpALane(Case):
 def test_a_cancelled_sub_program_is_refused() -> None:
     recorded = AnyOrder(job_of(GivesUpALane(), 1, steps=1)).run()
     assert recorded.outcomes == {(ZERO, ""): [True]}
-    with pytest.raises(ReplayError, match="cancels a sub-program; how far it had come is not in the record"):
+    with pytest.raises(ReplayError, match="cancels a sub-program; its progress at that time is not in the record"):
         replay(job_of(GivesUpALane(), 1, steps=1), Recording.of_run(recorded))

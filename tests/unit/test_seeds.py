@@ -84,12 +84,12 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.8, 0.91)],
-            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds tell it apart from the others",
+            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds distinguish it from the others",
             id="told apart by pairs, though the intervals overlap",
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
-            "soonest, in 2.60 ±0.25 s; it is not told apart from ssp and easgd by 3 seeds",
+            "soonest, in 2.60 ±0.25 s; it is not distinguished from ssp and easgd by 3 seeds",
             id="not told apart",
         ),
         pytest.param(

@@ -294,7 +294,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         scenario("hddd"),
         "cluster.storage: found 'hddd', expected one of hdd, sata-ssd, nvme, lustre, gpfs, cloud-disk, or",
     ),
-    (scenario({"latency": "1 ms"}), "cluster.storage.bandwidth: missing; expected a bandwidth with its unit: what"),
+    (scenario({"latency": "1 ms"}), "cluster.storage.bandwidth: missing; expected a bandwidth with its unit: total"),
     (scenario({"name": "hdd", "latency": 4}), "cluster.storage.latency: found 4, expected a time of 0 or more"),
     (scenario({"name": "hdd", "latancy": "4 ms"}), "cluster.storage.latancy: unknown key (did you mean latency?)"),
     (scenario({"name": "hdd", "stripes": 2}), "cluster.storage.depth: found 1, expected 2 or more, or null, where"),
