@@ -304,10 +304,12 @@ def _store_comparison(
 
 
 def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
+    from paceline.backend.posix.interrupts import uninterrupted
     from paceline.records import store
 
     def keep(run: Run) -> Run:
-        kept.append(store.save(run, out))
+        with uninterrupted():  # a run that is stored is named
+            kept.append(store.save(run, out))
         return kept[-1]
 
     return keep

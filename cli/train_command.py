@@ -74,6 +74,7 @@ def _train(
     ask: Ask, scenario: Scenario, output: Output, world: World | None = None, *, tensorboard: bool = False
 ) -> list[Run]:
     _check(scenario, world)
+    from paceline.backend.posix.interrupts import uninterrupted
     from paceline.backend.training.run import train as run
     from paceline.records import RunsFailed, store
 
@@ -83,7 +84,9 @@ def _train(
         with interruptible, _board(tensorboard, ask, output) as board, output.progress() as stage:
 
             def keep(run: Run) -> Run:
-                stored.append(store.save(run if board is None else board.finish(run), ask.out))
+                finished = run if board is None else board.finish(run)
+                with uninterrupted():  # a run that is stored is named
+                    stored.append(store.save(finished, ask.out))
                 if board is not None:
                     board.clear()
                 return stored[-1]
