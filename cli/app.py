@@ -52,7 +52,7 @@ from paceline.cli.topology_command import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
-Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"]
+Listing = Literal["algorithms", "devices", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):

@@ -27,7 +27,7 @@ def convert(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A data set of [bold]paceline list data[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
+            help="One of [bold]paceline list datasets[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
             show_default=False,
             autocompletion=completing.data,
         ),

@@ -116,7 +116,7 @@ def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
     return f"{size}, {forward_flops / 1e9:.3g} GFLOP forward a sample" if forward_flops else size
 
 
-def data() -> Iterable[Item]:
+def datasets() -> Iterable[Item]:
     """Yields the data sets with the form and number of samples and the content of the folder."""
     from paceline.workloads.datasets import DATA
 
@@ -222,7 +222,7 @@ LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "devices": devices,
     "topologies": topologies,
     "models": models,
-    "data": data,
+    "datasets": datasets,
     "scenarios": scenarios,
     "storage": storage,
 }

@@ -119,7 +119,9 @@ def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool
 
     Args:
         ctx: the command's context.
-        as_json, quiet, verbose: the options of the same names.
+        as_json: the option ``--json``.
+        quiet: the option of this name.
+        verbose: the option of this name.
     """
     from paceline.cli.output import Output
 

@@ -111,7 +111,10 @@ def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learni
     """Returns the samples in one epoch of a valid workload; without training, those of the complete data set.
 
     Args:
-        model, dataset, data_dir, learning: as for `build`.
+        model: as for `build`, like the others.
+        dataset: its name; None for the model's own.
+        data_dir: the folder with its files.
+        learning: ``train``, ``quadratic`` or ``none``.
 
     >>> num_samples("lenet", dataset=None, data_dir=None, learning="none")
     60000
@@ -133,7 +136,10 @@ def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learn
     For the data set ``records`` the file has the size; for others it is the size that ``paceline convert`` would write.
 
     Args:
-        model, dataset, data_dir, learning: as for `build`.
+        model: as for `build`, like the others.
+        dataset: its name; None for the model's own.
+        data_dir: the folder with its files.
+        learning: ``train``, ``quadratic`` or ``none``.
 
     >>> record_bytes("lenet", dataset=None, data_dir=None, learning="none")
     792

@@ -137,7 +137,9 @@ def run(
 
     Args:
         points: the points of the grid.
-        jobs, records, progress: as for `sweep`.
+        jobs: as for `sweep`.
+        records: as for `sweep`.
+        progress: as for `sweep`.
         ended: called with each run when it has ended, in the order of the ends.
     """
     check_own_methods(*(point.scenario for point in points))

@@ -218,5 +218,5 @@ def _too_fast(name: str, step_s: float) -> str:
     )
     return (
         f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
-        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}give `train.pace: none` to run freely)"
+        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}run `paceline train` with `train.pace: none`)"
     )

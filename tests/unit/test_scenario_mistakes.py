@@ -214,8 +214,8 @@ def test_devices_too_fast_to_be_paced_here() -> None:
         scenario.plans(paced=True)
     assert str(caught.value) == (
         "quickstart: cluster.nodes[0].device: found 0.42 ms a step on quick, too fast to be paced on this machine; "
-        "expected at least 2 ms (give `train.time_dilation: 48` to stretch the clock, or give "
-        "`train.pace: none` to run freely)"
+        "expected at least 2 ms (give `train.time_dilation: 48` to stretch the clock, or "
+        "run `paceline train` with `train.pace: none`)"
     )
     for way in ("train.time_dilation=48", "train.pace=none"):
         assert len(load(scenario, [way]).plans(paced=True)) == 6

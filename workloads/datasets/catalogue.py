@@ -145,7 +145,9 @@ def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: 
     """Returns the mistakes of a data set's folder, as ``data_dir: found …, expected …``.
 
     Args:
-        name, directory, shape: as for `read`.
+        name: as for `read`.
+        directory: as for `read`.
+        shape: as for `read`.
         classes: number of the model's classes.
     """
     if DATA[name].read is None:

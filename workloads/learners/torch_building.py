@@ -128,7 +128,9 @@ def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[
     """Returns all mistakes of a custom workload for training, each as ``key: …``.
 
     Args:
-        model, dataset, data_dir: as for `building.build`.
+        model: as for `building.build`.
+        dataset: as for `building.build`.
+        data_dir: as for `building.build`.
     """
     try:
         mine = custom.made(model)
