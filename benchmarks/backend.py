@@ -8,7 +8,7 @@
 Two processes of one torch thread, 32 samples each, train three models in every way there is, all on the same batches
 from the same weights; layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order
 that is turned from round to round, so every ratio is of launches that were made next to each other. A launch's figure
-is the mean seconds of a step in its steady state by the ranks' own clocks (`backend_runs`). Printed are medians over
+is the mean seconds of a step in its steady state by the ranks' own clocks (`benchmarks/torch_comparison/runs.py`). Printed are medians over
 the rounds, with the interval that holds the median with 95 % (of fewer than six rounds, their range). A ratio is of
 samples per second: 2 means twice as fast.
 
@@ -18,7 +18,7 @@ adds them up, where Paceline adds them up first. For two that is the same but fo
 difference that is printed was 0 in all that was measured. A launch with other weights ends the command with 1.
 
 What the run itself costs is measured by itself, and of that what the program's generator and the record take
-(`backend_costs`): these stand beside 2 % of a step of 5 ms, which is 100 µs.
+(`benchmarks/torch_comparison/costs.py`): these stand beside 2 % of a step of 5 ms, which is 100 µs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from itertools import product
 from statistics import median
 
 import torch
-from backend_costs import ALLOWED_S, Cost, costs
-from backend_maker import Launching, Maker
-from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARMUP, WORKERS, Timed, by_paceline, by_torch
-from paired import between
 from rich.console import Console
 from rich.table import Table
 
+from common.intervals import between
 from paceline.records.machine import OtherLoad
+from torch_comparison.costs import ALLOWED_S, Cost, costs
+from torch_comparison.launching import Launching, Maker
+from torch_comparison.models import MODELS, learner_of
+from torch_comparison.runs import BATCH, OURS, TORCH, TRANSPORTS, WARMUP, WORKERS, Timed, by_paceline, by_torch
 
 PAIRS: Sequence[tuple[str, str]] = (
     ("sync-sgd", "DDP"),

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from claims_runs import Outcome, Piece, outcomes
-from claims_table import CLAIMS, Claim
-from claims_verdicts import Runs, Tested, tested, to_test, to_tune
-from claims_words import answer, markdown, parts, reasons, tables, write
 from rich.console import Console
 
+from accuracy_claims.rendering import answer, markdown, parts, reasons, tables, write
+from accuracy_claims.runs import Outcome, Piece, outcomes
+from accuracy_claims.table import CLAIMS, Claim
+from accuracy_claims.verdicts import Runs, Tested, tested, to_test, to_tune
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.sweeps.sweep_processes import cores
 

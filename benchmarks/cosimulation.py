@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -40,36 +39,15 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.run import PlanTiming
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples
 from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models.initial_weights import uniform
+from training_speed.models import CLASSES, cnn, made_up, mlp
 
 clock = time.perf_counter
 BATCH = 32
-CLASSES = 10
 ALGORITHMS = ("async-sgd", "sync-sgd")
-
-
-def mlp(*widths: int) -> nn.Module:
-    """Dense layers with ReLU between."""
-    layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
-    return nn.Sequential(*layers[:-1])
-
-
-def cnn() -> nn.Module:
-    """Two convolutions and a dense layer, for coloured pictures of 32 × 32."""
-    first = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
-
-
-def made_up(shape: tuple[int, ...], num_samples: int) -> Examples:
-    """Examples with inputs of this shape; what they say does not change what they cost."""
-    source = torch.Generator().manual_seed(0)
-    inputs = torch.randn(num_samples, *shape, generator=source)
-    train = Batch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))
-    return Examples(train, train.at(slice(0, 256)), classes=CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,19 +22,15 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from paired import difference
 from rich.console import Console
 from rich.table import Table
 
+from accuracy_claims.unequal_workers import SPEEDS, cluster
+from common.intervals import difference
 from paceline.records import Run
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 
-SPEEDS = (8, 4, 4, 2, 2, 1, 1, 1)
-SAMPLES_PER_S = 250
-"""of the slowest worker; provenance: ours"""
-SPREAD = 0.1
-"""sigma of the lognormal law of step times; provenance: ours"""
 BATCH = 32
 SOFTSYNC = 4
 """n, so that an update takes 8 / 4 gradients; provenance: the middle one of the values that its paper tries"""
@@ -49,19 +45,6 @@ def algorithm(name: str, rate: float) -> dict[str, Any]:
         undamped = {"damping": "none"} if name == UNDAMPED else {}
         return {"name": "softsync", "n": SOFTSYNC, "learning_rate": rate * (len(SPEEDS) // SOFTSYNC), **undamped}
     return {"name": name, "learning_rate": rate}
-
-
-def cluster() -> dict[str, Any]:
-    """The workers, on a network that costs next to nothing."""
-    nodes = [
-        {"device": {"name": f"speed-{speed}", "overhead": "0 s", "per_sample": f"{1 / (SAMPLES_PER_S * speed)!r} s"}}
-        for speed in SPEEDS
-    ]
-    return {
-        "nodes": nodes,
-        "network": {"topology": "star", "link": "eth-10g"},
-        "step_time": {"distribution": "lognorm", "sigma": SPREAD},
-    }
 
 
 def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run]:

@@ -8,7 +8,7 @@ Needs root: hosts are network namespaces of this machine. The first table is of 
 hosts, by TCP: what one connection reaches of the rate that was asked for, and what a byte takes one way beside the
 latency that was asked for; idle, and with two processes beside it that never stop computing. The last rows have no rate
 to keep: they are the ceiling. The second is `paceline compare --network emulated` of the scenarios in
-`emulation_scenarios.py`, predicted and measured in turn, as often as there are rounds.
+`benchmarks/emulated_network/scenarios.py`, predicted and measured in turn, as often as there are rounds.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from emulation_scenarios import SCENARIOS
 from rich.console import Console
 from rich.table import Table
 
 import paceline
+from emulated_network.scenarios import SCENARIOS
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts, enter

@@ -27,10 +27,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from fault_cases import CHECKS, FAULTS, Case, Happened, draw, happened
 from rich.console import Console
 from rich.table import Table
 
+from fault_injection.cases import CHECKS, FAULTS, Case, Happened, draw, happened
 from paceline.algorithms import METHODS
 
 RUNS, SEED = 222, 1

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hsgd_rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from hsgd_features.rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 

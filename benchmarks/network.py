@@ -210,7 +210,7 @@ def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]
     """What SimGrid makes of the same flows."""
     links = {name: pipe.bytes_per_s for name, pipe in pipes.items()}
     flows = [[one.start_s, one.nbytes, one.route] for one in transfers]
-    command = [sys.executable, str(Path(__file__).with_name("simgrid_flows.py"))]
+    command = [sys.executable, str(Path(__file__).parent / "network_engine" / "simgrid_flows.py")]
     platform = json.dumps({"links": links, "flows": flows})
     done = subprocess.run(command, input=platform, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)

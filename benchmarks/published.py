@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from published_fit import mean_error
-from published_systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
-from published_training import Job, derived_from
-from published_words import Row
 from rich.console import Console
 from rich.table import Table
+
+from published_timings.fit import mean_error
+from published_timings.parsing import Row
+from published_timings.systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
+from published_timings.training import Job, derived_from
 
 DATA = Path(__file__).parent / "data"
 

@@ -26,10 +26,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from reading_shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from rich.console import Console
 from rich.table import Table
 
+from data_reading.shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.calibration.readers import Readers
 from paceline.backend.calibration.storage_costs import Kind, Probe, scratch

@@ -25,10 +25,8 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-import shared_messages
 from rich.console import Console
 from rich.table import Table
-from shared_runs import Flat, never
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Rank
@@ -37,6 +35,8 @@ from paceline.backend.calibration.probes import ProbeCollectives
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.machine import OtherLoad
 from paceline.topologies.catalogue.machine_profile import Asked
+from shared_memory import messages as message_rows
+from shared_memory.runs import Flat, never
 
 SIZES = (20_000, 800_000, 8_000_000)
 OPERATIONS = ("AllReduce", "Reduce", "Broadcast")
@@ -128,14 +128,14 @@ def main() -> None:
     arguments = parser.parse_args()
     with OtherLoad() as other:
         rows = [] if arguments.only == "messages" else [row for n in RANKS for row in rows_of(n, arguments.rounds)]
-        messages = [] if arguments.only == "collectives" else shared_messages.rows_of(arguments.rounds)
+        messages = [] if arguments.only == "collectives" else message_rows.rows_of(arguments.rounds)
     cores = len(os.sched_getaffinity(0))
     if arguments.json:
         document = {"rows": rows, "messages": messages, "cores": cores, "other_load": other.share}
         print(json.dumps(document, indent=2))
         return
     console = Console()
-    for shown in (table(rows),) * bool(rows) + (shared_messages.table(messages),) * bool(messages):
+    for shown in (table(rows),) * bool(rows) + (message_rows.table(messages),) * bool(messages):
         console.print(shown)
     console.print(f"{cores} cores; other programs took {other.share:.0%} of them. Ratio: gloo's time to memory's.")
 

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from cosimulation import CLASSES, cnn, made_up, mlp
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -32,6 +31,7 @@ from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.learners.vmap import RECORDED_AFTER
 from paceline.workloads.models.initial_weights import uniform
 from paceline.workloads.models.paper_networks import digits_cnn
+from training_speed.models import CLASSES, cnn, made_up, mlp
 
 POPULATION = 8192
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

@@ -6,7 +6,7 @@
     python benchmarks/two_hosts.py --launcher mpirun --methods sync-sgd,async-sgd
 
 Needs root, as the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`), and the
-launcher (`benchmarks/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for
+launcher (`benchmarks/emulated_network/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for
 each rank of a host; all methods that suit two nodes are run by one start, one after the other. Methods whose workers
 share memory, or that are one chip's, need all workers on one node: a second start runs them, on the first host, while
 the processes of the second one sit them out.
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launchers import LAUNCHERS, start
 from rich.console import Console
 from rich.table import Table
 
+from emulated_network.launchers import LAUNCHERS, start
 from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
 from paceline.algorithms.core.values import Rank

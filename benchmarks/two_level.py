@@ -6,7 +6,7 @@
 Needs root: the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`). Workers are
 paced, so a step is 20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo
 (sync-sgd), two levels with gloo inside the host, and two levels with shared memory there (hsgd without LARS). They
-take turns, one run each a round, and so do the probes that predictions are made with; `two_level_runs.py` says what a
+take turns, one run each a round, and so do the probes that predictions are made with; `benchmarks/emulated_network/two_level_runs.py` says what a
 prediction knows.
 
 Shown are medians over the rounds with an interval of order statistics, which holds the true median with 95 % from six
@@ -25,10 +25,11 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from paired import between
 from rich.console import Console
 from rich.table import Table
-from two_level_runs import (
+
+from common.intervals import between
+from emulated_network.two_level_runs import (
     HOSTS,
     ITEM_BYTES,
     PAYLOAD,
@@ -45,7 +46,6 @@ from two_level_runs import (
     predicted,
     probed,
 )
-
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
 from paceline.backend.posix.network_namespaces import NoHosts

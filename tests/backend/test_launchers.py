@@ -55,9 +55,9 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def launchers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """benchmarks/launchers.py, from a folder of scripts that is no package."""
+    """Returns the module benchmarks/emulated_network/launchers.py."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("launchers")
+    return import_module("emulated_network.launchers")
 
 
 def needed(launchers: ModuleType, launcher: str) -> None:

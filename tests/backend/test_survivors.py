@@ -32,8 +32,8 @@ from tests.backend.test_failures import Killer
 from tests.support import Bowl, built, job_of, nodes_for
 from tests.thorough import extra
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # a folder of scripts, no package
-fault_cases = importlib.import_module("fault_cases")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # its modules import each other from there
+fault_cases = importlib.import_module("fault_injection.cases")
 
 pytestmark = pytest.mark.backend
 

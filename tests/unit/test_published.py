@@ -46,7 +46,7 @@ def benchmarks() -> Iterator[None]:
 def part(name: str) -> Any:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        return importlib.import_module(f"published_{name}")
+        return importlib.import_module(f"published_timings.{name}")
     finally:
         sys.path.pop(0)
 
@@ -89,7 +89,7 @@ def published(*arguments: str | Path) -> Any:
     ],
 )
 def test_words_become_links(row: dict[str, str], inside: float, between: float | None) -> None:
-    machine = part("reader").read(COLLECTIVE | row)
+    machine = part("machines").read(COLLECTIVE | row)
     assert machine.inside.bytes_per_s / 1e9 == pytest.approx(inside)
     if between is not None:
         assert machine.between.bytes_per_s / 1e9 == pytest.approx(between)
@@ -125,7 +125,7 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
 
 @pytest.mark.parametrize(("row", "busbw", "within"), UNLIKE)
 def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, within: float) -> None:
-    model, machine = part("model"), part("reader").read(COLLECTIVE | row)
+    model, machine = part("cost_model"), part("machines").read(COLLECTIVE | row)
     times = [model.cheapest_s(model.costs(machine, "allreduce", 1024.0 * 4**n)) for n in range(11)]
     assert all(earlier <= later for earlier, later in itertools.pairwise(times))
     assert 1e-6 < times[0] < 5e-3
@@ -139,13 +139,13 @@ def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, w
 
 def test_what_has_no_model_is_not_predicted() -> None:
     with pytest.raises(PacelineError, match="tpu"):
-        part("reader").read(COLLECTIVE | {"device": "TPU v3"})
+        part("machines").read(COLLECTIVE | {"device": "TPU v3"})
 
 
 def test_open_mpi_5_goes_by_levels_of_segments() -> None:
     row = {"device": "CPU", "topology": "EDR", "nranks": "32", "nnodes": "4", "library": "Open MPI 5.0"}
-    machine = part("reader").read(COLLECTIVE | row)
-    one, sixteen = ([*part("model").costs(machine, "allreduce", n * 65536.0)] for n in (1.0, 16.0))
+    machine = part("machines").read(COLLECTIVE | row)
+    one, sixteen = ([*part("cost_model").costs(machine, "allreduce", n * 65536.0)] for n in (1.0, 16.0))
     assert [cost.name for cost in one] == ["hierarchy"]
     # eight ranks of a node: three messages of a segment up, two down; the slower of node and leaders 16 times
     up_s = 3 * (65536 / 5e9 + 65536 * max(1e-10, 8 / (2 * 204.8e9 / 3) / 2))
@@ -153,13 +153,13 @@ def test_open_mpi_5_goes_by_levels_of_segments() -> None:
 
 
 def test_what_words_do_not_say_is_said() -> None:
-    machine = part("reader").read(COLLECTIVE | {"nnodes": "2"})
+    machine = part("machines").read(COLLECTIVE | {"nnodes": "2"})
     assert "no chip named" in machine.assumed[0]
     assert any("network cards not told" in text for text in machine.assumed)
 
 
 def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
-    model, read = part("model"), part("reader").read
+    model, read = part("cost_model"), part("machines").read
     row = COLLECTIVE | {"device": "V100-SXM2", "topology": "DGX-1"}
     old = model.costs(read(row | {"library": "NCCL 2.0"}), "allreduce", 1e6)
     new = model.costs(read(row | {"library": "NCCL 2.18"}), "allreduce", 1e6)
@@ -171,7 +171,7 @@ def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
 @pytest.mark.parametrize("nodes", [8, 12])
 def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: int) -> None:
     row = {"device": "CPU", "nranks": str(nodes), "nnodes": str(nodes), "topology": "EDR", "library": "Open MPI 4.1"}
-    (cost,) = part("model").costs(part("reader").read(COLLECTIVE | row), "allreduce", nbytes)
+    (cost,) = part("cost_model").costs(part("machines").read(COLLECTIVE | row), "allreduce", nbytes)
     latency_s = 1e-6 if nbytes < 8192 else 3e-6
     if nbytes > 8192 and nodes == 8:  # the last messages are still above the limit of eager ones
         assert nbytes / 8 > 8192
@@ -182,8 +182,8 @@ def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: 
 @pytest.mark.parametrize(("ranks", "nodes", "slowest"), [(4, 1, 21.9e9), (8, 4, 6.2e9), (6, 2, 6.2e9)])
 def test_rings_of_nccl_are_played_on_the_machine(ranks: int, nodes: int, slowest: float) -> None:
     row = {"device": "RTX 3090", "nranks": str(ranks), "nnodes": str(nodes), "topology": "1 socket; InfiniBand FDR"}
-    machine = part("reader").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
-    (cost,) = part("model").costs(machine, "allreduce", 1e9)
+    machine = part("machines").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
+    (cost,) = part("cost_model").costs(machine, "allreduce", 1e9)
     assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-3)
     inside = machine.inside.bytes_per_s
     assert slowest == pytest.approx(min(inside, machine.between.bytes_per_s if nodes > 1 else inside), rel=1e-3)
@@ -284,8 +284,8 @@ def test_a_guessed_precision_is_none() -> None:
 
 
 def test_errors_are_means_of_means(tmp_path: Path) -> None:
-    predicted_us = 1e6 * part("model").cheapest_s(
-        part("model").costs(part("reader").read(COLLECTIVE | {"device": "T4"}), "allreduce", 1048576.0)
+    predicted_us = 1e6 * part("cost_model").cheapest_s(
+        part("cost_model").costs(part("machines").read(COLLECTIVE | {"device": "T4"}), "allreduce", 1048576.0)
     )
     rows = [
         {"system": "one", "device": "T4", "time_us": str(predicted_us / 1.2)},
@@ -307,10 +307,10 @@ def test_errors_are_means_of_means(tmp_path: Path) -> None:
 
 
 def test_a_machine_slower_by_two_factors_is_tested_without_error(tmp_path: Path) -> None:
-    model = part("model")
+    model = part("cost_model")
     rows = []
     for size in [2**n for n in range(10, 28)]:
-        costs = model.costs(part("reader").read(COLLECTIVE | {"device": "P100"}), "allreduce", float(size))
+        costs = model.costs(part("machines").read(COLLECTIVE | {"device": "P100"}), "allreduce", float(size))
         rows.append({"device": "P100", "bytes": str(size), "time_us": str(model.cheapest_s(costs, 1.5, 0.8) * 1e6)})
     found = published("--collectives", write(tmp_path / "c.csv", COLLECTIVE, *rows))
     (system,) = found["collectives"]["systems"]
@@ -338,7 +338,7 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
 
 
 def test_rows_without_sense_say_so() -> None:
-    read = part("reader").read
+    read = part("machines").read
     for row in ({"nranks": "1"}, {"nranks": "two"}, {"nnodes": "9"}, {"nranks": ""}):
         with pytest.raises(PacelineError, match="found"):
             read(COLLECTIVE | row)

@@ -16,9 +16,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from published_model import cheapest_s, costs
-from published_reader import read
-from published_words import Row, Unread, number, text_of, whole
 from scipy import stats
 
 from paceline.algorithms.core.errors import InputError, PacelineError
@@ -29,6 +26,9 @@ from paceline.topologies.compute.roofline import roof_of
 from paceline.topologies.compute.roofline import whole as line_of
 from paceline.workloads.models.layer_costs import LayerWork, Pass
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
+from published_timings.cost_model import cheapest_s, costs
+from published_timings.machines import read
+from published_timings.parsing import Row, Unread, number, text_of, whole
 
 ITEM = 4
 """bytes of a gradient's element: frameworks exchange float32, in mixed precision as well: INFERENCE"""

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from claims_runs import CHANCE, Outcome, Piece
-from claims_settings import Contender
-from claims_table import Claim, Direction
-from paired import Difference, difference
+
+from accuracy_claims.runs import CHANCE, Outcome, Piece
+from accuracy_claims.settings import Contender
+from accuracy_claims.table import Claim, Direction
+from common.intervals import Difference, difference
 
 Verdict = Literal["holds", "does not hold", "not told apart"]
 MARGIN = 0.1

@@ -10,11 +10,10 @@ import math
 import re
 from dataclasses import dataclass
 
-from published_networks import Hop, between
-from published_words import Chip, Row, Unread, chip_of, text_of, whole
-
 from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
 from paceline.topologies.graphs.wires import link_named
+from published_timings.networks import Hop, between
+from published_timings.parsing import Chip, Row, Unread, chip_of, text_of, whole
 
 NO_MODEL = r"\btpus?\b|trainium|inferentia|gaudi|\bipu\b|cerebras"
 """accelerators whose networks and libraries the catalogue does not know"""

@@ -1,4 +1,4 @@
-"""Tested claims as JSON, as tables for a person and as Markdown. All numbers come from `claims_verdicts`."""
+"""Tested claims as JSON, as tables for a person and as Markdown. All numbers come from `benchmarks/accuracy_claims/verdicts.py`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from claims_settings import Contender
-from claims_verdicts import Side, Tested
 from rich import box
 from rich.table import Table
 
+from accuracy_claims.settings import Contender
+from accuracy_claims.verdicts import Side, Tested
 from paceline.algorithms.core.errors import InputError
 
 BEGIN, END = "<!-- results: written by benchmarks/claims.py -->", "<!-- end of results -->"

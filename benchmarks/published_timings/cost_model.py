@@ -5,8 +5,8 @@ Rules of this file:
 * A `Cost` is one way of doing it: an algorithm carried out by a protocol. Its time is λ · latency_s + transfer_s / σ;
   the catalogue says λ = σ = 1, and these two are all that is ever fitted.
 * Rings of all-reduces, and all of MPI's where a node has one rank, are carried out by the simulator
-  (`published_played`). Trees of NCCL, NVLS, and many ranks on a node are closed forms: the tuner's own, and those of
-  `published_messages`.
+  (`benchmarks/published_timings/simulated.py`). Trees of NCCL, NVLS, and many ranks on a node are closed forms: the tuner's own, and those of
+  `benchmarks/published_timings/message_passing.py`.
 * Libraries that take the cheapest are given all their ways; those that decide by a table only what the table says.
 """
 
@@ -16,11 +16,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from published_played import MachineFabric, all_reduce_s
-from published_reader import Machine
-from published_words import Unread
-
 from paceline.topologies.catalogue.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
+from published_timings.machines import Machine
+from published_timings.parsing import Unread
+from published_timings.simulated import MachineFabric, all_reduce_s
 
 STEPS = {"allreduce": 2.0, "reducescatter": 1.0, "allgather": 1.0, "broadcast": 1.0, "reduce": 1.0, "alltoall": 1.0}
 """how often a ring goes around"""
@@ -75,7 +74,7 @@ def kind_of(text: str) -> str:
 
 def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
     """The ways in which the machine's library may carry out a collective; raises `Unread` where there is none."""
-    from published_messages import gloo, message_passing
+    from published_timings.message_passing import gloo, message_passing
 
     make = {"nccl": _nccl, "mpi": message_passing, "gloo": gloo}[machine.library]
     found = tuple(make(machine, kind, nbytes))

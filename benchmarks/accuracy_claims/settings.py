@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import dbs
-
+from accuracy_claims import unequal_workers
 from paceline.algorithms import METHODS
 from paceline.workloads import MODELS
 
@@ -68,12 +67,12 @@ class Setting:
     def cluster(self) -> dict[str, Any]:
         """The scenario's section."""
         if self.unlike:
-            return dbs.cluster()
+            return unequal_workers.cluster()
         device = {"name": "device", "overhead": f"{STEP_S / 5} s", "per_sample": f"{STEP_S / 20} s"}
         return {
             "nodes": [{"device": device, "count": self.nodes, "workers_per_node": self.workers_per_node}],
             "network": {"topology": "star", "link": _link(self.message_s), "intra_node_link": _link(self.local_s)},
-            "step_time": {"distribution": "lognorm", "sigma": dbs.SPREAD},
+            "step_time": {"distribution": "lognorm", "sigma": unequal_workers.SPREAD},
         }
 
 

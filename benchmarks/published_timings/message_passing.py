@@ -15,10 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from published_model import STEPS, Cost
-from published_played import MachineFabric, all_reduce_s
-from published_reader import Machine
-
 from paceline.topologies.catalogue.libraries import (
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
@@ -26,6 +22,9 @@ from paceline.topologies.catalogue.libraries import (
     LIBRARIES,
 )
 from paceline.topologies.graphs.wires import link_named
+from published_timings.cost_model import STEPS, Cost
+from published_timings.machines import Machine
+from published_timings.simulated import MachineFabric, all_reduce_s
 
 MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""

@@ -10,10 +10,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from published_words import Chip, Row, text_of
-
 from paceline.simulator.flows.fabric import Medium
 from paceline.topologies.graphs.wires import link_named
+from published_timings.parsing import Chip, Row, text_of
 
 EFA_SHARE = 8.9 / 12.5
 """of the raw rate: FOUND (NCCL over EFA in 2019, busbw at 1 GiB)"""

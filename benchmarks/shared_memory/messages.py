@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from shared_runs import Flat, never
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
@@ -22,6 +21,7 @@ from paceline.algorithms.core.operations import NextStep, Now, Receive, Send
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Rank
 from paceline.backend.local.launch import Launch, run_job
+from shared_memory.runs import Flat, never
 
 SIZES = {4: 300, 1_000: 300, 16_000: 300, 256_000: 150, 1_000_000: 60, 8_000_000: 15}
 """bytes, and how often a message of so many goes there and back in one launch"""

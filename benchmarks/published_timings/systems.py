@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from published_fit import fitted, halves, mean_error, mean_of, predicted_s
-from published_model import costs, kind_of
-from published_reader import read
-from published_training import Job, exchange_s, gradient_parts_s, job_of, same_job, scaled_images_per_s, slowest
-from published_words import Row, Unread, number
-
 from paceline.algorithms.core.errors import PacelineError
+from published_timings.cost_model import costs, kind_of
+from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
+from published_timings.machines import read
+from published_timings.parsing import Row, Unread, number
+from published_timings.training import Job, exchange_s, gradient_parts_s, job_of, same_job, scaled_images_per_s, slowest
 
 MISS = 0.15
 """errors above this are listed"""

@@ -20,14 +20,13 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from backend_models import Nothing
-from backend_runs import TRANSPORTS, run, step_s
-from paired import between
-
+from common.intervals import between
 from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.rank_context import Station
 from paceline.backend.rank.weights_owner import WeightsOwner
 from paceline.backend.status.recorder import Recorder
+from torch_comparison.models import Nothing
+from torch_comparison.runs import TRANSPORTS, run, step_s
 
 ALLOWED_S = 0.02 * 0.005
 """2 % of a step of 5 ms"""

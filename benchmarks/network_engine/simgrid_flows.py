@@ -1,8 +1,8 @@
 """The flows of `network.py` through SimGrid, in a process of its own: SimGrid has one engine a process.
 
-    python benchmarks/simgrid_flows.py < platform.json    # {"links": {name: bytes/s}, "flows": [[start, bytes, route]]}
+    python benchmarks/network_engine/simgrid_flows.py < platform.json
 
-Prints {"version", "wall_s", "finish_s"}. Only the run is timed. The model is CM02 without its corrections for TCP, so
+The input is {"links": {name: bytes/s}, "flows": [[start, bytes, route]]}. Prints {"version", "wall_s", "finish_s"}. Only the run is timed. The model is CM02 without its corrections for TCP, so
 that both solve the same problem.
 """
 

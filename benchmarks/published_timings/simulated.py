@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from published_reader import Machine
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
 from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import Medium, Path
+from published_timings.machines import Machine
 
 NO_TIME = 1e30
 """bytes per second of a port that is not to take any time"""

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from claims_settings import Contender
 
+from accuracy_claims.settings import Contender
 from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
 from paceline.reports.sweeps.sweep_processes import Failure, each

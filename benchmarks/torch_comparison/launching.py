@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any, Self
 
 import torch
-from backend_runs import Rounds, Timed
 
 from paceline.workloads.learners.torch_learner import TorchLearner
+from torch_comparison.runs import Rounds, Timed
 
 Launching = Callable[[Rounds], Timed]
 """makes a launch, in the process that calls it"""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import pi, sin
 from typing import Literal
 
-from claims_settings import FINE, GRID, LOW, Contender, Setting, entered
+from accuracy_claims.settings import FINE, GRID, LOW, Contender, Setting, entered
 
 ICMLA = "Cong, Bhardwaj, ICMLA'17"
 SASGD = "Cong, Bhardwaj, Feng, ICPP'17"
