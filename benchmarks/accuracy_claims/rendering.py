@@ -1,4 +1,4 @@
-"""Tested claims as JSON, as tables for a person and as Markdown. All numbers come from `benchmarks/accuracy_claims/verdicts.py`."""
+"""Renders tested claims as JSON, as terminal tables and as Markdown. All figures come from `verdicts.py`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from paceline.algorithms.core.errors import InputError
 BEGIN, END = "<!-- results: written by benchmarks/claims.py -->", "<!-- end of results -->"
 HEADERS = ("claim", "where", "ours against theirs", "figure", "ours", "theirs", "difference, 95 % interval", "verdict")
 ALIKE = 0.02
-"""speeds that differ by less are called the same; provenance: ours"""
+"""speeds with a smaller difference are called equal; provenance: ours"""
 UNLIKE = 0.1
-"""of the mean staleness, by which that of the nodes may differ and is not mentioned; provenance: ours"""
+"""difference of the nodes' mean staleness, relative to the mean, below which it is not mentioned; provenance: ours"""
 
 
 def answer(found: Tested) -> dict[str, Any]:
-    """A claim and what came of it, in plain values."""
+    """Returns a claim and its result as plain values."""
     claim = found.claim
     return asdict(found) | {
         "claim": claim.name,
@@ -47,7 +47,7 @@ def _entered(one: Contender) -> dict[str, Any]:
 
 
 def row(found: Tested) -> tuple[str, ...]:
-    """The cells under `HEADERS`."""
+    """Returns the cells under `HEADERS`."""
     claim, show = found.claim, shown(found)
     places = dict.fromkeys((claim.ours.setting.name, claim.theirs.setting.name))
     less = found.difference
@@ -69,14 +69,14 @@ def _figure(found: Tested) -> str:
 
 
 def shown(found: Tested) -> str:
-    """How a figure of the claim is written."""
+    """Returns the format of a figure of the claim."""
     return {"loss": ".4f", "distance": ".4f", "accuracy": ".2f", "time": ".0f", "largest rate": ".2f"}[
         found.claim.figure
     ]
 
 
 def signed(number: float, form: str) -> str:
-    """With its sign, a real minus.
+    """Formats a number with its sign, using a real minus sign.
 
     >>> signed(-0.25, ".0%"), signed(0.5, ".1f")
     ('−25%', '+0.5')
@@ -85,7 +85,7 @@ def signed(number: float, form: str) -> str:
 
 
 def _cell(found: Tested, side: Side, contender: Contender) -> str:
-    """The mean; the rate it was at; and how many reached the target, where not all did."""
+    """Formats the mean, its learning rate, and how many runs reached the target if not all did."""
     text = format(side.mean, shown(found))
     if side.rate is not None:
         text += f" at {side.rate * contender.scale:.4g}"
@@ -97,7 +97,7 @@ def _short(found: Tested, side: Side) -> bool:
 
 
 def reasons(found: Tested) -> list[str]:
-    """What was measured beside the figure, in sentences."""
+    """Describes in sentences what was measured beside the figure."""
     said = [words for words in [cause(found)] if words is not None]
     if found.equal_samples is not None:
         said += [_speed(found), _learned(found)]
@@ -131,9 +131,9 @@ def _learned(found: Tested) -> str:
 
 
 def cause(found: Tested) -> str | None:
-    """Whether a method that has lost did so by its speed or by what it learns from a sample; None where neither shows.
+    """Tells whether a method lost through its speed or through what it learns per sample; None if neither shows.
 
-    A run that ends after so many samples does not show speed.
+    A run that ends after a number of samples does not show speed.
     """
     less = found.equal_samples
     if found.verdict != "does not hold" or less is None:
@@ -146,11 +146,11 @@ def cause(found: Tested) -> str | None:
 
 
 def tables(found: Sequence[Tested]) -> list[Table]:
-    """One for each paper."""
+    """Returns one table for each paper."""
     made = []
     for paper, some in by_paper(found).items():
         table = Table(title=paper, title_justify="left", box=box.SIMPLE_HEAD)
-        for header in HEADERS[2:]:  # a terminal is narrow
+        for header in HEADERS[2:]:  # narrow terminals
             table.add_column(header, overflow="fold")
         for one in some:
             name, where, labels, *figures = row(one)
@@ -160,7 +160,7 @@ def tables(found: Sequence[Tested]) -> list[Table]:
 
 
 def by_paper(found: Sequence[Tested]) -> dict[str, list[Tested]]:
-    """In the order of the claims."""
+    """Groups tested claims by paper, in the order of the claims."""
     papers: dict[str, list[Tested]] = {}
     for one in found:
         papers.setdefault(one.claim.paper, []).append(one)
@@ -168,11 +168,11 @@ def by_paper(found: Sequence[Tested]) -> dict[str, list[Tested]]:
 
 
 def markdown(found: Sequence[Tested], note: str) -> str:
-    """Tables by paper, and the reasons of what does not hold.
+    """Returns tables by paper, and the reasons where a claim does not hold.
 
     Args:
-        found: tested claims.
-        note: on which seeds.
+        found: The tested claims.
+        note: The description of the seeds.
     """
     lines = [note, ""]
     for paper, some in by_paper(found).items():
@@ -196,10 +196,10 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def parts(path: Path) -> tuple[str, str]:
-    """What stands before and after the results of a page.
+    """Returns the text before and after the results of a page.
 
     Raises:
-        InputError: if there is no such page, or it has no place for results.
+        InputError: If the page does not exist or has no markers for results.
     """
     try:
         page = path.read_text(encoding="utf-8")
@@ -213,6 +213,6 @@ def parts(path: Path) -> tuple[str, str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Puts the text between the marks of a page; raises as `parts` does."""
+    """Writes the text between the markers of a page. Raises like `parts`."""
     before, after = parts(path)
     path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")

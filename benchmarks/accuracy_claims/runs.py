@@ -1,12 +1,12 @@
-"""The runs behind the claims, and the figures that are read off each.
+"""The runs behind the claims, and the figures computed from each run.
 
 Rules of this file:
 
-* A loss that is not finite or above chance, ln 10, counts as ln 10: one run that diverged to 10²⁰ would decide every
-  mean.
-* Accuracies are trailing means over 5 % of the run's time, on a grid of time that is the same for all, since a mean of
-  so many evaluations would lag more where evaluations are rare.
-* Figures at the end of a run are interpolated to that very time (or sample), between the evaluations around it.
+* A loss that is not finite or above chance, ln 10, counts as ln 10. Otherwise one run that diverged to 10²⁰ would
+  decide every mean.
+* Accuracies are trailing means over 5 % of the run's time, on a time grid that is the same for all methods, because a
+  mean over a number of evaluations would lag more where evaluations are rare.
+* Figures at the end of a run are interpolated to that exact time (or sample) between the evaluations around it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paceline.simulator.runs.run import simulate
 CHANCE = math.log(10)
 """the loss of a guess among ten classes"""
 POINTS = 400
-"""of the grid of time"""
+"""points of the time grid"""
 WINDOW = POINTS // 20
 ENGINE = "paceline.simulator.runs.run"
 
@@ -42,35 +42,35 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is kept of it."""
+    """The figures that are kept of a run."""
 
     samples: tuple[float, ...]
     losses: tuple[float, ...]
-    """held-out loss after so many samples, no more than `CHANCE`"""
+    """held-out loss after these samples, at most `CHANCE`"""
     loss: float
-    """at the end"""
+    """final loss"""
     accuracy: float
-    """at the end, in per cent"""
+    """final accuracy in per cent"""
     reached: float | None
-    """when the target was, in ms of virtual time (in samples, where the end is in samples)"""
+    """when the target was reached, in ms of virtual time (in samples, where the end is in samples)"""
     staleness: float
-    """mean of updates"""
+    """mean over updates"""
     staleness_of_ranks: float
     """mean of the ranks' means"""
     samples_per_s: float
 
     @property
     def diverged(self) -> bool:
-        """Whether it knows no more than a guess."""
+        """Whether the final loss is that of a guess."""
         return self.loss >= CHANCE
 
     def loss_at(self, samples: float) -> float:
-        """After so many samples."""
+        """Returns the loss after this many samples."""
         return float(np.interp(samples, self.samples, self.losses))
 
 
 def outcome(piece: Piece) -> Outcome:
-    """Runs it."""
+    """Runs it and returns its figures."""
     setting = piece.contender.setting
     (run,) = simulate(piece.contender.scenario(piece.rate, piece.seed))
     seen, staleness = run.tables.evaluations, run.summary["staleness"]
@@ -92,10 +92,10 @@ def outcome(piece: Piece) -> Outcome:
 
 
 def outcomes(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Outcome]]:
-    """Runs them all, in processes of this machine.
+    """Runs all pieces in parallel processes.
 
     Raises:
-        RuntimeError: if one fails.
+        RuntimeError: If one of them fails.
     """
     for position, came in each(outcome, pieces, jobs=jobs, preload=[ENGINE]):
         piece = pieces[position]

@@ -1,9 +1,10 @@
-"""What the papers say of accuracy and convergence, each as a comparison that can come out either way.
+"""The papers' claims on accuracy and convergence, each as a comparison that can come out either way.
 
 Rules of this file:
 
-* `tag` says where the words come from: F, found in public material (mostly the abstract); M, from memory; I, a reading.
-* `direction` is what the paper says of `ours` against `theirs`: nothing here says what we find.
+* `tag` is the source of the words: F, found in public material (mostly the abstract); M, from memory; I, an
+  interpretation.
+* `direction` is the paper's statement on `ours` relative to `theirs`. This file contains no results.
 * A claim of a paper that names no figure is tested in every figure that fits its words.
 """
 
@@ -43,20 +44,20 @@ class Claim:
     figure: Figure = "loss"
     direction: Direction = "lower"
     reference: Contender | None = None
-    """what distances are measured from"""
+    """the value from which distances are measured"""
     rate_of: Contender | None = None
-    """whose best rate both have to live with; None: each has its own"""
+    """the contender whose best learning rate both must use; None: each uses its own"""
     alike: bool = True
-    """whether a rate means the same to both, so that they can be compared at a common one"""
+    """whether a learning rate means the same for both, so that they can be compared at a common one"""
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """Whose runs it needs."""
+        """The contenders whose runs the claim needs."""
         return tuple(one for one in (self.ours, self.theirs, self.reference, self.rate_of) if one is not None)
 
     @property
     def better(self) -> Literal["lower", "higher"]:
-        """Which side is good, whatever is claimed."""
+        """Whether lower or higher is better, independent of the claim."""
         return "higher" if self.figure in ("accuracy", "largest rate") else "lower"
 
 
@@ -81,12 +82,12 @@ LARGE = replace(SMALL, name="batch 1024", words="four devices, a global batch of
 
 
 def _hierarchical() -> list[Claim]:
-    """Paper 0 and its group's."""
+    """Claims of paper 0 and of its group."""
     found = []
     for setting in (TWO, EIGHT):
         hbs, k_avg = entered("hbs-sgd", setting), entered("k-avg", setting)
         eamsgd, plain = entered("eamsgd", setting), entered("async-sgd", setting)
-        downpour = entered("downpour", setting, grid=LOW)  # its pushes hold four gradients
+        downpour = entered("downpour", setting, grid=LOW)  # a push holds four gradients
         faster: list[tuple[str, str, str, Literal["F", "M"], Contender, Contender]] = [
             ("hbs-downpour", ICMLA, "converges better and runs faster than asynchronous ones", "F", hbs, downpour),
             ("hbs-eamsgd", ICMLA, "converges better and runs faster than asynchronous ones", "F", hbs, eamsgd),
@@ -109,7 +110,7 @@ def _hierarchical() -> list[Claim]:
 
 
 def _periodic() -> list[Claim]:
-    """K-AVG and Hier-AVG among themselves."""
+    """Comparisons of K-AVG and Hier-AVG."""
     words = "K > 1 can converge faster than K = 1"
     found = [
         Claim("k-avg-k", K_AVG, words, "F", entered("k-avg", setting, k=k), entered("k-avg", setting, k=1))
@@ -135,7 +136,9 @@ def _periodic() -> list[Claim]:
 
 
 def _unlike() -> list[Claim]:
-    """DBS-SGD. Softsync averages c = 2 gradients, and has twice the rate, so that a fresh sample counts the same."""
+    """Claims of DBS-SGD. Softsync averages c = 2 gradients and has twice the learning rate, so that a fresh sample has
+    the same weight.
+    """
     dbs, plain = entered("dbs-sgd", UNLIKE), entered("async-sgd", UNLIKE)
     damped = entered("softsync", UNLIKE, scale=2.0, n=4)
     undamped = entered("softsync", UNLIKE, scale=2.0, n=4, damping="none")
@@ -147,14 +150,15 @@ def _unlike() -> list[Claim]:
         found.append(Claim("dbs-accuracy", DBS, words, "F", dbs, theirs, "accuracy", "higher"))
     words = "its curve is closer to the synchronous one than ASGD's"
     ours, theirs = entered("dbs-sgd", UNLIKE_SAMPLES), entered("async-sgd", UNLIKE_SAMPLES)
-    # eight gradients in one mean: at eight times the rate, each counts as much as one alone; all at the rate it likes
+    # the mean of eight gradients: at eight times the rate each gradient has full weight; every method uses its best
+    # rate
     steady = entered("sync-sgd", UNLIKE_SAMPLES, scale=8.0)
     found.append(Claim("dbs-curve", DBS, words, "F", ours, theirs, "distance", reference=steady, rate_of=steady))
     return found
 
 
 def _elastic() -> list[Claim]:
-    """SC'17."""
+    """Claims of SC'17."""
     found = []
     for setting in (NODE, SLOW_NODE):
         for ours, theirs, words in (
@@ -178,7 +182,7 @@ def _elastic() -> list[Claim]:
 
 
 def _delayed() -> list[Claim]:
-    """PNNL: a delay for speed."""
+    """Claims of PNNL: a delay in exchange for speed."""
     found = []
     sync = entered("sync-sgd", BOUND)
     words = "up to 1.7 times as fast as synchronous SGD"
@@ -195,7 +199,7 @@ def _delayed() -> list[Claim]:
 
 
 def _softsync() -> list[Claim]:
-    """Thirty learners at the rate that suits one. Momentum is left out: none of its effects is staleness."""
+    """Thirty learners at the best learning rate of one, without momentum, because none of its effects is staleness."""
     learner = entered("sequential-sgd", LEARNER)
     damped, undamped = entered("softsync", THIRTY, n=30), entered("softsync", THIRTY, n=30, damping="none")
     words = "30-softsync diverges at a fixed rate and converges at the rate over the staleness"
@@ -211,7 +215,9 @@ def _softsync() -> list[Claim]:
 
 
 def _large_batches() -> list[Claim]:
-    """LARS. Its rates are of another kind, 16 times larger; momentum 0.9 and decay as the method's page has them."""
+    """Claims of LARS. Its learning rates are of another kind, 16 times larger; momentum 0.9 and weight decay as on the
+    method's page.
+    """
     lars, plain = entered("hsgd", LARGE, scale=16.0, grid=GRID), entered("hsgd", LARGE, grid=GRID, lars=None)
     found = []
     words = "LARS reaches batches that plain SGD does not"
@@ -223,23 +229,24 @@ def _large_batches() -> list[Claim]:
 
 
 def _reasons() -> list[Claim]:
-    """Ours, not a paper's: that a rate counts once per gradient at a server, and 1 / P of that in a mean of workers.
+    """Our own claim: a learning rate has full weight per gradient at a server, and 1 / P of it in a mean of P workers.
 
-    Both sides have the rate that suits ours; theirs is divided by P, so that a gradient weighs as much in both.
+    Both sides use the best learning rate of ours; that of theirs is divided by P, so that a gradient has the same
+    weight in both.
     """
     found = []
     words = "at P times the rate, {} learns from a sample what Async SGD does"
     for setting, name, shown in ((NODE, "async-easgd", "Async EASGD"), (TWO, "k-avg", "K-AVG")):
         workers = setting.nodes * setting.workers_per_node
         ours, theirs = entered(name, setting), entered("async-sgd", setting, scale=1 / workers)
-        told = words.format(shown)
-        found.append(Claim("why-rate", OURS, told, "I", ours, theirs, direction="no worse", rate_of=ours))
+        claimed = words.format(shown)
+        found.append(Claim("why-rate", OURS, claimed, "I", ours, theirs, direction="no worse", rate_of=ours))
     for delay in (1, 4):
-        told = (
+        claimed = (
             f"a delay of {delay} lowers the largest rate, on a quadratic to {sin(pi / (2 * (2 * delay + 1))):.2f} of it"
         )
         agd, sync = entered("agd", BOUND, delay=delay, grid=FINE), entered("sync-sgd", BOUND, grid=FINE)
-        found.append(Claim("why-delay", OURS, told, "I", agd, sync, "largest rate"))
+        found.append(Claim("why-delay", OURS, claimed, "I", agd, sync, "largest rate"))
     words = "a centre that follows four times as fast learns no faster"
     usual, fast = entered("async-easgd", NODE), entered("async-easgd", NODE, moving_rate=3.6)
     found.append(Claim("why-centre", OURS, words, "I", usual, fast, direction="no worse"))

@@ -8,11 +8,11 @@ SPEEDS = (8, 4, 4, 2, 2, 1, 1, 1)
 SAMPLES_PER_S = 250
 """of the slowest worker; provenance: ours"""
 SPREAD = 0.1
-"""sigma of the lognormal law of step times; provenance: ours"""
+"""sigma of the lognormal distribution of step times; provenance: ours"""
 
 
 def cluster() -> dict[str, Any]:
-    """The workers, on a network that costs next to nothing."""
+    """Returns the workers, on a network whose cost is negligible."""
     nodes = [
         {"device": {"name": f"speed-{speed}", "overhead": "0 s", "per_sample": f"{1 / (SAMPLES_PER_S * speed)!r} s"}}
         for speed in SPEEDS

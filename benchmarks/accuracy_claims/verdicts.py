@@ -1,11 +1,11 @@
-"""From runs to verdicts: the best rate of each method, differences paired by seed, and what lies behind them.
+"""Turns runs into verdicts: the best learning rate of each method, differences paired by seed, and their reasons.
 
 Rules of this file:
 
-* Rates are chosen on seeds of their own, by the figure that is then tested on the others.
-* A verdict says what the interval says, and nothing where it says nothing.
-* Reasons are measured: what each method takes in per second, what it has learned after equal samples, how stale its
-  gradients are, and what comes out where both have the same rate.
+* Learning rates are chosen on separate seeds, by the figure that is then tested on the others.
+* A verdict follows from the interval alone. If the interval does not decide, neither does the verdict.
+* Reasons are measured: the samples per second of each method, its loss after equal samples, its staleness, and the
+  results where both have the same learning rate.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from common.intervals import Difference, difference
 
 Verdict = Literal["holds", "does not hold", "not told apart"]
 MARGIN = 0.1
-"""of theirs, by which a loss or a time may be worse and still count as no worse; provenance: ours"""
+"""how much worse a loss or a time may be, relative to theirs, and still count as no worse; provenance: ours"""
 MARGIN_POINTS = 1.0
 """the same for accuracies; provenance: ours"""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What has been run."""
+    """The runs so far."""
 
     found: Mapping[Piece, Outcome]
     tuning: Sequence[int]
-    """seeds that rates are chosen on"""
+    """seeds on which learning rates are chosen"""
     testing: Sequence[int]
 
     def of(self, contender: Contender, rate: float, seeds: Sequence[int]) -> list[Outcome]:
-        """One outcome for each seed."""
+        """Returns one outcome for each seed."""
         return [self.found[Piece(contender, rate, seed)] for seed in seeds]
 
     def tuned(self, contender: Contender, figure: str, rate: float) -> float:
-        """A figure's mean on the tuning seeds."""
+        """Returns the mean of a figure on the tuning seeds."""
         return float(np.mean([value(figure, contender, one) for one in self.of(contender, rate, self.tuning)]))
 
     def best(self, contender: Contender, figure: str) -> float:
-        """The rate with the best mean on the tuning seeds; of equals that with the smaller loss, then the smallest.
+        """Returns the rate with the best mean on the tuning seeds; among equals that with the smaller loss, then the
+        smallest.
 
-        So a target that is never reached still leaves a choice.
+        So there is a choice even if the target is never reached.
         """
         sign = -1 if figure == "accuracy" else 1
 
@@ -60,14 +61,14 @@ class Runs:
 
 
 def value(figure: str, contender: Contender, found: Outcome) -> float:
-    """A figure of one run; a target that was not reached counts as reached at the end, which is too early."""
+    """Returns a figure of one run. A target that was not reached counts as reached at the end, which is too early."""
     if figure == "time":
         return contender.setting.end * contender.setting.unit if found.reached is None else found.reached
     return found.accuracy if figure == "accuracy" else found.loss
 
 
 def to_tune(claim: Claim, seeds: Sequence[int]) -> Iterator[Piece]:
-    """The runs that its rates are chosen by."""
+    """Returns the runs from which learning rates are chosen."""
     if claim.figure == "largest rate":
         return
     for one in (claim.ours, claim.theirs) if claim.rate_of is None else (claim.rate_of,):
@@ -75,7 +76,7 @@ def to_tune(claim: Claim, seeds: Sequence[int]) -> Iterator[Piece]:
 
 
 def to_test(claim: Claim, runs: Runs) -> Iterator[Piece]:
-    """The runs that it is tested by."""
+    """Returns the runs with which the claim is tested."""
     for seed in runs.testing:
         if claim.figure == "largest rate":
             yield from (Piece(one, rate, seed) for one in (claim.ours, claim.theirs) for rate in one.grid)
@@ -88,7 +89,7 @@ def to_test(claim: Claim, runs: Runs) -> Iterator[Piece]:
 
 
 def pairs(claim: Claim, runs: Runs) -> list[tuple[float, float]]:
-    """Our rate and theirs: first the best of each, then those that are compared at a common one."""
+    """Yields our rate and theirs: first the best of each, then those of a comparison at a common rate."""
     figure = "loss" if claim.figure == "distance" else claim.figure
     ours, theirs = (runs.best(claim.rate_of or one, figure) for one in (claim.ours, claim.theirs))
     common = [(rate, rate) for rate in (ours, theirs)] if claim.alike and ours != theirs else []
@@ -100,9 +101,9 @@ class Side:
     """One method in a comparison."""
 
     rate: float | None
-    """of the grid; None where all are tried"""
+    """learning rate of the grid; None where all are tried"""
     at_edge: bool
-    """whether the grid ends there"""
+    """whether it is at an end of the grid"""
     mean: float
     reached: int
     """test runs that reached the target"""
@@ -113,7 +114,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What came of a claim."""
+    """The result of a claim."""
 
     claim: Claim
     ours: Side
@@ -121,16 +122,18 @@ class Tested:
     difference: Difference
     verdict: Verdict
     equal_samples: Difference | None
-    """of the losses after equal samples, each at its best rate"""
+    """difference of the losses after equal samples, each at its best rate"""
     common: Mapping[float, tuple[Difference, Verdict]]
-    """where both have our best rate, or theirs"""
+    """differences where both have our best rate, or theirs"""
     favours: tuple[int, int] | None
-    """at how many rates of the grid ours is better on the tuning seeds, of how many at which one of them learns"""
+    """the number of rates of the grid at which ours is better on the tuning seeds, and of those at which one of them
+    learns
+    """
     seeds: int
 
 
 def verdict(found: Difference, direction: Direction, better: Literal["lower", "higher"], margin: float) -> Verdict:
-    """What the interval says of the direction.
+    """Returns what the interval says about the direction.
 
     >>> verdict(Difference(-2.0, -3.0, -1.0, None), "lower", "lower", 0.0)
     'holds'
@@ -170,7 +173,7 @@ def tested(claim: Claim, runs: Runs) -> Tested:
 
 
 def _figures(claim: Claim, pair: tuple[float, float], runs: Runs) -> tuple[list[float], list[float]]:
-    """Ours and theirs, one for each test seed."""
+    """Returns the figures of ours and theirs, one for each test seed."""
     ours, theirs = (
         _of_side(claim, one, rate, runs) for one, rate in zip((claim.ours, claim.theirs), pair, strict=True)
     )
@@ -186,7 +189,7 @@ def _of_side(claim: Claim, contender: Contender, rate: float, runs: Runs) -> lis
 
 
 def distance(one: Outcome, other: Outcome) -> float:
-    """Mean distance of two curves of loss over the samples that both have seen."""
+    """Returns the mean distance of two loss curves over the samples that both have processed."""
     samples = np.linspace(0.0, min(one.samples[-1], other.samples[-1]), 101).tolist()
     return float(np.mean([abs(one.loss_at(seen) - other.loss_at(seen)) for seen in samples]))
 
@@ -220,7 +223,7 @@ def _side(contender: Contender, rate: float, figures: Sequence[float], runs: Run
 
 
 def _after_equal_samples(claim: Claim, pair: tuple[float, float], runs: Runs) -> Difference:
-    """The losses when the slower of the two has had its last sample."""
+    """Returns the losses at the last sample of the slower of the two."""
     ours, theirs = (
         runs.of(one, rate, runs.testing) for one, rate in zip((claim.ours, claim.theirs), pair, strict=True)
     )
@@ -245,7 +248,7 @@ def _favours(claim: Claim, runs: Runs) -> tuple[int, int]:
 
 
 def _largest_rates(claim: Claim, runs: Runs) -> Tested:
-    """Of a claim on the largest rate, which needs no tuning."""
+    """Tests a claim on the largest learning rate, which needs no tuning."""
     sides, figures = [], []
     for one in (claim.ours, claim.theirs):
         stands = [largest(one, {rate: runs.of(one, rate, [seed])[0] for rate in one.grid}) for seed in runs.testing]
@@ -267,11 +270,11 @@ def _largest_rates(claim: Claim, runs: Runs) -> Tested:
 
 
 def largest(contender: Contender, found: Mapping[float, Outcome]) -> float:
-    """The largest rate up to which nothing diverges; 0 if everything does.
+    """Returns the largest learning rate up to which nothing diverges; 0 if everything does.
 
     Args:
-        contender: whose rates are tried.
-        found: what came of each rate of its grid, for one seed.
+        contender: Its learning rates are tried.
+        found: The result of each rate of its grid, for one seed.
     """
     stands = 0.0
     for rate in contender.grid:

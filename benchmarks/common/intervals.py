@@ -1,4 +1,4 @@
-"""Differences of two methods, paired by seed, by Student's t; and intervals of a median. Both with 95 %."""
+"""95 % intervals: Student's t for differences of two methods paired by seed, and order statistics for a median."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from paceline.records.metrics import CONFIDENCE, interval
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of ours − theirs, its interval, and the mean relative to theirs."""
+    """The mean of ours − theirs, its interval, and the mean relative to theirs."""
 
     mean: float
     low: float
     high: float
     relative: float | None
-    """None where theirs is 0 on average"""
+    """None if the mean of theirs is 0"""
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Mean of ours − theirs, paired by seed, with its 95 % confidence interval.
+    """Returns the mean of ours − theirs, paired by seed, with its 95 % confidence interval.
 
     Args:
-        ours: one figure for each seed.
-        theirs: those of the same seeds, in the same order.
+        ours: One figure for each seed.
+        theirs: The figures of the same seeds, in the same order.
 
     Raises:
-        ValueError: if there are fewer than two pairs, which have no interval.
+        ValueError: If there are fewer than two pairs, which have no interval.
 
     >>> found = difference([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
     >>> found.mean, round(found.low, 3), round(found.high, 3)
@@ -46,9 +46,9 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 
 def between(values: Sequence[float]) -> tuple[float, float]:
-    """An interval for the median: of the pairs of order statistics that hold it with 95 %, the innermost.
+    """Returns the narrowest pair of order statistics that contains the median with 95 %.
 
-    The range of all values where they are too few for that.
+    With too few values it is the range of all of them.
 
     >>> between([5.0, 1.0, 2.0]), between(list(map(float, range(9))))
     ((1.0, 5.0), (1.0, 7.0))

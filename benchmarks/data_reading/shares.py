@@ -1,4 +1,4 @@
-"""What benchmarks/reading.py times and simulates: the shares of several readers, read to their end."""
+"""Parts of `benchmarks/reading.py`: the shares of several readers, measured and simulated."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.reader import Opened, Reader
 
 SHARE = 16
-"""one record at a time, this part of an epoch is read"""
+"""fraction of an epoch that is read if every record is a request"""
 SEED = 1
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 IN_MEMORY = 64 << 20
-"""bytes that are there at once: more than caches hold"""
+"""bytes of records in memory: more than caches hold"""
 CORES = len(os.sched_getaffinity(0))
 
 
 class InMemory(Opened):
-    """A file whose records are there at once: what is left is what the reader itself does."""
+    """A record file in memory. Reading it costs only the work of the reader."""
 
     def __init__(self, file: RecordFile) -> None:
         self.file, self.note, self.direct = file, None, False
@@ -43,7 +43,7 @@ class InMemory(Opened):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several readers reads: so many steps, from one on."""
+    """The share of one of several readers: a number of steps from a first one."""
 
     order: Order
     worker: int
@@ -55,12 +55,12 @@ class Share:
 
     @property
     def samples(self) -> Iterator[Samples]:
-        """Step by step."""
+        """Reads step by step."""
         for index in range(self.first, self.first + self.steps):
             yield Samples(self.worker, self.workers, index, self.batch)
 
     def ready(self, opened: Opened) -> Callable[[], None]:
-        """See `readers.Work`; an epoch's order is made before the time begins."""
+        """See `readers.Work`. The order of the epoch is computed before the timing begins."""
         file = InMemory(opened.file) if self.from_memory else opened
         reader, steps = Reader(opened.file, self.order, opened=file), list(self.samples)
         self.order.positions(steps[0])
@@ -74,19 +74,19 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """So many readers, and how they read."""
+    """The number of readers and their strategy."""
 
     readers: int
     strategy: Strategy
 
     def shares(self, num_samples: int, *, buffer: int, batch: int, turn: int) -> list[Share]:
-        """What each of them reads in a turn: of an epoch everything, or a part where each record is a request.
+        """Returns the share of each reader in a turn: the whole epoch, or a part of it if each record is a request.
 
         Args:
-            num_samples: records in the file.
-            buffer: records of a shuffle buffer.
-            batch: samples of one reader's step.
-            turn: each reads what comes after the one before.
+            num_samples: Records in the file.
+            buffer: Records of a shuffle buffer.
+            batch: Samples of one step of one reader.
+            turn: Number of the turn. Each turn reads the records after those of the previous one.
         """
         order = Order(strategy=self.strategy, num_samples=num_samples, seed=SEED, buffer=buffer)
         epoch = num_samples // (self.readers * batch)
@@ -96,13 +96,13 @@ class Cell:
 
 
 def simulated_s(storage: Storage, record_bytes: int, shares: Sequence[Share], handling_s: float) -> float:
-    """Seconds that these shares take in the simulator.
+    """Returns the simulated seconds of these shares.
 
     Args:
-        storage: as calibrated.
-        record_bytes: of a record.
-        shares: of readers on one node.
-        handling_s: what a reader does with a batch once its bytes are there, on one of `CORES`.
+        storage: The calibrated storage.
+        record_bytes: Bytes of a record.
+        shares: The shares of the readers on one node.
+        handling_s: Seconds that a reader needs for a batch after its bytes arrived, on one of `CORES`.
     """
     env = simpy.Environment()
     cores = simpy.Resource(env, CORES)
@@ -129,5 +129,5 @@ def _come(event: simpy.Event) -> None:
 
 
 def records(shares: Sequence[Share]) -> int:
-    """Of all of them."""
+    """Returns the records of all shares."""
     return sum(share.steps * share.batch for share in shares)

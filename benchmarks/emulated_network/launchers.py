@@ -1,12 +1,12 @@
-"""Starting a program on two hosts as a cluster does it: by torchrun, by Open MPI's mpirun, by Slurm's srun.
+"""Starts a program on two hosts as on a cluster: by torchrun, by Open MPI's mpirun, or by Slurm's srun.
 
 Rules of this file:
 
-* A host is a network namespace of this machine (`backend/emulation/emulated_hosts.py`) in which it has a name of its
-  own, and where the names of all lead to their addresses, as on a cluster.
-* The launchers are the real ones. Slurm is one of this file's own: a controller and a daemon for each host, with a key
-  and a folder that nobody else uses; a Slurm that this machine may have is neither asked nor touched.
-* Daemons end with the block; where the process that started them is killed, the kernel ends them.
+* A host is a network namespace of this machine (`backend/emulation/emulated_hosts.py`). In it the host has its own
+  name, and the names of all hosts resolve to their addresses, as on a cluster.
+* The launchers are the real ones. Slurm is started here: a controller, and a daemon for each host, with a separate key
+  and folder. A Slurm installation that already runs on this machine is not used.
+* Daemons end with the block. If the process that started them is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from paceline.backend.posix.polling import wait_until
 NAMES = ("node-a", "node-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 HOSTS_OF = Path("/etc/netns")
-"""where `ip netns exec` finds files that a namespace has in place of those in /etc"""
+"""folder of files that replace those of /etc for `ip netns exec`"""
 PORT = 29_411
-"""of torchrun's rendezvous, inside the namespaces"""
+"""port of torchrun's rendezvous, inside the namespaces"""
 NEEDS: Mapping[str, Mapping[str, str]] = {
     "torchrun": {},
     "mpirun": {"mpirun": "openmpi-bin"},
     "srun": {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"},
 }
-"""programs, and Debian's packages that have them; torchrun comes with torch"""
+"""programs, and the Debian packages that contain them; torchrun is part of torch"""
 READY_S = 30.0
-"""how long Slurm's daemons may take to find each other"""
+"""seconds for Slurm's daemons to find each other"""
 SLURM = """\
 ClusterName=paceline
 SlurmctldHost={names[0]}({addresses[0]})
@@ -71,11 +71,11 @@ exec ip netns exec "$namespace" unshare --uts sh -c 'hostname "$0" && eval "$1"'
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What starts a program on all hosts.
+    """Starts a program on all hosts.
 
     Args:
-        commands: all of them at once; each ends when its part of the program has.
-        variables: to be added to the environment.
+        commands: Run all at once; each ends when its part of the program has ended.
+        variables: Added to the environment.
     """
 
     commands: Sequence[Sequence[str]]
@@ -83,17 +83,17 @@ class Start:
 
 
 def missing(launcher: str) -> str | None:
-    """What has to be installed for a launcher; None if nothing."""
+    """Returns which packages a launcher lacks; None if none."""
     packages = [package for program, package in NEEDS[launcher].items() if _which(program) is None]
     return f"{launcher} needs `apt install {' '.join(packages)}`" if packages else None
 
 
 @contextmanager
 def start(launcher: str, made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """A program, as so many processes on each of two hosts; what it takes is there for the block.
+    """Starts a program with this many processes on each of two hosts. Its files and daemons exist during the block.
 
     Raises:
-        InputError: the launcher is not installed.
+        InputError: The launcher is not installed.
         RunFailed: Slurm's daemons do not find each other.
     """
     if (lacks := missing(launcher)) is not None:
@@ -104,7 +104,7 @@ def start(launcher: str, made: Hosts, processes: int, program: Sequence[str]) ->
 
 @contextmanager
 def named(made: Hosts) -> Iterator[None]:
-    """For the block all hosts know each other by name."""
+    """Makes the names of all hosts known on each of them during the block."""
     lines = [f"{address} {name}\n" for address, name in zip(ADDRESSES, NAMES, strict=True)]
     folders = [HOSTS_OF / name for name in made.names]
     try:
@@ -118,14 +118,14 @@ def named(made: Hosts) -> Iterator[None]:
 
 
 def inside(made: Hosts, index: int, command: Sequence[str]) -> list[str]:
-    """The command that does this on a host."""
+    """Returns the command that runs a command on a host."""
     naming = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', NAMES[index]]
     return ["ip", "netns", "exec", made.names[index], *naming, *command]
 
 
 @contextmanager
 def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """One agent on each host, which meet on the first."""
+    """Returns one torchrun agent per host; they meet on the first host."""
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={processes}"]
     agent += ["--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:{PORT}", "--no-python"]
     places = [[f"--local-addr={address}", f"--rdzv-conf=is_host={1 - i}"] for i, address in enumerate(ADDRESSES)]
@@ -134,7 +134,7 @@ def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator
 
 @contextmanager
 def by_mpirun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """One mpirun on the first host, which comes to the other one by what it takes for ssh."""
+    """Returns one mpirun on the first host, with a replacement of ssh that reaches the other host."""
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         rsh, hosts = Path(folder) / "rsh", zip(NAMES, made.names, strict=True)
         rsh.write_text(RSH.format(cases=" ".join(f"{name}) namespace={where};;" for name, where in hosts)))
@@ -147,7 +147,7 @@ def by_mpirun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[S
 
 @contextmanager
 def by_srun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """One step of a Slurm that is there for the block."""
+    """Returns one step of a Slurm that runs during the block."""
     with slurm(made) as variables:
         command = ["srun", "--nodes=2", f"--ntasks-per-node={processes}", "--kill-on-bad-exit=1", *program]
         yield Start([inside(made, 0, command)], variables)
@@ -155,14 +155,16 @@ def by_srun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Sta
 
 @contextmanager
 def slurm(made: Hosts) -> Iterator[Mapping[str, str]]:
-    """A Slurm of these hosts, for the block; answers the variables by which its commands find it."""
+    """Runs a Slurm of these hosts during the block. Yields the variables by which its commands find it."""
     with tempfile.TemporaryDirectory(prefix="paceline-slurm-") as where, ExitStack() as daemons:
         folder = Path(where)
-        folder.chmod(0o755)  # munged refuses a socket that not everybody can come to
+        folder.chmod(0o755)  # munged rejects a folder for its socket that other users cannot enter
         for name in NAMES:
             (folder / name).mkdir()
         (folder / "slurm.conf").write_text(SLURM.format(folder=folder, names=NAMES, addresses=ADDRESSES))
-        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # else daemons look for what is not there
+        (folder / "cgroup.conf").write_text(
+            "CgroupPlugin=cgroup/v1\n"
+        )  # otherwise daemons search for plugins that are not installed
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o400)
         variables = {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -196,7 +198,7 @@ def _daemon(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[No
 
 
 def _idle(made: Hosts, variables: Mapping[str, str]) -> str:
-    """In which state how many hosts are, in Slurm's words."""
+    """Returns the number of hosts in each of Slurm's states."""
     command = inside(made, 0, ["sinfo", "--noheader", "--format=%T %D"])
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
     return done.stdout.strip()

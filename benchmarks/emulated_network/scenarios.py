@@ -1,4 +1,4 @@
-"""The scenarios that `emulation.py --compare` runs: unlike topologies, rates, latencies and placements."""
+"""The scenarios of `benchmarks/emulation.py --compare`: different topologies, rates, latencies and placements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _device(step_ms: float) -> dict[str, Any]:
 
 
 LARGE = {"model": "cifar10-full", "batch_per_worker": 32, "learning": "none"}
-"""358 kB of weights without numbers: what crosses the network is as long as with them"""
+"""358 kB of weights without values: messages have the same size as with values"""
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "ring": _scenario(
@@ -87,4 +87,5 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     ),
 }
 """by name; `pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower.
-The model's form was settled on `two-by-two` and `three`, before it was run on the others"""
+The form of the model was fixed on `two-by-two` and `three` before it was run on the others
+"""

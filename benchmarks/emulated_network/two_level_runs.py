@@ -1,14 +1,15 @@
-"""What `two_level.py` runs: three ways to average gradients, for real on two hosts and simulated on the same two.
+"""The runs of `benchmarks/two_level.py`: three ways to average gradients on two hosts, real and simulated.
 
 Rules of this file:
 
-* Every run is a job of the package itself: the method's own program, by the real launcher or by the simulator.
-* A prediction is made with: the rate that the links were given, less the share of Ethernet, IP and TCP headers; a
-  message's latency between hosts, from small all-reduces; and what runs of the same method on this machine alone,
-  without hosts, say of collectives inside a host and of a rank's own work beside the gradient. Nothing is fitted to a
-  run that is predicted.
+* Every run is a job of the package itself: the method's own program, run by the real launcher or by the simulator.
+* The inputs of a prediction are: the rate that was set for the links, less the share of Ethernet, IP and TCP headers;
+  the latency of a message between hosts, from small all-reduces; and, from runs of the same method on this machine
+  without hosts, the collectives inside a host and the work of a rank beside the gradient. Nothing is fitted to a run
+  that is predicted.
 * gloo's all-reduce and its reduce are rings in rank order, its broadcast is a binomial tree. The simulator's patterns
-  are ring, binomial tree and binomial tree; for the two ranks of a host a ring's reduce is as long as a tree's.
+  are ring, binomial tree and binomial tree; for the two ranks of a host the reduce of a ring takes as long as that of a
+  tree.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ HOSTS = 2
 Array = NDArray[np.float32]
 ITEM_BYTES = 4
 PAYLOAD = 1448 / 1514
-"""of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
+"""share of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
 SETTLING = 2
-"""steps at the start that are not counted: buffers are new, TCP has not found its window"""
+"""steps at the start that are not counted: buffers are new, and TCP has not found its window"""
 TINY_BYTES = 64 * ITEM_BYTES
 LEAST_S = 1e-6
-"""a gradient takes so much longer than a number inside a host, even where the probes' medians say otherwise"""
+"""factor by which a gradient takes longer than a number inside a host, even if the medians of the probes are closer"""
 Stage = Literal["flat", "up", "across", "down"]
 
 
 @dataclass(frozen=True)
 class Bowl(OneByOne):
-    """|w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
+    """The loss |w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
 
     size: int
     num_samples: int = 1 << 20
@@ -83,12 +84,12 @@ class Bowl(OneByOne):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Every rank's own times: the pace of a real run, and the timing of a simulated one."""
+    """The times of every rank: the pace of a real run, and the timing of a simulated one."""
 
     gradient_s: float
     update_s: float = 0.0
     between_s: float = 0.0
-    """what a rank does beside gradient, exchange and update"""
+    """time of a rank beside gradient, exchange and update"""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.gradient_s
@@ -119,10 +120,10 @@ class Way:
     name: str
     method: Method
     shared: bool
-    """whether ranks of one host reduce in memory that they share"""
+    """whether ranks of one host reduce in shared memory"""
 
     def crossing(self, nbytes: int, per_host: int) -> float:
-        """Bytes of gradients that cross each host's link in a step, each way, by theory.
+        """Returns the theoretical bytes of gradients that cross the link of each host in a step, per direction.
 
         A ring over all p ranks crosses each link once: 2 (p − 1) / p · n; one over h leaders 2 (h − 1) / h · n.
         """
@@ -136,13 +137,13 @@ WAYS = (Way("flat", SyncSgd(), False), GLOO, Way("two-level, shared memory", Hsg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is run on which hosts."""
+    """The model, the hosts and their links."""
 
     bytes_per_s: float
-    """of the links, headers included"""
+    """rate of the links, headers included"""
     per_host: int
     nbytes: int
-    """of a gradient"""
+    """parameters of a gradient"""
     steps: int
     gradient_s: float
 
@@ -151,18 +152,18 @@ class Setting:
         return [[Rank(host * self.per_host + place) for place in range(self.per_host)] for host in range(HOSTS)]
 
     def job(self, method: Method) -> Job:
-        """The method on both hosts, for so many steps."""
+        """Returns the method's job on both hosts with this many steps."""
         job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
         return replace(job, budget=Budget(samples=self.steps * job.samples_per_step))
 
     def run(self, method: Method, made: Hosts | None, *, shared: bool) -> tuple[Job, Trace]:
-        """The job for real, on these hosts; without, all of it on this machine."""
+        """Runs the job for real on these hosts; without hosts, entirely on this machine."""
         job, pace = self.job(method), Times(gradient_s=self.gradient_s)
         return job, run_job(Launch(job=job, schedule=never, pace=pace, hosts=made, shared_memory=shared))
 
 
 def never() -> Schedule:
-    """No snapshots."""
+    """Takes no snapshots."""
     return Schedule(every=float("inf"))
 
 
@@ -171,18 +172,18 @@ def never() -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One real run, or one simulated."""
+    """The figures of one run, real or simulated."""
 
     step_s: float
     """median over ranks and steps"""
     stages_s: dict[Stage, float]
-    """of each collective: from its last entry to its last exit, median over steps and hosts"""
+    """times of each collective: from its last entry to its last exit, median over steps and hosts"""
     sent: float = 0.0
-    """bytes that crossed each host's link in a step, each way, mean over hosts and directions"""
+    """bytes that crossed the link of each host in a step, per direction, mean over hosts and directions"""
 
 
 def read(trace: Trace) -> Measured:
-    """Step time and stages of a run."""
+    """Returns the step time and the stages of a run."""
     starts: dict[Rank, list[float]] = defaultdict(list)
     together: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for span in trace.spans:
@@ -204,7 +205,7 @@ def _stage(key: str) -> Stage:
 
 
 def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
-    """One real run."""
+    """Runs a way once for real."""
     before = made.crossed()
     _, trace = setting.run(way.method, made, shared=way.shared)
     crossed = [
@@ -220,22 +221,22 @@ def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a way costs but for the network."""
+    """The costs of a way apart from the network."""
 
     alone_s: dict[Stage, float]
     """its collectives on this machine without hosts"""
     update_s: float
     rest_s: float
-    """what else a rank does in a step beside gradient and exchange"""
+    """other time of a rank in a step beside gradient and exchange"""
     small_s: dict[Stage, float]
     """the collectives of a two-level step between the hosts, of vectors of a few numbers"""
 
 
 def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
-    """Once without hosts, and once with hardly a gradient."""
+    """Runs a way once without hosts, and once with a tiny gradient."""
     job, alone = setting.run(way.method, None, shared=way.shared)
     pace = Times(gradient_s=setting.gradient_s)
-    # without keys, which only the probe's own programs have in the form that `uncovered` reads
+    # without keys, because `uncovered` reads the form that only programs of the probe have
     spans = [[span._replace(key=None) for span in alone.spans if span.rank == me.rank] for me in job.team]
     _, small = replace(setting, nbytes=TINY_BYTES).run(Hsgd(lars=None), made, shared=way.shared)
     return Probe(
@@ -251,7 +252,7 @@ def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a prediction is made with."""
+    """The inputs of a prediction."""
 
     across: Link
     inside: Link
@@ -260,10 +261,11 @@ class Machine:
 
 
 def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -> Machine:
-    """What predicts a way, from several probes of every way: medians.
+    """Returns the inputs for a way: medians over several probes of every way.
 
-    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so α and β from two sizes. A message inside a host
-    is half a reduce and half a broadcast, as a two-level step has one of each; a flat ring's go by gloo there.
+    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so two sizes give α and β. A message inside a host
+    costs half a reduce and half a broadcast, because a two-level step has one of each. The messages of a flat ring use
+    gloo inside a host.
     """
     rounds = ceil(log2(setting.per_host))
     own, inside = probes[way.name], probes[way.name if isinstance(way.method, Hsgd) else GLOO.name]
@@ -289,7 +291,7 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
 
 
 def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
-    """One simulated run."""
+    """Simulates a way once."""
     device = Device(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
     cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
     times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, between_s=on.rest_s)

@@ -1,11 +1,11 @@
-"""One run with a fault: what is done to whom and when, how it is run, and what is then looked at.
+"""One run with a fault: which fault hits which rank and when, how the run is started, and the checks after it.
 
 Rules of this file:
 
-* A case follows from the campaign's seed and its own number, so that one that failed can be run alone.
-* The run is a user's own: `train` on a scenario, stored and read back. The fault comes from another process, which
-  knows the ranks by the order in which they were started.
-* What is looked at afterwards is one function each in `CHECKS`: it is given what happened, and says what is wrong.
+* A case follows from the campaign's seed and its own number, so a failed case can be run alone.
+* The run is that of a user: `train` on a scenario, stored and read back. The fault is injected by another process,
+  which recognises the ranks by the order in which they were started.
+* Each check is a function in `CHECKS`, which gets what happened and returns what is wrong.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ from paceline.scenarios import load
 Fault = Literal["SIGKILL", "SIGTERM", "SIGSTOP", "SIGSTOP, SIGCONT"]
 FAULTS: tuple[Fault, ...] = ("SIGKILL", "SIGTERM", "SIGSTOP", "SIGSTOP, SIGCONT")
 WORKERS, RUN_S, TIMEOUT_S, PAUSE_S = 4, 1.0, 2.0, 0.5
-"""of each run: workers, its budget, `train.timeout`, and how long a rank is stopped that is let go on"""
+"""of each run: workers, its budget, `train.timeout`, and the seconds for which a rank that is continued is stopped"""
 STARTING, STARTING_S, RUNNING_S = 0.2, 0.4, 1.1
-"""the share of faults before the common start, and within what time from a rank's own, or the common one, they come"""
+"""the share of faults before the common start, and the time after a rank's own start, or the common one, in which they
+occur
+"""
 LIMIT_S = TIMEOUT_S + GRACE_S + 20.0
-"""from a fault to the end of its run: what is promised, the rest of the run with its evaluation, and what other
-programs on the machine take; the figures say how long it really was"""
+"""time from a fault to the end of its run: the promised time, the rest of the run with its evaluation, and an allowance
+for other programs on the machine; the figures show the real time
+"""
 START_S = 60.0
-"""for a run to start at all; only a machine that is far too busy needs it"""
+"""seconds for a run to start; only an overloaded machine needs that long"""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -58,7 +61,7 @@ class Case:
     fault: Fault
     rank: int
     starting: bool
-    """the time counts from the start of the rank's process, not from the common one"""
+    """whether the time counts from the start of the rank's process, not from the common start"""
     after_s: float
 
     def __str__(self) -> str:
@@ -68,23 +71,23 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What came of a case."""
+    """The outcome of a case."""
 
     case: Case
     hit_s: float | None
-    """when the signal was sent, on the host's clock; None where the rank had ended before"""
+    """when the signal was sent, by the host's clock; None if the rank had ended before"""
     ended_s: float
-    """when the run's own process had ended"""
-    told: dict[str, Any] | None
-    """what that said of the run; None where it said nothing"""
+    """when the process of the run had ended"""
+    reported: dict[str, Any] | None
+    """the result that this process reported; None if it reported none"""
     orphans: tuple[str, ...]
     left: tuple[str, ...]
-    """in the host's shared memory, and namespaces"""
+    """names of files in shared memory, and of namespaces"""
     folder: Path
 
 
 def draw(number: int, seed: int) -> Case:
-    """Case `number` of a campaign: the methods in turn, everything else by chance."""
+    """Returns case `number` of a campaign: the methods take turns, everything else is random."""
     chance = np.random.default_rng([seed, number])
     method = list(METHODS)[number % len(METHODS)]
     starting = bool(chance.random() < STARTING)
@@ -103,7 +106,7 @@ def ranks_of(method: type[Method]) -> int:
 
 
 def spare(case: Case) -> bool:
-    """Whether the method promises to go on without the rank."""
+    """Whether the method promises to continue without the rank."""
     method = METHODS[case.method]()
     left = method.bounds(WORKERS).get(Guarantee.SURVIVES_WORKERS, 0)
     return Guarantee.SURVIVES_WORKERS in method.guarantees and left > 0 and case.rank < WORKERS
@@ -113,7 +116,9 @@ def spare(case: Case) -> bool:
 
 
 def scenario_of(method: type[Method]) -> dict[str, Any]:
-    """Four workers on two nodes, or on one where they must, for a second of steps of some milliseconds."""
+    """Returns a scenario with four workers, on two nodes if the method allows it, for a second of steps of some
+    milliseconds.
+    """
     device = {"name": "device", "overhead": "4 ms", "per_sample": "0.1 ms"}
     two = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
     apart = not method().problems(two)
@@ -129,8 +134,8 @@ def scenario_of(method: type[Method]) -> dict[str, Any]:
     }
 
 
-def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
-    """The run itself, in a process of its own; leaves word of how it went."""
+def run(case: Case, folder: Path, result: Path, started: int) -> NoReturn:
+    """Runs the scenario in a new process and writes its result to a file."""
     answer: dict[str, Any] = {"error": None}
     try:
         (folder / "memory").mkdir()
@@ -149,7 +154,7 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
         assert trace is not None
         answer["reached"] = sorted(map(int, trace.states))
         answer["end_s"] = trace.notes["started_monotonic_s"] + trace.wall_s
-        told.write_text(json.dumps(answer))
+        result.write_text(json.dumps(answer))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -157,13 +162,13 @@ def run(case: Case, folder: Path, told: Path, started: int) -> NoReturn:
 
 
 def happened(case: Case, folder: Path) -> Happened:
-    """Runs a case; whatever it leaves behind is found, and then removed."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to this process
-    told = folder / "told.json"
+    """Runs a case, then finds and removes what it left behind."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
+    result = folder / "result.json"
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     if (runner := os.fork()) == 0:
-        run(case, folder, told, writing)
+        run(case, folder, result, writing)
     os.close(writing)
     process, hit_s, fault = psutil.Process(runner), None, strike(case, runner, reading)
     until = time.monotonic() + START_S
@@ -178,12 +183,12 @@ def happened(case: Case, folder: Path) -> Happened:
     os.close(reading)
     orphans = tuple(map(str, leftovers()))
     left = [str(path) for path in (folder / "memory").iterdir()] + namespaces(runner)
-    said = json.loads(told.read_text()) if told.exists() else None
-    return Happened(case, hit_s, ended_s, said, orphans, tuple(left), folder)
+    reported = json.loads(result.read_text()) if result.exists() else None
+    return Happened(case, hit_s, ended_s, reported, orphans, tuple(left), folder)
 
 
 def strike(case: Case, runner: int, started: int) -> Iterator[float | None]:
-    """Asked again and again: does what the case says when its time has come, and answers when that was."""
+    """Polled: injects the fault of the case at its time and returns when that was."""
     since_s: float | None = None
     while since_s is None:
         victim = victim_of(case, runner)
@@ -207,7 +212,9 @@ def strike(case: Case, runner: int, started: int) -> Iterator[float | None]:
 
 
 def victim_of(case: Case, runner: int) -> psutil.Process | None:
-    """The rank's process, once it is there: the launcher starts a guard first, and then the ranks in their order."""
+    """Returns the process of the rank once it exists: the launcher first starts a guard, and then the ranks in their
+    order.
+    """
     try:
         children = sorted(psutil.Process(runner).children(), key=lambda child: child.pid)
     except psutil.NoSuchProcess:
@@ -223,7 +230,7 @@ def has_started(started: int) -> bool:
 
 
 def leftovers() -> list[psutil.Process]:
-    """Processes that the run has left, though it had a moment to end them; they are ended here."""
+    """Ends processes that the run left behind after a grace period, and returns them."""
     _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=1.0)
     for process in alive:
         process.kill()
@@ -232,7 +239,7 @@ def leftovers() -> list[psutil.Process]:
 
 
 def namespaces(maker: int) -> list[str]:
-    """Network namespaces that a process has made and not removed."""
+    """Returns the network namespaces that a process made and did not remove."""
     return sorted(map(str, Path("/var/run/netns").glob(f"paceline-{maker}-*")))
 
 
@@ -240,33 +247,35 @@ def namespaces(maker: int) -> list[str]:
 
 
 def in_time(what: Happened) -> Iterator[str]:
-    """The run ends, and soon after the fault."""
-    if what.told is None:
+    """The run ends, and does so soon after the fault."""
+    if what.reported is None:
         yield "the run said nothing: it crashed, or was ended when its time was over"
     elif what.hit_s is not None and what.ended_s - what.hit_s > LIMIT_S:
         yield f"it ended {what.ended_s - what.hit_s:.1f} s after the fault, expected {LIMIT_S:g} s at most"
 
 
 def as_promised(what: Happened) -> Iterator[str]:
-    """Who can be done without is; any other death is said, with the rank's name."""
-    if what.told is None:
+    """The run continues without a rank that its method tolerates to lose; any other death is reported with the rank's
+    name.
+    """
+    if what.reported is None:
         return
-    case, error, lost = what.case, what.told["error"], failed_ranks(what)
+    case, error, lost = what.case, what.reported["error"], failed_ranks(what)
     harmless = what.hit_s is None or case.fault == "SIGSTOP, SIGCONT"
     if harmless and (error or lost):
-        yield f"nobody died, but it said {error or lost!r}"
+        yield f"no rank died, but the run reported {error or lost!r}"
     elif error is not None and not re.search(rf"\brank {case.rank} \(", error):
         yield f"the error does not name rank {case.rank}: {error}"
     elif error is not None and spare(case) and "before the start" not in error and not harmless:
         yield f"it should have gone on without rank {case.rank}: {error}"
     elif error is None and lost and (lost != [case.rank] or not spare(case)):
         yield f"it went on without ranks {lost}"
-    elif error is None and not lost and not harmless and (what.hit_s or 0.0) < what.told["end_s"] - 0.1:
-        yield f"nobody noticed what was done to rank {case.rank}"
+    elif error is None and not lost and not harmless and (what.hit_s or 0.0) < what.reported["end_s"] - 0.1:
+        yield f"the fault of rank {case.rank} was not noticed"
 
 
 def nothing_left(what: Happened) -> Iterator[str]:
-    """No process, no file in the host's memory, no namespace."""
+    """No process, no file in shared memory and no namespace remains."""
     if what.orphans:
         yield f"it left processes: {', '.join(what.orphans)}"
     if what.left:
@@ -274,28 +283,28 @@ def nothing_left(what: Happened) -> Iterator[str]:
 
 
 def record_readable(what: Happened) -> Iterator[str]:
-    """The record is there, whole, and says how the run ended."""
-    if what.told is None:
+    """The record is complete and says how the run ended."""
+    if what.reported is None:
         return
     records = list(what.folder.glob("faults-*"))
     if len(records) != 1:
         yield f"there are {len(records)} records, expected 1"
         return
-    summary, right = store.read_run(records[0]).summary, "failure" if what.told["error"] else "seconds"
+    summary, right = store.read_run(records[0]).summary, "failure" if what.reported["error"] else "seconds"
     if summary["stop_reason"] != right:
         yield f"its record says that it ended by {summary['ended']}, expected {right}"
 
 
 def survivors_reach_the_end(what: Happened) -> Iterator[str]:
-    """Everybody else's program ends as it should."""
-    if what.told is not None and what.told["error"] is None:
+    """The programs of all other ranks end normally."""
+    if what.reported is not None and what.reported["error"] is None:
         expected = set(range(ranks_of(METHODS[what.case.method]))) - set(failed_ranks(what))
-        if missing := expected - set(what.told["reached"]):
+        if missing := expected - set(what.reported["reached"]):
             yield f"ranks {sorted(missing)} have not reached the end"
 
 
 def failed_ranks(what: Happened) -> list[int]:
-    """Those that the record says the run went on without."""
+    """Returns the ranks that the run lost and continued without, by its record."""
     (folder,) = what.folder.glob("faults-*")
     return [one["rank"] for one in store.read_run(folder).summary.get("failed_ranks", [])]
 
@@ -307,4 +316,4 @@ CHECKS: tuple[Callable[[Happened], Iterator[str]], ...] = (
     nothing_left,
     survivors_reach_the_end,
 )
-"""what is looked at after every run"""
+"""the checks after every run"""

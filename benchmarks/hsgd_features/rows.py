@@ -1,10 +1,10 @@
-"""The rows of benchmarks/hsgd.py: the shipped scenario hsgd-tianhe2 with some of HSGD's features, simulated.
+"""The rows of `benchmarks/hsgd.py`: the shipped scenario hsgd-tianhe2 with some of HSGD's features, simulated.
 
 Rules of this file:
 
-* A row is a run. What a feature brings is the difference of two runs, and what it is without is said as changes of
-  the scenario; no time is worked out beside the simulator.
-* What HSGD's paper does not say, as far as it could be read, is listed in `ASSUMED`; `variants` assumes other things.
+* A row is a run. The gain of a feature is the difference of two runs. A missing feature is expressed as changes of the
+  scenario; no time is computed outside the simulator.
+* `ASSUMED` lists what the HSGD paper, as far as it could be read, does not say; `variants` makes other assumptions.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from paceline.workloads.models.layer_tables import find_model
 
 SCENARIO = "hsgd-tianhe2"
 PAPER = 20.0
-"""times the computing efficiency; FOUND, the paper's abstract, which says "about\""""
+"""times the computing efficiency; FOUND, the abstract of the paper ("about" 20 times)"""
 SMALL, LARGE = 1024, 8192
-"""images of a step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp, 1K with
-LARS and none. That SGD without LARS bears 1K is INFERENCE"""
+"""images per step. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp, 1K with LARS and without
+one. That SGD without LARS tolerates 1K is INFERENCE
+"""
 
 SERVER = "algorithms=[sync-sgd-ps]"
 RING = "algorithms=[sync-sgd]"
 SCATTERED = ("workload.reading.strategy=scattered",)
 FILES = "cluster.storage={name: lustre, latency: 1.7 ms}"
-"""a file to be opened for every picture: 0.7 ms and 1 ms, both MEMORY medium"""
+"""one file to open for every picture: 0.7 ms and 1 ms, both MEMORY medium"""
 PLAIN = "algorithms=[{name: hsgd, lars: null}]"
 
 
@@ -39,7 +40,7 @@ class Feature:
     """A part of HSGD.
 
     Args:
-        without: what the scenario says in its place, as changes ``path=value``.
+        without: The changes ``path=value`` of the scenario that remove it.
     """
 
     name: str
@@ -73,18 +74,18 @@ ASSUMED = (
     "shared memory: copies at the rate of the link `shared-memory`, one after the other at a node's leader",
     "computing efficiency: images per second on the same nodes, whatever a step's images are worth",
 )
-"""where HSGD's paper says nothing that could be found; what it says is in its abstract"""
+"""assumptions where nothing could be found in HSGD's paper; its statements are in its abstract"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one run comes to.
+    """The result of one run.
 
     Args:
-        changes: of the scenario, ``path=value``.
-        batch: images of a step of all workers.
-        step_s: seconds between the starts of a worker's steps.
-        time_fraction: of a worker's time, by activity.
+        changes: Changes of the scenario, ``path=value``.
+        batch: Images per step of all workers.
+        step_s: Seconds between the starts of a worker's steps.
+        time_fraction: Fractions of a worker's time, by activity.
     """
 
     name: str
@@ -96,7 +97,9 @@ class Row:
 
     @property
     def images_per_s(self) -> float:
-        """Of all workers, from their first step to their last: what comes before the first one counts in no row."""
+        """Images per second of all workers, from their first step to their last. Startup before the first step counts
+        in no row.
+        """
         return self.batch / self.step_s
 
     @property
@@ -106,7 +109,7 @@ class Row:
 
 
 def simulated(name: str, words: str, changes: Sequence[str], *, batch: int, images: int) -> Row:
-    """One run of the scenario with changes, the batch shared out evenly."""
+    """Simulates the scenario with changes. The batch is divided evenly."""
     workers = load(SCENARIO, changes).cluster.workers
     each = max(1, round(batch / workers))
     changes = (*changes, f"workload.batch_per_worker={each}", f"stop.samples={images}")
@@ -124,14 +127,14 @@ def waterfall(
     large: int = LARGE,
     images: int,
 ) -> list[Row]:
-    """The native strategy, and one row more for each feature.
+    """Returns the native strategy, and one more row for each feature.
 
     Args:
-        changes: of all rows.
-        instead: by feature, what is said in its place, if not its own `without`.
-        small: images of a step without LARS.
-        large: images of a step with it.
-        images: of each run, at least; whole steps.
+        changes: Changes of all rows.
+        instead: Changes by feature that replace its own `without`.
+        small: Images per step without LARS.
+        large: Images per step with LARS.
+        images: The minimum of each run, in whole steps.
     """
     rows = []
     for have in range(len(FEATURES) + 1):
@@ -143,7 +146,7 @@ def waterfall(
 
 
 def left_out(changes: Sequence[str] = (), *, images: int) -> list[Row]:
-    """HSGD without one of its features, for each."""
+    """Returns HSGD without each one of its features."""
     return [
         simulated(
             feature.name,
@@ -157,12 +160,12 @@ def left_out(changes: Sequence[str] = (), *, images: int) -> list[Row]:
 
 
 def _without(missing: Sequence[Feature], instead: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is said where features are missing; of two that change the same key, the first one's counts."""
+    """Returns the changes for missing features. Of two that change the same key, the first one's counts."""
     return [change for feature in reversed(missing) for change in instead.get(feature.name, feature.without)]
 
 
 def factors(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """Of each row, images per second over those of the row before and of the first one."""
+    """Returns for each row the images per second relative to the previous row and to the first one."""
     rates = [row.images_per_s for row in rows]
     return [(rate / before, rate / rates[0]) for before, rate in zip([rates[0], *rates], rates, strict=False)]
 
@@ -171,7 +174,7 @@ def factors(rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 
 def offloaded() -> str:
-    """A Phi of whose every step the gradient is copied to the host, and the weights back, as fast as PCIe lets it."""
+    """Returns a Phi that copies the gradient to the host and the weights back in every step, at PCIe's rate."""
     workload = load(SCENARIO).workload
     name = "xeon-phi-31s1p"
     phi, rate = device_of(name, workload), named(name).host_bytes_per_s
@@ -182,7 +185,7 @@ def offloaded() -> str:
 
 
 def variants() -> dict[str, dict[str, Any]]:
-    """Other assumptions, each as arguments of `waterfall`."""
+    """Returns other assumptions, each as arguments of `waterfall`."""
     slow = "{name: slow-loopback, latency: 60 us, bandwidth: 1 GB/s}"
     halving = (RING, "cluster.network.allreduce_algorithm=halving-doubling")
     return {

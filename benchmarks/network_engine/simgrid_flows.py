@@ -1,9 +1,10 @@
-"""The flows of `network.py` through SimGrid, in a process of its own: SimGrid has one engine a process.
+"""Runs the flows of `benchmarks/network.py` in SimGrid, in a separate process, because SimGrid has one engine per
+process.
 
     python benchmarks/network_engine/simgrid_flows.py < platform.json
 
-The input is {"links": {name: bytes/s}, "flows": [[start, bytes, route]]}. Prints {"version", "wall_s", "finish_s"}. Only the run is timed. The model is CM02 without its corrections for TCP, so
-that both solve the same problem.
+The input is {"links": {name: bytes/s}, "flows": [[start, bytes, route]]}. Prints {"version", "wall_s", "finish_s"}.
+Only the run is timed. The model is CM02 without its corrections for TCP, so that both engines solve the same problem.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CONFIG = {
 
 
 def main() -> None:
-    """Builds, runs, tells."""
+    """Builds the platform, runs it and prints the result."""
     platform = json.load(sys.stdin)
     arguments = [f"--cfg={key}:{value}" for key, value in CONFIG.items()]
     engine = simgrid.Engine([sys.argv[0], *arguments, "--log=root.thresh:warning"])

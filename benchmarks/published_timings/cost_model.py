@@ -1,13 +1,14 @@
-"""What a collective takes on a machine as read, part by latency and part by bandwidth.
+"""The time of a collective on a machine that was read from a table, separated into latency and bandwidth.
 
 Rules of this file:
 
-* A `Cost` is one way of doing it: an algorithm carried out by a protocol. Its time is λ · latency_s + transfer_s / σ;
-  the catalogue says λ = σ = 1, and these two are all that is ever fitted.
-* Rings of all-reduces, and all of MPI's where a node has one rank, are carried out by the simulator
-  (`benchmarks/published_timings/simulated.py`). Trees of NCCL, NVLS, and many ranks on a node are closed forms: the tuner's own, and those of
-  `benchmarks/published_timings/message_passing.py`.
-* Libraries that take the cheapest are given all their ways; those that decide by a table only what the table says.
+* A `Cost` is one way to run it: an algorithm with a protocol. Its time is λ · latency_s + transfer_s / σ. The catalogue
+  means λ = σ = 1, and only these two factors are ever fitted.
+* Rings of all-reduces, and all collectives of MPI with one rank per node, are run by the simulator (`simulated.py`).
+  Trees of NCCL, NVLS, and several ranks per node use closed forms: those of NCCL's tuner, and those of
+  `message_passing.py`.
+* A library that takes the cheapest way gets all of them; a library that decides by a table gets only those of the
+  table.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ from published_timings.parsing import Unread
 from published_timings.simulated import MachineFabric, all_reduce_s
 
 STEPS = {"allreduce": 2.0, "reducescatter": 1.0, "allgather": 1.0, "broadcast": 1.0, "reduce": 1.0, "alltoall": 1.0}
-"""how often a ring goes around"""
+"""number of times that data goes around a ring"""
 PLATEAU = {"volta": 1.9}
-"""what the latency of rings over the network grows by when messages are long: FOUND (NCCL's tuning.cc), else 1.4"""
+"""growth of the latency of rings over the network for long messages: FOUND (NCCL's tuning.cc), else 1.4"""
 LAUNCH_S = 10e-6
-"""of a kernel and of waiting for it: INFERENCE from FOUND floors of eight GPUs, 12.5 to 45 us where the tuner has 15"""
+"""time of a kernel and of waiting for it: INFERENCE from FOUND floors of eight GPUs, 12.5 to 45 us where the tuner has
+15
+"""
 QUICK_S = 1e-6
-"""latency of the networks that the tuner's steps were measured on; slower ones add what they take more: INFERENCE"""
+"""latency of the networks on which the tuner's steps were measured; slower networks add the difference: INFERENCE"""
 BALANCED_SINCE = (2, 8)
-"""trees between two nodes use cards both ways since this version: MEMORY medium"""
+"""trees between two nodes use cards in both directions since this version: MEMORY medium"""
 CHANNELS = 16
 """of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One way to carry out a collective."""
+    """One way to run a collective."""
 
     name: str
     latency_s: float
     transfer_s: float
 
     def seconds(self, latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
-        """λ · latency + transfer / σ.
+        """Returns λ · latency + transfer / σ.
 
         >>> Cost("ring", 1.0, 4.0).seconds(2.0, 4.0)
         3.0
@@ -53,12 +56,12 @@ class Cost:
 
 
 def cheapest_s(costs: tuple[Cost, ...], latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
-    """Seconds of the cheapest way."""
+    """Returns the seconds of the cheapest way."""
     return min(cost.seconds(latency_factor, bandwidth_factor) for cost in costs)
 
 
 def kind_of(text: str) -> str:
-    """The collective that a word means; raises `Unread`.
+    """Returns the collective that a word means. Raises `Unread`.
 
     >>> kind_of("All-Reduce"), kind_of("reduce_scatter_perf")
     ('allreduce', 'reducescatter')
@@ -73,7 +76,7 @@ def kind_of(text: str) -> str:
 
 
 def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
-    """The ways in which the machine's library may carry out a collective; raises `Unread` where there is none."""
+    """Returns the ways in which the machine's library may run a collective. Raises `Unread` if there is none."""
     from published_timings.message_passing import gloo, message_passing
 
     make = {"nccl": _nccl, "mpi": message_passing, "gloo": gloo}[machine.library]
@@ -103,7 +106,7 @@ def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
 
 
 def _has_ll128(machine: Machine) -> bool:
-    """NVLink inside a node, and GPUs since Volta."""
+    """Whether the ranks of a node are joined by NVLink and are of the Volta generation or newer."""
     return machine.inside.medium == "nvlink" and machine.chip.year >= 2017
 
 
@@ -123,9 +126,9 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
     steps, crossing = around * (p - 1), around * (m - 1)
     inside = protocol.step_s[machine.inside.medium if machine.workers_per_node > 1 else "network"]
     across = protocol.step_s["network"]
-    if m > 1:  # every step of a ring between nodes is posted by the CPU, three times where it asks first
+    if m > 1:  # the CPU posts every step of a ring between nodes, three times with a rendezvous
         inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
-        if machine.workers_per_node == 1:  # nothing hides it: what a step of a tree takes
+        if machine.workers_per_node == 1:  # the latency of a tree step is not hidden
             across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
         across += _slow_network_s(machine)
     limit = _ll_limit(machine) if protocol.name == "LL" else math.inf
@@ -154,7 +157,7 @@ def _index(algorithm: str, name: str) -> int:
 
 
 def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """Two trees: between two nodes each byte leaves a node once, between more twice."""
+    """Returns the cost of two trees: between two nodes each byte leaves a node once, between more nodes twice."""
     inside = protocol.step_s[machine.inside.medium] if machine.workers_per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
     across = protocol.step_s["network"] + _slow_network_s(machine)
@@ -173,7 +176,7 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
 
 
 def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """The switch adds: every GPU sends its n bytes and a p-th of the sum, and receives as many."""
+    """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many."""
     rate = machine.inside.bytes_per_s * protocol.bandwidth_factor
     latency_s = LAUNCH_S + protocol.base_s + protocol.step_s["nvlink"]
     return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)

@@ -1,7 +1,7 @@
-"""Errors, and the two factors that are fitted: on latencies and on bandwidths.
+"""Errors, and the fit of the two factors for latencies and bandwidths.
 
-Rules of this file: of the sizes of a system, sorted, those at even places (the first, the third …) are fitted on and
-those at odd places are tested on, with all their rows. Errors are |predicted − measured| / measured.
+Rules of this file: of the sorted sizes of a system, those at even places (the first, the third …) are used for the fit
+and those at odd places for the test, with all their rows. Errors are |predicted − measured| / measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy import optimize
 
 LEAST_SIZES = 6
 PULL = 0.003
-"""towards the catalogue, so that two factors that few rows cannot tell apart stay near it"""
+"""weight of a regularisation towards the catalogue: two factors that few rows cannot separate stay near it"""
 
 SMALL = 0.05
 """errors below this count as squares"""
@@ -26,7 +26,7 @@ Ways = Sequence[Sequence[tuple[float, float]]]
 
 
 def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Mean absolute percentage error, as a fraction; None for no rows.
+    """Returns the mean absolute percentage error, as a fraction; None for no rows.
 
     >>> mean_error([1.1, 1.5], [1.0, 2.0])
     0.175
@@ -37,13 +37,13 @@ def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float |
 
 
 def mean_of(errors: Sequence[float | None]) -> float | None:
-    """The mean of those that there are."""
+    """Returns the mean of the values that are not None."""
     known = [error for error in errors if error is not None]
     return math.fsum(known) / len(known) if known else None
 
 
 def halves(sizes: Sequence[float]) -> tuple[list[int], list[int]] | None:
-    """Places of the rows to fit on and of those to test on; None where there are too few sizes.
+    """Returns the places of the rows to fit and of those to test; None if there are too few sizes.
 
     >>> halves([1, 1, 2, 3, 4, 5, 6])
     ([0, 1, 3, 5], [2, 4, 6])
@@ -59,19 +59,19 @@ def halves(sizes: Sequence[float]) -> tuple[list[int], list[int]] | None:
 
 
 def predicted_s(ways: Ways, factors: tuple[float, float]) -> list[float]:
-    """Seconds of each row: λ · latency + transfer / σ of its cheapest way."""
+    """Returns the seconds of each row: λ · latency + transfer / σ of its cheapest way."""
     return [min(factors[0] * latency + transfer / factors[1] for latency, transfer in row) for row in ways]
 
 
 def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
-    """λ and σ that make |predicted − measured| / measured least on average, rounded off below `SMALL`.
+    """Returns λ and σ that minimise the mean of |predicted − measured| / measured, smoothed below `SMALL`.
 
-    It is the error that is reported; absolute values, as a measurement that is far off must not bend the rest. The
-    search starts from the best point of a grid.
+    This is the error that is reported. Absolute values prevent that a measurement far off dominates the fit. The search
+    starts from the best point of a grid.
 
     Args:
-        ways: of each row, one or more.
-        measured_s: of each row.
+        ways: One or more ways for each row.
+        measured_s: Seconds of each row.
 
     >>> ways = [[(1.0, 0.1 * n)] for n in (1, 10, 100, 1000)]
     >>> [round(factor, 1) for factor in fitted(ways, predicted_s(ways, (2.0, 0.5)))]

@@ -1,7 +1,7 @@
-"""From the words of a published table to a machine: its chip, what joins ranks inside a node and what joins nodes.
+"""Turns a row of a published table into a machine: its chip, and the links between ranks of a node and between nodes.
 
-Rules of this file: words decide, never a system's name as a whole, and every system is read by the same rules. Where
-words are silent a default stands in, and is said in `Machine.assumed`. A row that makes no sense raises `Unread`.
+Rules of this file: single words decide, never the full name of a system, and every system is read by the same rules. A
+missing word means a default, which is listed in `Machine.assumed`. A row that cannot be interpreted raises `Unread`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from published_timings.networks import Hop, between
 from published_timings.parsing import Chip, Row, Unread, chip_of, text_of, whole
 
 NO_MODEL = r"\btpus?\b|trainium|inferentia|gaudi|\bipu\b|cerebras"
-"""accelerators whose networks and libraries the catalogue does not know"""
+"""accelerators whose networks and libraries are not in the catalogue"""
 DOMAIN = r"\bnvl ?(\d{2,})\b"
-"""racks whose NVLinks join so many GPUs of several nodes"""
+"""racks whose NVLinks join this many GPUs of several nodes"""
 MANY_CORES = 56
-"""of a node until 2019; with more ranks on one it is of 2020 or later: MEMORY high (two sockets with 28 cores)"""
+"""ranks of a node until 2019; a node with more ranks is of 2020 or later: MEMORY high (two sockets with 28 cores)"""
 MOST_RANKS = 20_000
-"""of which messages are played one by one"""
+"""ranks up to which messages are simulated one by one"""
 NODE_LINKS = r"sxm|nvlink|nvswitch|\bnv\d+\b|\bdgx|\bhgx|hybrid cube|\bhcm\b|\bp3(dn)?\.|\bp4de?\b|\bp5\b|\bnd\b"
 SWITCHED = r"nvswitch|\bdgx[- ]?(2|a100|h[12]00|b[23]00)\b|\bhgx"
 CUBE = {"pascal": HYBRID_CUBE_MESH["p100"], "volta": HYBRID_CUBE_MESH["v100"]}
@@ -35,16 +35,16 @@ INTER_SOCKET = {
     "ampere": 16.0,
     "hopper": 22.0,
 }
-"""GB/s of GPUs' traffic from socket to socket in machines of that time: FOUND (NCCL's topo.h)"""
+"""GB/s of GPU traffic between sockets in machines of that time: FOUND (NCCL's topo.h)"""
 P2P_OVERHEAD = 6 / 5
-"""what PCIe traffic through a root complex costs: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
+"""factor of PCIe traffic through a root complex: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
 NVSWITCH_CAP = {"ampere": 235e9}
-"""the most that rings over NVSwitches give: FOUND (NCCL's tuning.cc)"""
+"""the maximum of rings over NVSwitches: FOUND (NCCL's tuning.cc)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a row says, as far as a prediction needs it."""
+    """The parts of a row that a prediction needs."""
 
     chip: Chip
     ranks: int
@@ -65,7 +65,7 @@ class Machine:
 
 
 def read(row: Row) -> Machine:
-    """The machine of a row of collectives; raises `Unread`."""
+    """Returns the machine of a row of collectives. Raises `Unread`."""
     ranks = whole(row, "nranks")
     if ranks is None or ranks < 2:
         raise Unread(f"nranks: found {row.get('nranks')!r}, expected 2 or more")
@@ -106,7 +106,7 @@ def read(row: Row) -> Machine:
 
 
 def _chip(row: Row, library: str, workers_per_node: int, assumed: list[str]) -> Chip:
-    """The chip that is named, a GPU where the library is for GPUs; without a name, a usual one."""
+    """Returns the chip that is named, a GPU if the library is for GPUs; without a name, a common one."""
     gpus = bool(re.search("nccl|rccl", library))
     named = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"), hosts=not gpus)
     if named and named.generation != "cpu":
@@ -143,7 +143,7 @@ def _algorithms(text: str, library: str) -> tuple[str, ...]:
 
 
 def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[str]) -> Hop:
-    """What joins the ranks of one node."""
+    """Returns the link between the ranks of one node."""
     if chip.is_host:
         memory = link_named("shared-memory")
         return Hop("memory", memory.bytes_per_s, memory.latency_s, "shared memory")
@@ -162,7 +162,9 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[st
 
 
 def _meshed(chip: Chip, ranks: int) -> Hop:
-    """Rings over the NVLinks of the first so many GPUs, as many as the one with the fewest has among them."""
+    """Returns the number of rings over the NVLinks of the first GPUs: the smallest number of links of one GPU to the
+    others.
+    """
     link, links = link_named(chip.nvlink), chip.links
     if 2 <= ranks <= 8 and chip.generation in CUBE:
         links = min(sum(map(int, row[:ranks])) for row in CUBE[chip.generation][:ranks])
@@ -170,12 +172,12 @@ def _meshed(chip: Chip, ranks: int) -> Hop:
 
 
 def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
-    """A ring over PCIe: under one switch, through a root complex, or from socket to socket."""
+    """Returns the link of a ring over PCIe: under one switch, through a root complex, or between sockets."""
     link = link_named(f"pcie{chip.pcie}-device")
     two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
     one = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
     if not two and not one and ranks > 2:
-        assumed.append("sockets not told: two for more than four GPUs" if ranks > 4 else "sockets not told: one")
+        assumed.append("sockets not given: two for more than four GPUs" if ranks > 4 else "sockets not given: one")
     dual = bool(two) or (not one and ranks > 4)
     switch = re.search(r"(\d+)\s*(?:plx|pcie|gpus?)?[^;,.]*?(?:x|×|with|of)\s*(\d+)\s*gpus?", words)
     per_switch = int(switch[2]) if switch and "switch" in words and int(switch[2]) >= 1 else 2

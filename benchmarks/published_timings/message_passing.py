@@ -1,11 +1,12 @@
-"""MPI and gloo: rounds of messages between ranks at a distance, several of them on each node.
+"""MPI and gloo: rounds of messages between ranks at a distance, with several ranks on each node.
 
 Rules of this file:
 
-* Ranks fill one node after the other. A round at distance d leaves the node where 2 d exceeds the ranks of a node; then
-  as many ranks share its cards as have their partner elsewhere. Inside, ranks share what their memory carries.
-* Which algorithm is taken is the library's decision. Where its version is not told, the cheapest of what its versions
-  before 5 would take; since then nodes come first and their leaders second.
+* Ranks fill one node after the other. A round at distance d leaves the node if 2 d exceeds the ranks of a node; then
+  its cards are shared by as many ranks as have their partner on another node. Inside a node, ranks share the memory
+  bandwidth.
+* The library chooses the algorithm. If its version is not known, the cheapest one of the versions before 5 is taken;
+  since then a two-level algorithm with one leader per node is used.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from published_timings.simulated import MachineFabric, all_reduce_s
 MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""
 NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
-"""of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is INFERENCE"""
+"""bandwidth of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is
+INFERENCE
+"""
 CORE_BYTES_PER_S = 10e9
-"""bytes of sum that one core makes: MEMORY medium"""
+"""bytes of sum that one core makes per second: MEMORY medium"""
 SLOW_CORES = {"manycore": 3.0}
-"""how much longer a core takes for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
+"""factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017
 """GPUs before this year send through their host, one copy after the other: INFERENCE"""
 
@@ -41,7 +44,7 @@ Time = tuple[float, float]
 
 
 def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
-    """The ways that MPI may take."""
+    """Returns the ways that MPI may take."""
     if kind != "allreduce":
         yield _textbook(machine, kind, nbytes)
         return
@@ -57,9 +60,11 @@ def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost
 
 
 def _played(machine: Machine, algorithm: str, nbytes: float) -> Time:
-    """One rank a node: nobody shares its cards, and the simulator's patterns are the library's."""
+    """Yields the ways with one rank per node: its cards are not shared, and the simulator's patterns are those of the
+    library.
+    """
     name = {"reduce-broadcast": "binomial-tree"}.get(algorithm, algorithm)
-    million_s = _message(machine, 1e6, machine.ranks)[1]  # copies over the host included
+    million_s = _message(machine, 1e6, machine.ranks)[1]  # includes copies over the host
     between = replace(machine.between, bytes_per_s=1e6 / million_s)
     fabric = MachineFabric(replace(machine, between=between))
     return all_reduce_s(
@@ -76,14 +81,14 @@ def _chosen(machine: Machine, nbytes: float) -> set[str]:
 
 
 def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False, active: float = 1.0) -> Time:
-    """Latency and transfer of a message when a share `active` of a node's ranks send at once.
+    """Returns the latency and transfer of a message while a fraction `active` of the ranks of a node send at once.
 
     Args:
-        machine: where.
-        nbytes: of the message.
-        distance: to the rank that it goes to.
-        adds: whether the receiver adds what has come.
-        active: share of ranks that send.
+        machine: The machine.
+        nbytes: Bytes of the message.
+        distance: Distance to the destination rank.
+        adds: Whether the receiver adds the data to its own.
+        active: Fraction of ranks that send.
     """
     ranks = machine.workers_per_node
     sending = max(1.0, ranks * active)
@@ -113,7 +118,7 @@ def _total(messages: Iterable[Time]) -> Time:
 
 
 def _folded(message: Message, p: int, nbytes: float) -> list[Time]:
-    """Ranks beyond a power of two hand theirs in before and get the result after."""
+    """Ranks beyond a power of two send their vectors before and get the result after."""
     return [] if p & (p - 1) == 0 else [message(nbytes, 1, True, 0.5), message(nbytes, 1, False, 0.5)]
 
 
@@ -131,29 +136,30 @@ def _halving(message: Message, p: int, nbytes: float) -> Time:
 
 
 def _ring(message: Message, p: int, nbytes: float) -> Time:
-    if nbytes / 4 < p:  # fewer numbers than ranks: Open MPI does as below
+    if nbytes / 4 < p:  # with fewer numbers than ranks, Open MPI uses the algorithm below
         return _doubling(message, p, nbytes)
     adding, copying = (_neighbours(message, p, nbytes / p, adds) for adds in (True, False))
     return (p - 1) * (adding[0] + copying[0]), (p - 1) * (adding[1] + copying[1])
 
 
 def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
-    """All send to the next at once: one rank of a node out of it, the others inside; the slower of both."""
+    """All send to the next at once: one rank of a node to another node, the others inside; the slower one counts."""
     across, inside = message(nbytes, p, adds, 1 / p), message(nbytes, 1, adds)
     return max(across[0], inside[0]), max(across[1], inside[1])
 
 
 def _tree(message: Message, p: int, nbytes: float) -> Time:
-    """Up a binomial tree, then down one; of the ranks that are left, every second sends."""
+    """Up a binomial tree, then down one. Of the remaining ranks, every second sends."""
     levels = range(math.ceil(math.log2(p)))
     up, down = ([message(nbytes, 2**n, adds, 0.5 / 2**n) for n in levels] for adds in (True, False))
     return _total(up + down)
 
 
 def _hierarchy(machine: Machine, nbytes: float) -> Time:
-    """Segments, one after the other reduced in every node and broadcast in it; a leader of each node is one of a tree.
+    """Segments are reduced inside every node and broadcast inside it, one after the other; one leader per node is part
+    of a tree.
 
-    Nodes are at a segment while leaders are at the one before it.
+    Nodes process a segment while the leaders process the previous one.
     """
     segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
     within = partial(_message, replace(machine, nodes=1, ranks=machine.workers_per_node))
@@ -178,7 +184,7 @@ ALGORITHMS: dict[str, Callable[[Message, int, float], Time]] = {
 
 
 def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
-    """Other collectives: a binomial tree for one root, else a ring."""
+    """Other collectives: a binomial tree for one root, otherwise a ring."""
     p = machine.ranks
     message = partial(_message, machine)
     if kind in ("broadcast", "reduce"):
@@ -192,7 +198,9 @@ def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
 
 
 def gloo(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
-    """Rings: of old, whole vectors around it, or 4 p steps; now at least two segments a rank, two of them in flight."""
+    """Rings: in old versions with whole vectors, or 4 p steps; in new ones at least two segments per rank, two of them
+    in flight.
+    """
     protocol = LIBRARIES["gloo"].protocols[0]
     p, hop = machine.ranks, machine.between if machine.nodes > 1 else machine.inside
     step_s = hop.latency_s + protocol.step_extra_s

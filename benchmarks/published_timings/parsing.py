@@ -1,6 +1,6 @@
-"""The words of published tables: counts, numbers, and the chips that are named.
+"""Parses the words of published tables: counts, numbers, and the chips that are named.
 
-Rules of this file: words decide, never a system's name as a whole; what makes no sense raises `Unread` and says why.
+Rules of this file: single words decide, never the full name of a system. What cannot be interpreted raises `Unread`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Row = Mapping[str, str]
 
 
 class Unread(PacelineError):
-    """A row that no prediction can be made for, and why."""
+    """A row that cannot be predicted, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What a table says of a chip by naming it."""
+    """The properties of a chip that follow from its name."""
 
     generation: Literal[
         "kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cdna", "cpu", "manycore"
@@ -36,7 +36,7 @@ class Chip:
 
     @property
     def is_host(self) -> bool:
-        """Whether ranks are processes on a processor, not GPUs."""
+        """Whether ranks are processes on a CPU, not GPUs."""
         return self.generation in ("cpu", "manycore")
 
 
@@ -58,16 +58,17 @@ CHIPS: tuple[tuple[str, Chip], ...] = (
     (r"\bcpus?\b|xeon|epyc|\be5-|power[89]|skylake|milan|genoa|haswell|broadwell", Chip("cpu", 2018)),
 )
 """words and chips, the first that fits; years, PCIe generations and NVLinks MEMORY high (links as in `wires`), those
-that rings of AMD's can use MEMORY medium"""
+that AMD's rings can use MEMORY medium
+"""
 
 
 def text_of(row: Row, *columns: str) -> str:
-    """The columns' texts in lower case."""
+    """Returns the texts of the columns in lower case."""
     return " ; ".join(str(row.get(column) or "") for column in columns).lower()
 
 
 def whole(row: Row, column: str) -> int | None:
-    """A count, or None where there is none; raises `Unread` for what is no count."""
+    """Returns a count, or None if there is none. Raises `Unread` if it is not a count."""
     text = str(row.get(column) or "").strip()
     if not text or text.lower() in ("nan", "none", "not stated", "?"):
         return None
@@ -81,7 +82,7 @@ def whole(row: Row, column: str) -> int | None:
 
 
 def number(row: Row, column: str) -> float:
-    """A positive number; raises `Unread`."""
+    """Returns a positive number. Raises `Unread`."""
     try:
         value = float(str(row.get(column) or "nan"))
     except ValueError:
@@ -92,7 +93,9 @@ def number(row: Row, column: str) -> float:
 
 
 def chip_of(*texts: str, hosts: bool = True) -> Chip | None:
-    """The chip that the first text with one names; without hosts, a GPU, as sockets are told beside GPUs."""
+    """Returns the chip that the first text with one names. Without hosts only GPUs count, as CPUs are often named
+    beside GPUs.
+    """
     for text in texts:
         for words, chip in CHIPS:
             if (hosts or not chip.is_host) and re.search(words, text):

@@ -1,8 +1,8 @@
-"""Collectives carried out by the simulator: its message patterns, on a fabric made of a machine that was read.
+"""Runs collectives in the simulator: its message patterns, on a fabric built from a machine that was read.
 
-Rules of this file: every rank has a port out and one in, and every node one of each to the network, so one rank a node
-of a ring crosses. What of a time is latency and what is transfer is told apart by playing the pattern twice, on ports
-that take no time and along paths that take none.
+Rules of this file: every rank has an outgoing and an incoming port, and every node one of each to the network, so one
+rank per node of a ring crosses. Latency and transfer are separated by simulating the pattern twice: with ports that
+take no time, and with paths that take none.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from paceline.simulator.flows.fabric import Medium, Path
 from published_timings.machines import Machine
 
 NO_TIME = 1e30
-"""bytes per second of a port that is not to take any time"""
+"""bytes per second of a port that takes no time"""
 
 
 @dataclass
 class MachineFabric:
-    """A machine's ranks, one node after the other.
+    """The ranks of a machine, one node after the other.
 
     Args:
-        machine: as read.
-        share: of every port's bandwidth that carries data.
-        limit_bytes_per_s: the most that a port carries.
+        machine: The machine that was read.
+        share: The fraction of every port's bandwidth that carries data.
+        limit_bytes_per_s: The maximum rate of a port.
     """
 
     machine: Machine
@@ -65,14 +65,14 @@ class MachineFabric:
 def all_reduce_s(
     fabric: MachineFabric, name: str, nbytes: float, step_s: Callable[[Medium, float], float], adds_s: float = 0.0
 ) -> tuple[float, float]:
-    """Seconds of latency and of transfer that an all-reduce takes.
+    """Returns the seconds of latency and of transfer of an all-reduce.
 
     Args:
-        fabric: where.
-        name: of the pattern.
-        nbytes: of one rank's vector.
-        step_s: the latency of a message over a medium, of so many bytes.
-        adds_s: seconds for each byte that a receiver adds.
+        fabric: The fabric.
+        name: The name of the pattern.
+        nbytes: Bytes of one rank's vector.
+        step_s: The latency of a message over a medium, by its bytes.
+        adds_s: Seconds for each byte that a receiver adds.
     """
     ranks = tuple(map(Rank, range(fabric.machine.ranks)))
     nodes: dict[int, list[int]] = {}

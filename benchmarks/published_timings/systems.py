@@ -1,7 +1,7 @@
-"""Systems of a table, each with its errors: by the catalogue, and with two factors fitted on half of its sizes.
+"""The systems of a table with their errors: by the catalogue, and with two factors fitted on half of the sizes.
 
-Rules of this file: a row that cannot be read is kept with its reason and counted; it never stops the others. Errors
-are of each row, then their mean by system, then the mean over systems.
+Rules of this file: a row that cannot be read is listed with its reason and counted; it never stops the others. Errors
+are computed for each row, averaged by system, then averaged over systems.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ MISS = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row with what is predicted of it.
+    """A row and its prediction.
 
     Args:
-        system: that it belongs to.
-        size: by which its system's rows are sorted.
-        ways: (latency_s, transfer_s) of each way to do it.
-        measured_s: what was published.
-        label: the row in short.
-        remarks: what the row's own notes and our assumptions say.
-        is_rate: whether what was published is a rate: its error is that of 1 / seconds.
+        system: The system of the row.
+        size: The value by which the rows of a system are sorted.
+        ways: (latency_s, transfer_s) of each way to run it.
+        measured_s: The published seconds.
+        label: A short label of the row.
+        remarks: The notes of the row and our assumptions.
+        is_rate: Whether the published figure is a rate: the error is that of 1 / seconds.
     """
 
     system: str
@@ -57,7 +57,7 @@ class System:
     """A system and its errors, as fractions; None where nothing was tested.
 
     Args:
-        swapped: the error with the halves exchanged: fitted on what is tested otherwise, and tested on the rest.
+        swapped: The error with the halves exchanged: fitted on the usual test half, and tested on the other.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Section:
 
 
 def collective_case(row: Row) -> Case:
-    """A row of collectives; raises `Unread`."""
+    """Reads a row of collectives. Raises `Unread`."""
     machine, nbytes = read(row), number(row, "bytes")
     kind = kind_of(str(row.get("collective") or ""))
     ways = costs(machine, kind, nbytes)
@@ -107,7 +107,9 @@ def collective_case(row: Row) -> Case:
 
 
 def throughput_case(row: Row, without: frozenset[str] = frozenset()) -> Case:
-    """A row of throughput; raises `Unread`. A system is a device with a framework, a size the operations of a step."""
+    """Reads a row of throughput. Raises `Unread`. A system is a device with a framework, a size the operations of a
+    step.
+    """
     job = job_of(row)
     fixed_s, rest_s = gradient_parts_s(job, without)
     slow = slowest(job.devices)
@@ -132,10 +134,10 @@ def _name(row: Row, column: str) -> str:
 
 
 def section(rows: Iterable[Row], make: Callable[[Row], Case], column: str) -> Section:
-    """All systems of a table, and the rows that are not predicted."""
+    """Returns all systems of a table, and the rows that are not predicted."""
     cases: dict[str, list[Case]] = {}
     skipped = []
-    for place, row in enumerate(rows, start=2):  # as an editor counts lines: the first has the names
+    for place, row in enumerate(rows, start=2):  # line numbers as in an editor: the first line has the names
         try:
             case = make(row)
             cases.setdefault(case.system, []).append(case)
@@ -156,7 +158,7 @@ def _error(cases: Sequence[Case], factors: tuple[float, float]) -> float | None:
 def _system(name: str, cases: Sequence[Case]) -> System:
     split = halves([case.size for case in cases])
     catalogue = _error(cases, (1.0, 1.0))
-    assert catalogue is not None  # a system has a row
+    assert catalogue is not None  # a system has at least one row
     if split is None:
         return System(name, tuple(cases), catalogue, None, None, None, _misses(cases, cases, (1.0, 1.0)))
     fit, test = ([cases[place] for place in half] for half in split)
@@ -168,7 +170,7 @@ def _system(name: str, cases: Sequence[Case]) -> System:
 
 
 def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, float]) -> tuple[str, ...]:
-    """Rows that miss by more than `MISS`, and what speaks for why."""
+    """Returns the rows with errors above `MISS`, with hints on the cause."""
     lines = []
     for case in shown:
         found = predicted_s([case.ways], factors)[0]
@@ -182,7 +184,7 @@ def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, 
 
 
 def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str:
-    """What the table itself shows: not monotonic, bound by latency or by bandwidth."""
+    """Returns hints from the table itself: not monotonic, bound by latency or by bandwidth."""
     smaller = [
         other for other in cases if other.size < case.size and other.label.split(",")[1:2] == case.label.split(",")[1:2]
     ]
@@ -195,7 +197,7 @@ def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str
 
 
 def scaling(rows: Sequence[Row]) -> tuple[list[tuple[Job, float]], list[Skipped]]:
-    """Jobs on several devices with their predicted images per second, where the same job on one was published."""
+    """Returns jobs on several devices with predicted images per second, if the same job on one device was published."""
     alone: dict[tuple[str, ...], Row] = {same_job(row): row for row in rows if _devices(row) == 1}
     found, skipped = [], []
     for place, row in enumerate(rows, start=2):

@@ -1,11 +1,11 @@
-"""Training throughput: from a row of a table to seconds of a step, on one device and on several.
+"""Training throughput: turns a row of a table into seconds of a step, on one device and on several.
 
 Rules of this file:
 
-* A step is a gradient on every device, the slowest of them counting, and the part of the exchange that does not hide
-  behind the backward pass. One device is predicted by the catalogue's roofline. Efficiencies that were derived from
-  the very table at hand are left out, with all others of that chip: it is predicted from what other chips reach.
-* Scaling starts from the measured rate of one device and predicts what the exchange and the spread cost at N.
+* A step is a gradient on every device, of which the slowest counts, and the part of the exchange that the backward pass
+  does not hide. One device is predicted by the catalogue's roofline. Efficiencies that were derived from the same table
+  are left out, with all others of that chip: the prediction then uses the efficiencies of other chips.
+* Scaling starts from the measured rate of one device and predicts the cost of the exchange and the jitter at N devices.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number, text_of, whole
 
 ITEM = 4
-"""bytes of a gradient's element: frameworks exchange float32, in mixed precision as well: INFERENCE"""
+"""bytes of a gradient's element: frameworks exchange float32, also in mixed precision: INFERENCE"""
 BUCKET_BYTES = 25e6
 """gradients are exchanged in buckets of this size: MEMORY certain for PyTorch's DDP, INFERENCE for others"""
 BATCH = 32.0
-"""of a device where none is told: INFERENCE"""
+"""of a device where none is given: INFERENCE"""
 SPREAD = 0.01
-"""of a step's time from device to device, of its mean, normal: INFERENCE"""
+"""standard deviation of step times between devices, relative to the mean, normal: INFERENCE"""
 DECODED_PER_CORE_S = 200.0
-"""pictures that a core decodes and crops: MEMORY medium; not asked of nodes where GPUs do it"""
+"""pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
 CORES = ((2020, 128), (2017, 48), (0, 40))
-"""of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
+"""cores of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
 OWN_CODE = r"\bnative\b|no[nt]? mkl|without mkl|slow cpu|convnet2|torch-?7"
 EARLY = r"cudnn ?[rv]?[123]\b"
 OWN_CODE_TAKES = 3.2
-"""times as long without a vendor's library: DERIVED from one job both ways on a TitanX, 3.2, and on E5-2686 v4, 3.4"""
+"""factor without a vendor's library: DERIVED from one job both ways on a TitanX, 3.2, and on E5-2686 v4, 3.4"""
 EARLY_TAKES = 2.1
-"""times as long with cuDNN before R4, or in a year before 2015: DERIVED from VGG-11 both ways on a TitanX"""
+"""factor with cuDNN before R4, or in a year before 2015: DERIVED from VGG-11 both ways on a TitanX"""
 PARAMETERS = {
     "inception4": 42.68e6, "mobilenet": 4.23e6, "squeezenet": 1.25e6, "densenet121": 7.98e6, "overfeat": 145.9e6,
     "resnext50": 25.03e6, "bertbase": 110e6, "bertlarge": 336e6, "resnet18": 11.69e6, "resnet34": 21.80e6,
@@ -57,7 +57,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a row of throughput says."""
+    """The content of a row of throughput."""
 
     row: Row
     devices: int
@@ -74,7 +74,7 @@ class Job:
 
 
 def job_of(row: Row) -> Job:
-    """The job of a row; raises `Unread`."""
+    """Returns the job of a row. Raises `Unread`."""
     devices = whole(row, "n_devices") or 1
     nodes = min(devices, whole(row, "n_nodes") or 1)
     return Job(
@@ -89,7 +89,7 @@ def job_of(row: Row) -> Job:
 
 
 def _precision(text: str) -> str:
-    if "?" in text:  # a guess of the table's author, as good as none
+    if "?" in text:  # the table's author guessed the value, so it is ignored
         return "fp32"
     for name, words in (
         ("amp", "amp|mixed"),
@@ -113,7 +113,7 @@ def _plain(name: str) -> str:
 
 
 def model_of(row: Row) -> ModelInfo:
-    """The model of a row: its layer table, or one layer with the operations that the row itself states."""
+    """Returns the model of a row: its layer table, or one layer with the operations that the row states."""
     asked = str(row.get("model") or "")
     plain = _plain(asked)
     table = next((name for name in MODELS if _plain(name) == plain), None)
@@ -128,7 +128,7 @@ def model_of(row: Row) -> ModelInfo:
 
 
 def spec_of(row: Row, precision: str) -> Spec:
-    """The device of a row in the catalogue, or one like the nearest, of the peak that the row states."""
+    """Returns the device of a row from the catalogue, or one like the nearest, with the peak that the row states."""
     text = str(row.get("device") or "")
     try:
         return find(text)
@@ -146,7 +146,7 @@ def spec_of(row: Row, precision: str) -> Spec:
 
 
 def derived_from(table: Iterable[Row]) -> frozenset[str]:
-    """Devices of the catalogue whose efficiencies were derived from figures in this very table."""
+    """Returns the devices of the catalogue whose efficiencies were derived from figures of this table."""
     figures = set()
     for row in table:
         try:
@@ -159,24 +159,24 @@ def derived_from(table: Iterable[Row]) -> frozenset[str]:
 
 
 def gradient_parts_s(job: Job, without: frozenset[str] = frozenset()) -> tuple[float, float]:
-    """Seconds of one device's gradient that do not depend on the batch, and those that do.
+    """Returns the seconds of one device's gradient that do not depend on the batch, and those that do.
 
     Args:
-        job: the row.
-        without: devices whose efficiencies are not to be used, nor those of the same chip.
+        job: The row.
+        without: Devices whose efficiencies must not be used, nor those of the same chip.
     """
     spec = spec_of(job.row, job.precision)
     chips = [named(device).peaks for device in without]
     known = [row for row in rows() if named(row.device).peaks not in chips or named(row.device).peaks != spec.peaks]
     efficiency = efficiency_of(spec, job.model.name, job.model.family, job.precision, known=known)
-    if "INFERENCE" in efficiency.provenance:  # a device's own figures have its software in them
+    if "INFERENCE" in efficiency.provenance:  # a device's own figures include its software
         efficiency = dataclasses.replace(efficiency, value=efficiency.value / software_takes(job.row))
     line = line_of(job.model.works, roof_of(spec, job.precision, efficiency), job.batch)
     return line.overhead_s, job.batch * line.per_sample_s
 
 
 def software_takes(row: Row) -> float:
-    """How often as long as with a vendor's library of today's kind.
+    """Returns the time relative to a current vendor's library.
 
     >>> software_takes({"framework": "Caffe native"}), software_takes({"framework": "PyTorch", "year": "2021"})
     (3.2, 1.0)
@@ -188,9 +188,10 @@ def software_takes(row: Row) -> float:
 
 
 def exchange_s(job: Job, gradient_s: float) -> float:
-    """Seconds of an exchange of gradients that do not hide behind the backward pass, of a gradient that takes so long.
+    """Returns the seconds of a gradient exchange that are not hidden behind a backward pass of this length.
 
-    Layers' gradients are ready one after the other, the last layer's first; buckets go one after the other.
+    The gradients of the layers are ready one after the other, the last layer's first; buckets are sent one after the
+    other.
     """
     if job.devices == 1:
         return 0.0
@@ -214,9 +215,11 @@ def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) 
 
 
 def _whole_exchange_s(job: Job, nbytes: float) -> float:
-    """Seconds of the exchange of all gradients with nothing else going on."""
+    """Returns the seconds of the exchange of all gradients with nothing else running."""
     if _by_server(job):
-        return 2 * nbytes / 12e9 * min(2, job.devices)  # two GPUs share a PCIe switch, up and down are one another's
+        return (
+            2 * nbytes / 12e9 * min(2, job.devices)
+        )  # two GPUs share a PCIe switch, so each one's upload is the other's download
     year = whole(job.row, "year") or 2020
     known = {2016: "NCCL 1.2", 2017: "NCCL 2.0", 2018: "NCCL 2.3"}
     cpu = spec_of(job.row, job.precision).kind != "gpu"
@@ -235,7 +238,7 @@ SHORT = {"rn": "resnet", "incv": "inception", "inc": "inception"}
 
 
 def _by_server(job: Job) -> bool:
-    """Whether a clause of the notes that is about this model, or about all, speaks of a parameter server."""
+    """Whether a clause of the notes that is about this model, or about all, names a parameter server."""
     for clause in text_of(job.row, "notes", "framework").split(";"):
         models, colon, words = clause.rpartition(":")
         names = [name.strip() for name in models.split("/")] if colon else [""]
@@ -246,7 +249,7 @@ def _by_server(job: Job) -> bool:
 
 
 def slowest(devices: int) -> float:
-    """What the slowest of so many takes, in the mean's.
+    """Returns the time of the slowest of several devices, relative to the mean.
 
     >>> slowest(1), round(slowest(8), 4)
     (1.0, 1.0143)
@@ -255,7 +258,7 @@ def slowest(devices: int) -> float:
 
 
 def scaled_images_per_s(job: Job, alone: Job) -> float:
-    """Images per second at N, from the measured step of one device."""
+    """Returns the images per second at N devices, from the measured step of one device."""
     gradient_s = alone.step_s * slowest(job.devices)
     rate = job.devices * job.batch / (gradient_s + exchange_s(job, gradient_s))
     words = text_of(job.row, "data", "framework")
@@ -267,6 +270,6 @@ def scaled_images_per_s(job: Job, alone: Job) -> float:
 
 
 def same_job(row: Row) -> tuple[str, ...]:
-    """What a row shares with that of one device."""
+    """Returns the key by which a row is matched with that of one device."""
     columns = ("device", "model", "batch_per_device", "precision", "framework", "data", "source")
     return tuple(str(row.get(column) or "").strip().lower() for column in columns)

@@ -1,8 +1,8 @@
-"""Messages inside a host, by gloo and in memory: the rows of benchmarks/shared.py about them.
+"""The rows of `benchmarks/shared.py` about messages inside a host, by gloo and in shared memory.
 
-Programs send as any program does, one operation after the other, and take the time themselves. Nothing is computed, so
-these are what messages cost when nobody else wants the cores. A row's figures are medians over launches of each
-launch's median; launches of both ways alternate, and each ratio is of two launches next to each other.
+Programs send as any program does, one operation after the other, and measure the time themselves. Nothing is computed,
+so these are the costs of messages while the cores are otherwise idle. The figures of a row are medians over launches of
+the median of each launch. Launches of both ways alternate, and each ratio is of two launches next to each other.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paceline.backend.local.launch import Launch, run_job
 from shared_memory.runs import Flat, never
 
 SIZES = {4: 300, 1_000: 300, 16_000: 300, 256_000: 150, 1_000_000: 60, 8_000_000: 15}
-"""bytes, and how often a message of so many goes there and back in one launch"""
+"""bytes, and the number of round trips of such a message in one launch"""
 PUSHED_BYTES, PUSHES = 810_000, 300
-"""as facts about gloo were measured with: the weights of a perceptron with 784, 256 and 10 units"""
+"""the size used in the measurements of gloo: the weights of a perceptron with 784, 256 and 10 units"""
 WORKERS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed(Method):
-    """One step, whose outcome is what the program has timed."""
+    """A method of one step whose result is the time that the program measured."""
 
     name = "timed"
     staleness_kind = StalenessKind.STEPS
@@ -48,13 +48,13 @@ class Timed(Method):
         return state
 
     def timed(self, me: RankContext) -> Routine[Any]:
-        """What the rank does in the step; answers seconds."""
+        """Runs the rank's part of the step and returns seconds."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundTrips(Timed):
-    """Rank 0 sends, rank 1 sends back what has come."""
+    """Rank 0 sends, and rank 1 sends the message back."""
 
     @program
     def timed(self, me: RankContext) -> Program[dict[int, float]]:
@@ -76,7 +76,7 @@ class RoundTrips(Timed):
 
 @dataclass(frozen=True, kw_only=True)
 class Pushes(Timed):
-    """Rank 0 answers each message with one as large, as a server does; the others push and pull."""
+    """Rank 0 answers each message with one of the same size, like a server; the others push and pull."""
 
     @program
     def timed(self, me: RankContext) -> Program[float]:
@@ -92,14 +92,14 @@ class Pushes(Timed):
 
 
 def launched(method: Method, ranks: int, *, shared_memory: bool) -> Any:
-    """What rank 0 has timed."""
+    """Returns the time that rank 0 measured."""
     nodes = [[Rank(rank) for rank in range(ranks)]]
     job = Job.of(method, nodes, Flat(PUSHED_BYTES // 4), batch=1, budget=Budget(samples=ranks))
     return run_job(Launch(job=job, schedule=never, shared_memory=shared_memory)).states[Rank(0)].optimizer_state
 
 
 def rows_of(rounds: int) -> list[dict[str, Any]]:
-    """Round trips of every size, and pushes and pulls in a second; both ways, round after round."""
+    """Returns the round trips of every size, and pushes and pulls per second; both ways, round after round."""
     trips: dict[bool, list[dict[int, float]]] = {False: [], True: []}
     pushes: dict[bool, list[float]] = {False: [], True: []}
     for number in range(rounds):
@@ -125,7 +125,7 @@ def _row(what: str, size: int, gloo: Sequence[float], memory: Sequence[float]) -
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     shown = Table(title="Messages inside a host", title_justify="left", box=None)
     shown.add_column("messages")
     for column in ("bytes", "gloo us", "memory us", "gloo /s", "memory /s", "ratio", "least", "largest"):

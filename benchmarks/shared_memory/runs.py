@@ -1,4 +1,4 @@
-"""What the runs of benchmarks/shared.py have in common."""
+"""Common parts of the runs of `benchmarks/shared.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.records.trace import Schedule
 
 @dataclass(frozen=True)
 class Flat(OneByOne):
-    """A learner that costs nothing: its gradient lies ready."""
+    """A learner without cost: its gradient is constant."""
 
     size: int
     num_samples: int = 1000
@@ -42,5 +42,5 @@ class Flat(OneByOne):
 
 
 def never() -> Schedule:
-    """A run without evaluations."""
+    """A schedule without evaluations."""
     return Schedule(every=float("inf"))

@@ -1,12 +1,12 @@
-"""What a run itself costs a step: all of it, and what the program's generator and the record take of that.
+"""The overhead of a run per step: in total, and the parts of the program's generator and the record.
 
 Rules of this file:
 
-* One rank, a learner without arithmetic, vectors of four numbers: all of a step is the run's own, with what the calls
-  of torch cost that have nothing to compute.
-* The generator is what passes between an answer and the next operation, the program's arithmetic on four numbers
-  included. The record is spans, rows, and their way to the file. They are timed in launches of their own, so that the
-  timing, which counts itself in, does not slow down the others.
+* One rank, a learner without arithmetic, vectors of four numbers: the time of a step is that of the run itself,
+  including the fixed cost of torch calls.
+* The generator's part is the time between an answer and the next operation, including the program's arithmetic on four
+  numbers. The record's part is spans, rows, and writing them to the file. They are timed in separate launches, because
+  the timing itself, which is included, would slow down the others.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ RECORD_AND_GENERATOR = (
     (WeightsOwner, "applied"),
     (Recorder, "flush"),
 )
-"""where the time is taken: none of these calls another one"""
+"""the timed functions, none of which calls another"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a step of a method costs where there is nothing to compute and nobody to wait for."""
+    """The cost of a step of a method with nothing to compute and no other rank."""
 
     pair: str
     transport: str
@@ -54,7 +54,7 @@ class Cost:
 
 
 def costs(ways: Iterable[tuple[str, str]], times: int, steps: int) -> Iterator[Cost]:
-    """Of each of these methods over its transport, the median of so many launches."""
+    """Yields for each method and transport the median of this many launches."""
     for name, transport in ways:
         each = [launched(name, steps, TRANSPORTS[transport]) for _ in range(times)]
         parts = [spent_s(name, steps, TRANSPORTS[transport]) for _ in range(times)]
@@ -64,12 +64,12 @@ def costs(ways: Iterable[tuple[str, str]], times: int, steps: int) -> Iterator[C
 
 
 def launched(name: str, steps: int, shared: bool) -> float:
-    """Mean seconds of a step in the second half of a launch."""
+    """Returns the mean seconds of a step in the second half of a launch."""
     return step_s(run(name, Nothing(), workers=1, steps=2 * steps, shared_memory=shared), 1, steps)
 
 
 def spent_s(name: str, steps: int, shared: bool) -> float:
-    """Seconds of a step that its generator and the record take."""
+    """Returns the seconds of a step that the generator and the record take."""
     with timed() as spent:
         run(name, Nothing(), workers=1, steps=steps, shared_memory=shared)
     return float(spent.value) / steps
@@ -77,7 +77,7 @@ def spent_s(name: str, steps: int, shared: bool) -> float:
 
 @contextmanager
 def timed() -> Iterator[Any]:
-    """Ranks that are forked meanwhile add up here what they spend."""
+    """Yields a sum, to which ranks that are forked during the block add the time of these calls."""
     spent: Any = RawValue("d", 0.0)
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:

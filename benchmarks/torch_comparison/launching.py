@@ -1,8 +1,8 @@
-"""Who makes the launches that `backend.py` compares.
+"""Makes the launches that `benchmarks/backend.py` compares.
 
-Rules of this file: a launch is made by a process of its own, forked from one that has made none and holds nothing but
-the learner. How the C library deals with memory depends on what a process has freed and is handed on to those that it
-forks: so no launch depends on those before it.
+Rules of this file: each launch is made by a new process, forked from one that has made no launch and holds only the
+learner. The memory management of the C library depends on what a process has freed, and a fork inherits this state. So
+no launch depends on those before it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Launching = Callable[[Rounds], Timed]
 
 
 class Maker:
-    """Makes launches of a model, each by a process of its own; its own process does nothing else.
+    """Makes launches of a model, each in a new process. The process that forks them does nothing else.
 
     Args:
-        learner: makes what is trained, in that process.
-        steps: that are timed.
-        ways: what is launched, by name.
+        learner: Builds the learner, in that process.
+        steps: The number of timed steps.
+        ways: The launches, by name.
     """
 
     def __init__(self, learner: Callable[[], TorchLearner], steps: int, ways: Mapping[Any, Launching]) -> None:
@@ -40,7 +40,7 @@ class Maker:
 
         def body() -> None:
             self._ask.close()
-            torch.set_num_threads(1)  # before any fork: no child inherits a pool of threads that is not there
+            torch.set_num_threads(1)  # before any fork, so that no child inherits a thread pool without its threads
             rounds = Rounds(learner(), steps)
             with suppress(EOFError, KeyboardInterrupt):
                 while True:
@@ -64,7 +64,7 @@ class Maker:
         self._process.join()
 
     def launch(self, name: Any) -> Timed:
-        """One launch."""
+        """Makes one launch."""
         self._ask.send(name)
         if (answer := self._answered.recv()) is None:
             sys.exit(f"error: a launch of {name} has failed")

@@ -1,4 +1,4 @@
-"""What `backend.py` trains: three models on made-up pictures, and a learner whose gradient costs nothing."""
+"""The models of `benchmarks/backend.py`: three models on random pictures, and a learner without arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLASSES = 10
 
 
 def mlp(*widths: int) -> nn.Module:
-    """Dense layers from 784 inputs to 10 classes."""
+    """Returns dense layers from 784 inputs to 10 classes."""
     layers: list[nn.Module] = []
     for inputs, outputs in zip((784, *widths), widths, strict=False):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -29,7 +29,7 @@ def mlp(*widths: int) -> nn.Module:
 
 
 def cnn() -> nn.Module:
-    """Two convolutions and two dense layers on pictures of 28 × 28."""
+    """Two convolutions and two dense layers for pictures of 28 × 28."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
         nn.Conv2d(1, 32, 3),
@@ -47,11 +47,11 @@ def cnn() -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model, and how long it is run.
+    """A model and the length of its runs.
 
     Args:
-        make: builds the module.
-        steps: that are timed in each launch; whole periods of averaging.
+        make: Builds the module.
+        steps: The number of timed steps in each launch; whole periods of averaging.
     """
 
     make: Callable[[], nn.Module]
@@ -67,7 +67,7 @@ MODELS = {
 
 
 def learner_of(name: str) -> TorchLearner:
-    """The model on pictures that are noise, with labels that are, too: what is timed does not depend on them."""
+    """Returns the model on random pictures with random labels, because the timing does not depend on them."""
     torch.manual_seed(SEED)
     module = MODELS[name].make()
     pictures, labels = torch.randn(EXAMPLES, 784), torch.randint(CLASSES, (EXAMPLES,))
@@ -79,7 +79,7 @@ def learner_of(name: str) -> TorchLearner:
 
 @dataclass(frozen=True)
 class Nothing(OneByOne):
-    """A learner without arithmetic: what is left of a step is what the run itself costs."""
+    """A learner without arithmetic: the time of a step is the overhead of the run."""
 
     layers: int = 4
     num_samples: int = EXAMPLES

@@ -1,11 +1,11 @@
-"""One launch of each way to train that `backend.py` compares: by plain torch, by torch.distributed, and by Paceline.
+"""One launch of each way to train that `benchmarks/backend.py` compares: plain torch, torch.distributed, and Paceline.
 
 Rules of this file:
 
-* Every way has as many processes, forked from one parent, with one torch thread each; the same initial weights; and the
-  same batches, which it loads by the same `Learner.load` at the beginning of each step.
-* A step is timed by each rank's own clock, from the beginning of one step (where its batch is loaded) to that of the
-  next. The first steps do not count. A launch's figure is the mean over its steps and ranks.
+* All ways have the same number of processes, forked from one parent, with one torch thread each; the same initial
+  weights; and the same batches, loaded by the same `Learner.load` at the beginning of each step.
+* A step is timed by the clock of each rank, from its beginning (where its batch is loaded) to the beginning of the
+  next. The first steps do not count. The figure of a launch is the mean over its steps and ranks.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ BATCH = 32
 RATE = 0.01
 PERIOD = 8
 BUCKET = 25 * 2**20 // 4
-"""numbers in a message of layerwise-sgd: as many bytes as DistributedDataParallel waits for"""
+"""numbers in a message of layerwise-sgd: as many bytes as a bucket of DistributedDataParallel"""
 WARMUP = 2 * PERIOD
 INTERFACE = "lo"
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a launch found.
+    """The result of a launch.
 
     Args:
-        step_s: mean seconds of a step.
-        weights: of each rank, at the end.
+        step_s: Mean seconds of a step.
+        weights: Of each rank, at the end.
     """
 
     step_s: float
@@ -65,11 +65,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often what is trained."""
+    """The number of steps to run."""
 
     learner: TorchLearner
     steps: int
-    """that are timed"""
+    """number of timed steps"""
 
     @property
     def all_steps(self) -> int:
@@ -95,7 +95,7 @@ class Setting:
 
 
 def no_communication(setting: Setting, steps: int) -> None:
-    """Each rank for itself, as plain torch does it."""
+    """Trains each rank separately in plain torch."""
     optimizer = SGD(setting.module.parameters(), lr=RATE)
     for step in range(steps):
         optimizer.zero_grad()
@@ -104,7 +104,7 @@ def no_communication(setting: Setting, steps: int) -> None:
 
 
 def flat_loop(setting: Setting, steps: int) -> None:
-    """All gradients in one flat vector, and one blocking all-reduce by gloo."""
+    """Exchanges all gradients in one flat vector, by one blocking all-reduce of gloo."""
     parameters = list(setting.module.parameters())
     weights = parameters_to_vector(parameters).detach()
     gradient = torch.zeros_like(weights)
@@ -121,7 +121,7 @@ def flat_loop(setting: Setting, steps: int) -> None:
 
 
 def ddp(setting: Setting, steps: int) -> None:
-    """torch's DistributedDataParallel with what it does by itself."""
+    """Uses torch's DistributedDataParallel with its defaults."""
     module = DistributedDataParallel(setting.module)
     optimizer = SGD(module.parameters(), lr=RATE)
     for step in range(steps):
@@ -131,7 +131,9 @@ def ddp(setting: Setting, steps: int) -> None:
 
 
 def post_local(setting: Setting, steps: int) -> None:
-    """torch's post-local SGD, local from the first step on: the hook that leaves gradients local, and its optimizer."""
+    """Uses torch's post-local SGD, local from the first step on: the hook that leaves gradients local, and its
+    optimizer.
+    """
     module = DistributedDataParallel(setting.module)
     state = PostLocalSGDState(None, None, start_localSGD_iter=0, post_local_gradient_allreduce=False)
     module.register_comm_hook(state, post_localSGD_hook)
@@ -144,7 +146,7 @@ def post_local(setting: Setting, steps: int) -> None:
 
 
 def averager(setting: Setting, steps: int) -> None:
-    """torch's averager without DistributedDataParallel."""
+    """Uses torch's averager without DistributedDataParallel."""
     parameters = list(setting.module.parameters())
     optimizer = SGD(parameters, lr=RATE)
     averager = PeriodicModelAverager(period=PERIOD, warmup_steps=PERIOD - 1)
@@ -165,7 +167,7 @@ TORCH: Mapping[str, Callable[[Setting, int], None]] = {
 
 
 def by_torch(name: str, rounds: Rounds) -> Timed:
-    """One launch of a torch program."""
+    """Makes one launch of a torch program."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         ends = [context.Pipe(duplex=False) for _ in range(WORKERS)]
@@ -200,7 +202,7 @@ def _rank(name: str, rank: int, rounds: Rounds, store: Path, answer: Connection)
     module = copy.deepcopy(rounds.learner.module)
     vector_to_parameters(rounds.learner.initial().clone(), module.parameters())
     for parameter in module.parameters():
-        parameter.data = parameter.data.clone()  # each in memory of its own, as in any torch program
+        parameter.data = parameter.data.clone()  # each rank has its own memory, as in any torch program
     setting = Setting(module, rounds.learner, [])
     dist.barrier()
     TORCH[name](setting, rounds.all_steps)
@@ -216,13 +218,13 @@ OURS: Mapping[str, Mapping[str, Any]] = {
     "layerwise-sgd": {"bucket": BUCKET},
     "post-local-sgd": {"switch": 0, "period": PERIOD},
 }
-"""methods, and their hyper-parameters beside the rate"""
+"""methods, and their hyper-parameters beside the learning rate"""
 TRANSPORTS = {"gloo": False, "shared memory": True}
-"""of theirs; whether it is shared memory"""
+"""transports of the methods; whether each is shared memory"""
 
 
 def run(name: str, learner: Learner, *, workers: int, steps: int, shared_memory: bool) -> Trace:
-    """One launch of a method, by the same call as `paceline train`; weights are not evaluated."""
+    """Makes one launch of a method by the same call as `paceline train`; weights are not evaluated."""
     method = find(name)(learning_rate=RATE, **OURS[name])
     job = Job.of(
         method,
@@ -235,7 +237,7 @@ def run(name: str, learner: Learner, *, workers: int, steps: int, shared_memory:
 
 
 def step_s(trace: Trace, workers: int, steps: int) -> float:
-    """Mean seconds of the last `steps` steps."""
+    """Returns the mean seconds of the last `steps` steps."""
     each = []
     for rank in range(workers):
         begins = [span.start_s for span in trace.spans if span.activity == "load" and span.rank == rank][-steps:]
@@ -244,7 +246,7 @@ def step_s(trace: Trace, workers: int, steps: int) -> float:
 
 
 def by_paceline(name: str, rounds: Rounds, *, shared_memory: bool) -> Timed:
-    """One launch of a method."""
+    """Makes one launch of a method."""
     trace = run(name, rounds.learner, workers=WORKERS, steps=rounds.all_steps, shared_memory=shared_memory)
     weights = tuple(trace.states[Rank(rank)].weights.vector for rank in range(WORKERS))
     return Timed(step_s(trace, WORKERS, rounds.steps), weights)

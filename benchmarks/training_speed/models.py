@@ -13,20 +13,20 @@ CLASSES = 10
 
 
 def mlp(*widths: int) -> nn.Module:
-    """Dense layers with ReLU between."""
+    """Returns dense layers with ReLU between them."""
     layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
 def cnn() -> nn.Module:
-    """Two convolutions and a dense layer, for coloured pictures of 32 × 32."""
+    """Returns two convolutions and a dense layer for colour pictures of 32 × 32."""
     first = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
 
 
 def made_up(shape: tuple[int, ...], num_samples: int) -> Examples:
-    """Examples with inputs of this shape; what they say does not change what they cost."""
+    """Returns random examples with inputs of this shape. The cost does not depend on their content."""
     source = torch.Generator().manual_seed(0)
     inputs = torch.randn(num_samples, *shape, generator=source)
     train = Batch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))

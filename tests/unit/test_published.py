@@ -155,7 +155,7 @@ def test_open_mpi_5_goes_by_levels_of_segments() -> None:
 def test_what_words_do_not_say_is_said() -> None:
     machine = part("machines").read(COLLECTIVE | {"nnodes": "2"})
     assert "no chip named" in machine.assumed[0]
-    assert any("network cards not told" in text for text in machine.assumed)
+    assert any("network cards not given" in text for text in machine.assumed)
 
 
 def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
