@@ -105,7 +105,7 @@ def losses(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
             one = row["difference"]["loss"][name]
             ours, theirs = (np.mean(row["methods"][which]["loss"]) for which in ("dbs-sgd", name))
             shown.add_row(
-                f"{row['rate']:g}",
+                f"{row['learning_rate']:g}",
                 f"{ours:.4f}",
                 name,
                 f"{theirs:.4f}",
@@ -119,7 +119,7 @@ def losses(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
 def staleness(row: dict[str, Any]) -> Table:
     """Renders the staleness per node."""
     found = {name: one["staleness"] for name, one in row["methods"].items()}
-    shown = Table(title=f"staleness in updates, rate {row['rate']:g}", title_justify="left")
+    shown = Table(title=f"staleness in updates, rate {row['learning_rate']:g}", title_justify="left")
     for column in ("", *found):
         shown.add_column(column, justify="right")
     shown.add_row("mean of updates", *(f"{one['mean']:.2f}" for one in found.values()))

@@ -163,7 +163,7 @@ def table(rows: Sequence[Row]) -> Table:
 def words(storage: Storage, other_load: float) -> str:
     """Describes the calibrated storage and the conditions of the measurement."""
     limit = "no limit of latencies at once" if storage.depth is None else f"{storage.depth:g} at once"
-    limit += f", {storage.waiting:.0%} of each when no other request waits"
+    limit += f", {storage.waiting:.0%} of each excludes other requests"
     return (
         f"Storage: {storage.latency_s * 1e6:.0f} µs a request, {limit}; {storage.bytes_per_s / 1e6:,.0f} MB/s, "
         f"{storage.reader_bytes_per_s / 1e6:,.0f} for one reader. "
