@@ -1,4 +1,4 @@
-"""Small clusters whose numbers a test can do in its head, and programs written in place."""
+"""Small clusters with round numbers, and programs defined inside a test."""
 
 from __future__ import annotations
 

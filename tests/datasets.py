@@ -1,6 +1,6 @@
-"""Tiny data sets in the true formats, written where a test wants them.
+"""Tiny data sets in the true formats, written where a test needs them.
 
-The pictures of a class are alike, so that they can be learned: bright in a part of their own, with some noise.
+The pictures of a class are similar, so that they can be learned: each class has its own bright part, with some noise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of elastic averaging share: the property of the sum, and methods as the matrices that they are."""
+"""Common parts of the tests of elastic averaging: the property of the sum, and the methods as matrices."""
 
 from __future__ import annotations
 

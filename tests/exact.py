@@ -1,4 +1,4 @@
-"""Arithmetic without rounding, for the properties that hold exactly: vectors of fractions, and a learner of them."""
+"""Arithmetic without rounding, for properties that hold exactly: vectors of fractions, and a learner with them."""
 
 from __future__ import annotations
 

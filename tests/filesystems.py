@@ -1,4 +1,4 @@
-"""File systems without room, for tests that are not root and cannot mount one."""
+"""Full file systems, for tests that are not root and cannot mount one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max-min fair sharing the plain way: everything is solved again at every change."""
+"""Max-min fair sharing by the simplest algorithm: everything is solved again at every change."""
 
 from __future__ import annotations
 

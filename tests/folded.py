@@ -1,4 +1,4 @@
-"""Several checks in one test, where each alone would cost more than it checks: all are made, and each is named."""
+"""Several checks in one test, where each alone would cost more than it checks: all are run, and each is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method of the tests' own whose every step depends on who is first: what a record must hold for a replay."""
+"""A test method in which every step depends on the order of arrival, so that a replay needs the whole record."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ class Impatient(SgdMethod):
 
 
 def neighbours(group: Group, rank: Rank) -> list[Rank]:
-    """Everybody else."""
+    """All other ranks."""
     return [other for other in group.ranks if other != rank]

@@ -1,4 +1,4 @@
-"""Clusters whose links fail, and when what is asked of them is over."""
+"""Clusters whose links fail, and the end times of requests on them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs of the methods on quadratics, and the closed forms that they are held against (O5 of docs/invariants.md).
+"""Runs of the methods on quadratics, and the closed forms with which they are compared (O5 of docs/invariants.md).
 
 f(w) = λ w² / 2 in each dimension, gradient noise of variance c / B, g = ηλ. Dimensions of equal curvature are
-independent copies of one run, so that one run shows a mean and a variance. Where workers' times are drawn, all copies
-share them: there, copies are runs of different seeds, or parts of a long one.
+independent copies of one run, so one run shows a mean and a variance. Where workers' times are random, all copies share
+them: there, copies are runs of different seeds, or parts of a long one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiny record files: inputs that tell where a record lies, and labels that say its number."""
+"""Tiny record files: the inputs show the position of a record, and the labels its number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Message patterns played the plain way: a heap of events, and rates solved from scratch whenever a message moves.
+"""Message patterns by the simplest algorithm: a heap of events, and rates solved from scratch at every change.
 
-Shares nothing with the engine but the pattern itself, which is data: no SimPy, no incremental solving, no short cuts.
+Shares only the pattern itself, which is data, with the engine: no SimPy, no incremental solving, no short cuts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Uniform:
 
 
 def fair(routes: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Max-min fair rates of the flows whose links stand in the rows."""
+    """Returns the max-min fair rates of the flows whose links are in the rows."""
     rates, free = np.zeros(len(routes)), capacity.copy()
     rising = np.ones(len(routes), dtype=bool)
     while rising.any():

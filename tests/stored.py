@@ -1,4 +1,4 @@
-"""Changing stored files as a program would that knows their checksums: so that what comes after those is tested."""
+"""Changes stored files and updates their checksums, so that the checks after the checksums are tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small stand-ins that many tests use: a learner with an exact optimum and times that a test can state."""
+"""Small stand-ins for many tests: a learner with an exact optimum, and times that a test can state."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How much the tests try: `make test` takes samples of what is large, `make test-all` takes all of it.
+"""The size of the tests: `make test` takes samples of large sets, `make test-all` takes all of them.
 
 `make test-all` sets PACELINE_THOROUGH=1, and there is no other switch. With it, items marked `thorough` run too,
-`cases` and `examples` take their larger numbers, and Hypothesis draws 200 examples instead of 25, at random.
+`cases` and `examples` take their larger numbers, and Hypothesis draws 200 random examples instead of 25.
 
-Every behaviour keeps an item in `make test`. What is left to `make test-all` are further values of a parameter that
-take the same way through the code: the rest of the methods where one of each family is tried, further orders of moves
-and networks, larger sizes, and more random cases.
+Every behaviour has an item in `make test`. Only `make test-all` runs further values of a parameter that take the same
+path through the code: the rest of the methods where one of each family is tried, further orders of moves and networks,
+larger sizes, and more random cases.
 """
 
 from __future__ import annotations

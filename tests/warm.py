@@ -1,7 +1,7 @@
 """Python programs in processes that have imported Paceline already: a fresh interpreter takes seconds to do that.
 
-A server imports what training needs once and forks for every program, so nothing of this process gets into them: no
-threads, no warnings that are errors. What a fresh interpreter does has tests that start one.
+A server imports the modules for training once and forks for every program, so nothing of this process gets into them:
+no threads, no warnings that are errors. The behaviour of a fresh interpreter has separate tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damaged bytes: what bad disks, interrupted copies and editors make of a file, chosen by a seed."""
+"""Damages bytes as bad disks, interrupted copies and editors do, chosen by a seed."""
 
 from __future__ import annotations
 

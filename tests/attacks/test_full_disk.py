@@ -1,4 +1,4 @@
-"""A disk without room where results are stored: the path is named, and what is there is whole."""
+"""The disk with the results is full: the error names the path, and existing results stay complete."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("size", ["200k", "160k", "120k", "100k"][: cases(1, 4)])
 def test_checkpoints_that_do_not_fit(size: str, tmp_path: Path) -> None:
-    """What ends the run is the checkpoint; a whole one from before stays, and the command says how to go on."""
+    """The checkpoint ends the run; an earlier complete one remains, and the command says how to resume."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"
     disk.mkdir()
     scenario.write_text(SCENARIO)

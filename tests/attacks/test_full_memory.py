@@ -1,4 +1,4 @@
-"""/dev/shm without room, from the start and all of a sudden: one sentence, status 1, and nothing is left behind."""
+"""/dev/shm is full, from the start or suddenly: one sentence, status 1, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Every kind of stored file, damaged: reading it ends in an `InputError` that names the file, or in the same values.
+"""Stored files of every kind, damaged: reading one raises an `InputError` that names the file, or gives the same
+values.
 
-A JSON document may be damaged where it does not count, in its white space. Everything else is found by its checksum.
-In `make test-all` there are 500 damaged versions of each file.
+A JSON document may be damaged where it does not matter, in its white space. All other damage is found by the checksum.
+`make test-all` tries 500 damaged versions of each file.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def test_a_damaged_file_of_records(file: str, records: Path) -> None:
 
 
 def read_or_refused(read: Callable[[], object]) -> None:
-    """Either is right, since nobody can tell that these bytes were not meant; every other error is not."""
+    """Both results are correct, because such bytes may be intended; every other error is a failure."""
     found = outcome(read)
     assert not isinstance(found, InputError) or "cannot be read" in str(found)
 

@@ -1,6 +1,6 @@
-"""Jobs, paces and looking at processes: what the tests of real runs share.
+"""Jobs, paces and process checks shared by the tests of real runs.
 
-Ranks are forked, so everything that they run stands at module level.
+Ranks are forked, so everything that they run is defined at module level.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Started:
 
 
 def ranks_of(launcher: int) -> Started | None:
-    """The ranks that a launcher has running, told by the records they keep open; None before there are any."""
+    """Returns the running ranks of a launcher, recognised by the records they keep open; None before there are any."""
     found: dict[int, psutil.Process] = {}
     folder = None
     for child in psutil.Process(launcher).children(recursive=True):
@@ -127,7 +127,7 @@ def _written(started: Started) -> bool:
 
 
 def no_children() -> bool:
-    """Whether this process has no child left, not even one that nobody has waited for, but the servers of the tests."""
+    """Whether this process has no child left, not even an unreaped one, except for the servers of the tests."""
     return not [one for one in psutil.Process().children(recursive=True) if one.pid not in warm.servers()]
 
 

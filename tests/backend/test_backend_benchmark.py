@@ -1,4 +1,4 @@
-"""benchmarks/backend.py: every way is run, and weights that are not the same are told. No speed is asserted."""
+"""benchmarks/backend.py: every way is run, and different weights are reported. No speed is asserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board: who has entered which collective there."""
+"""The status board: which rank has entered which collective."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> Non
 
 
 def test_nobody_reads_an_entry_that_is_being_written() -> None:
-    """Two streams of one bucket: what one rank enters in them overwrites itself while the other looks at it."""
+    """Two streams of one bucket: one rank overwrites its entries while the other reads them."""
     workers, node = "ranks 0,1,2,3", "ranks 0,1"
     assert zlib.crc32(workers.encode()) % BUCKETS == zlib.crc32(node.encode()) % BUCKETS
     board = StatusBoard(2, BOTH)
@@ -62,7 +62,7 @@ def test_nobody_reads_an_entry_that_is_being_written() -> None:
 
 
 def test_who_looks_after_ranks_waits_for_no_lock_of_theirs() -> None:
-    """A rank that is stopped may be at the board's lock: who would have to wait could not end it."""
+    """A stopped rank may hold the board's lock, and a rank that waits for the lock could not end it."""
     board, (reading, writing) = StatusBoard(2, BOTH), multiprocessing.Pipe(duplex=False)
 
     def hold() -> None:

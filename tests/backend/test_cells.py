@@ -1,4 +1,4 @@
-"""Shared cells: what ranks of one node lose without the lock, and what they do not lose with it."""
+"""Shared cells: ranks of one node lose updates without the lock, and lose none with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real run that is gone on with from a checkpoint: as if nothing had happened, and with one whole record."""
+"""Resuming a real run from a checkpoint: the result is that of an undisturbed run, with one complete record."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def assert_same(found: Trace, expected: Trace) -> None:
 
 @pytest.mark.parametrize("name", sampled(DETERMINISTIC, FAMILIES))
 def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
-    """Neither the pauses in a run, nor that a run ended after any of them and was gone on with."""
+    """Neither the checkpoints of a run nor resuming it after any of them changes the result."""
     job = job_for(built(name), STEPS)
     whole, paused = run(job), run(job, into=tmp_path / "paused")
     assert_same(paused, whole)
@@ -108,7 +108,7 @@ def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd", "ssp", "ad-psgd"])
 def test_asynchronous_methods_go_on_where_they_stopped(name: str, tmp_path: Path) -> None:
-    """Versions go on rising by 1, no worker's step is missing or there twice, and the budget is spent, no more."""
+    """Versions continue to rise by 1, no step of a worker is missing or duplicated, and the budget is used exactly."""
     job = job_for(built(name), STEPS)
     run(job_for(built(name), STEPS - 1), into=tmp_path)
     resumed = run(job, into=tmp_path / "again", start=find_last(tmp_path))
@@ -141,7 +141,7 @@ def steps_of(table: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> None:
-    """The failed run's folder has both, and what goes on from there is the run that was meant, with one record."""
+    """The folder of the failed run has both, and the resumed run equals the undisturbed one, with one record."""
     scenario = load(SCENARIO)
     with pytest.raises(RunsFailed, match=r"rank 2 \(server\) died") as caught:
         train(scenario, progress=Killer(2, tmp_path), out=tmp_path, keep=lambda run: store.save(run, tmp_path))
@@ -171,7 +171,7 @@ def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> N
 
 
 def test_a_killed_launcher_leaves_its_checkpoints(tmp_path: Path) -> None:
-    """SIGKILL, which nobody can answer: the unfinished run's folder is there, and may be gone on with, and longer."""
+    """SIGKILL, which cannot be caught: the folder of the unfinished run exists, and it can be resumed and extended."""
     if (launcher := os.fork()) == 0:
         train(load(SCENARIO, ["stop.updates=100000"]), out=tmp_path)
         os._exit(0)

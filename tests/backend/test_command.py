@@ -1,4 +1,4 @@
-"""The command when a rank dies, when the user interrupts it, and when it is killed itself."""
+"""The command when a rank dies, when the user interrupts it, and when it is killed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Called:
         return self.process.wait(), said
 
     def left(self) -> list[int]:
-        """Processes of its session, whoever is their parent by now; a moment is given to the kernel."""
+        """Returns the processes of its session, whatever their parent is now; the kernel gets a moment."""
         until = time.monotonic() + 30.0
         while (left := [pid for pid in psutil.pids() if _session(pid) == self.pid]) and time.monotonic() < until:
             time.sleep(0.02)

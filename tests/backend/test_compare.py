@@ -1,4 +1,4 @@
-"""`compare` as a whole: probed, predicted, measured, side by side. How close, benchmarks/fidelity.py says."""
+"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/fidelity.py measures the accuracy."""
 
 from __future__ import annotations
 

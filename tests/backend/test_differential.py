@@ -1,4 +1,4 @@
-"""Number 57: a deterministic method is one algorithm, whoever runs it: simulated, any-order and real runs agree."""
+"""Number 57: a deterministic method gives the same result in simulated, any-order and real runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lane goes on while its own thread computes a gradient layer by layer, as far as it waits for nobody."""
+"""A lane advances while its own thread computes a gradient layer by layer, as long as it does not have to wait."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WaitsMeanwhile(Case):
 
 
 def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
-    """The message is asked for after the first layer and comes after the last one; nobody is stuck."""
+    """The message is requested after the first layer and arrives after the last one; there is no deadlock."""
     trace = run_for_real(job_of(WaitsMeanwhile(), 2, steps=1, learner=Slow()), pace=None)
     value, vector = trace.states[Rank(1)].optimizer_state
     assert value == 7 and len(vector) == 2

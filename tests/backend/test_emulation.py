@@ -1,6 +1,6 @@
-"""Networks emulated in user space: rates and latencies that are asked for, any topology, and nothing is ever left.
+"""Networks emulated in user space: requested rates and latencies, any topology, and nothing is left behind.
 
-Needs root, iproute2 and TUN devices; elsewhere all is skipped.
+Needs root, iproute2 and TUN devices; otherwise all tests are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong in a real run: it ends soon, says who and how, keeps the record, and leaves nothing behind."""
+"""Failures in a real run: it ends soon, names the rank and the cause, keeps the record, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_program_that_raises_leaves_its_traceback() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GoesOn(Case):
-    """A program hears of its peer's death as an exception at the operation that needed it, and may go on without."""
+    """The death of a peer is an exception at the operation that needed it, and the program may continue without it."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -182,7 +182,7 @@ class KeepsFunction(Case):
 
 
 def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
-    """And the rank's process ends: it must not go on in the launcher's code."""
+    """The rank's process also ends: it must not continue in the launcher's code."""
     with pytest.raises(RankFailed, match=r"rank 0 \(worker\) failed: .*[Pp]ickl.*lambda"):
         run_for_real(job_of(KeepsFunction(), 1, steps=1))
 
@@ -194,7 +194,7 @@ def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
 class NobodySends(Method):
     """The server waits for a worker's message that never comes; the workers wait for the server, or for each other."""
 
-    name = "nobody-sends"
+    name = "never-sent"
     staleness_kind = StalenessKind.STEPS
     source = "a test"
     guarantees = frozenset()
@@ -332,7 +332,7 @@ def test_an_interrupt_passes_through_and_leaves_nothing() -> None:
 
 @dataclass(frozen=True)
 class Fragile(Bowl):
-    """A learner with which nobody but the first rank to come lives to see the start."""
+    """A learner with which only the first rank to arrive survives until the start."""
 
     folder: Path = Path()
     raises: bool = False

@@ -1,4 +1,4 @@
-"""Ranks that others have started: they find each other, do what forked ranks do, and leave nothing behind."""
+"""Ranks started by a launcher: they find each other, behave like forked ranks, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ from paceline.cli import main; main()
 
 
 def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
-    """What goes wrong before the program is the rank's failure as well; nobody waits for it."""
+    """A failure before the program starts counts as a failure of the rank, and other ranks do not wait for it."""
     nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "workers_per_node": 1, "count": 2}]}
     path = written(tmp_path, algorithms=["sync-sgd"], cluster=nodes)
     with started(together(srun, 2), str(path), "--out", str(tmp_path / "runs"), program=UNCONNECTED) as processes:
@@ -303,9 +303,9 @@ def at_work(launched: list[int]) -> Path:
 
 
 def test_who_is_started_anew_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
-    """torchrun starts all processes again when one was killed; the run ends in the bits of one that nobody disturbed.
+    """torchrun restarts all processes when one was killed; the run ends with the bits of an undisturbed one.
 
-    The run before it had been stored by then, and is left alone.
+    The previous run had been stored by then, and stays unchanged.
     """
     out = tmp_path / "runs"
     changes = {

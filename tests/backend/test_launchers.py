@@ -1,7 +1,7 @@
-"""Real launchers on two hosts: Open MPI's mpirun and a Slurm of the tests' own. Needs root, iproute2, and the launcher.
+"""Real launchers on two hosts: Open MPI's mpirun and a separate Slurm. Needs root, iproute2, and the launcher.
 
-What torchrun does there is in `test_two_hosts`; what launchers leave in the environment is used without them in
-`test_joined`.
+`test_two_hosts` tests torchrun on two hosts; `test_joined` tests the environment variables of launchers without
+launchers.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_a_host_that_is_cut_off_ends_on_both_sides(
     launchers: ModuleType,
     tmp_path: Path,
 ) -> None:
-    """Without a launcher that would have to hear of it: each process is told what Slurm tells it."""
+    """Without a launcher that would detect the failure: each process gets the environment variables of Slurm."""
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
     told = {
         "OMP_NUM_THREADS": "1",

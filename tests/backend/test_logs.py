@@ -1,4 +1,4 @@
-"""Each rank's log: whatever its process writes, and its life; nothing of it on the terminal."""
+"""The log of each rank: the output of its process, and its start and end; none of it appears on the terminal."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Talks(Case):
 
 
 def test_what_a_rank_says_stands_in_its_log_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, str]] = []
+    echoed: list[tuple[int, str]] = []
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         launch = Launch(
             job=job_of(Talks(), 2, steps=1),
             schedule=lambda: Schedule(every=1),
-            echo=lambda rank, line: told.append((int(rank), line)),
+            echo=lambda rank, line: echoed.append((int(rank), line)),
         )
         trace = run_job(launch)
     for rank in (0, 1):
@@ -60,7 +60,7 @@ def test_what_a_rank_says_stands_in_its_log_alone(capfd: pytest.CaptureFixture[s
         assert f"by {1 - rank}" not in log
         life = re.findall(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+(?: step)?)", log, re.MULTILINE)
         assert life == ["started", "first step", "ended"]
-        assert [line for who, line in told if who == rank] == log.splitlines()
+        assert [line for source, line in echoed if source == rank] == log.splitlines()
     assert capfd.readouterr() == ("", "")
 
 

@@ -1,4 +1,4 @@
-"""A data set on disk: every interpreter draws the same samples in the same order, and ends in the same weights."""
+"""A data set on disk: every interpreter draws the same samples in the same order and ends with the same weights."""
 
 from __future__ import annotations
 

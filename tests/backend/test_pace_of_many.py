@@ -1,4 +1,4 @@
-"""Sixteen paced ranks on a few cores: what the run says of its pace is true, whatever the machine made of it."""
+"""Sixteen paced ranks on a few cores: the pace that the run reports is correct, however busy the machine is."""
 
 from __future__ import annotations
 

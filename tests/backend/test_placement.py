@@ -1,4 +1,4 @@
-"""Which cores ranks are given: on machines that a test describes, and on this one."""
+"""The cores that ranks get: on described machines, and on this one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_node_stays_in_one_numa_node_where_it_fits() -> None:
     threads=st.integers(1, 3),
 )
 def test_no_two_ranks_share_a_core(counts: list[int], sizes: list[int], threads: int) -> None:
-    """Each has one for every thread, and one is left; or nobody has any."""
+    """Each thread gets a core, and one remains; or no rank has a core of its own."""
     cores = iter(range(100))
     domains = [[next(cores) for _ in range(size)] for size in sizes]
     found = placement("auto", team(placed(counts)), threads, domains)

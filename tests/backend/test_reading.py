@@ -1,4 +1,4 @@
-"""Reading from a file in real runs: the weights and the requests of a simulated one, and what becomes of failures."""
+"""Reading from a file in real runs: weights and requests are those of a simulated run, and failures are reported."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, pre
     again = replay(job, Recording.of(run.heard, run.now_s))
     np.testing.assert_array_equal(again.weights, run.weights)
     sizes = {row.samples for row in run.updates}
-    assert len(sizes) > 1, "nobody was ever seen to be slower"
+    assert len(sizes) > 1, "no worker was ever measured to be slower"
     used = sum(row.samples for row in run.updates)
-    if strategy != "contiguous":  # windows are read whole, and held where the next batch goes on in them
+    if strategy != "contiguous":  # windows are read completely, and kept while the next batch continues in them
         assert sum(reads.requests for reads in run.reads.values()) >= used
 
 
@@ -239,7 +239,7 @@ def training(request: pytest.FixtureRequest, tmp_path: Path, own_digits: Path) -
 
 
 def test_a_file_that_becomes_shorter_ends_the_run(training: Training, own_digits: Path) -> None:
-    """By name and place, whoever reads: the program itself, or a thread ahead of it."""
+    """By name and offset, whether the program reads itself or a thread reads ahead of it."""
     started = training.at_work()
     os.truncate(own_digits / TRAIN, 200_000)
     said = training.failed(started)

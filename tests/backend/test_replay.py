@@ -1,4 +1,4 @@
-"""Real runs that depend on who was first, replayed without a clock."""
+"""Replays without a clock of real runs whose result depends on the order of arrival."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
 # --- every asynchronous method ----------------------------------------------------------------------------------------
 
 
-# Hogwild's order is in no record: which of two came first to a number in shared memory, nobody notes; that would be a
+# Hogwild's order is not recorded: recording which of two ranks accessed a number in shared memory first would need a
 # lock.
 ASYNCHRONOUS = [name for name in METHODS if not built(name).deterministic and not built(name).shared]
 

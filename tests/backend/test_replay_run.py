@@ -1,4 +1,4 @@
-"""`train`, and then `train --replay` on what it left: the same bits, or words."""
+"""`train`, and then `train --replay` on its record: the same bits, or a clear error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(*arguments: str | Path) -> Any:
 
 
 def trained(folder: Path, *arguments: str) -> dict[str, Path]:
-    """Where the run of each algorithm stands."""
+    """Returns the folder of the run of each algorithm."""
     scenario = folder / "again.yaml"
     scenario.write_text(SCENARIO)
     result = call("train", scenario, "--out", folder / "runs", "--json", *arguments)

@@ -1,4 +1,4 @@
-"""The memory of a node: its turns in whatever order threads take them, its table, and that nothing of it is left."""
+"""The shared memory of a node: its turns in any order of threads, its table, and its removal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_mean_of_whole_numbers_is_no_whole_number() -> None:
 
 
 def test_nobody_passes_a_barrier_before_all_have_come() -> None:
-    """Each counts before it enters, and sees everybody's count after, turn by turn."""
+    """Each rank counts before it enters, and afterwards sees the counts of all, turn by turn."""
     group, turns, came = group_of(3), 200, [0, 0, 0]
     segment = Segment(group)
 
@@ -163,7 +163,7 @@ def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def nobody(_: Iterable[Rank]) -> Rank | None:
+def no_dead_rank(_: Iterable[Rank]) -> Rank | None:
     return None
 
 
@@ -186,7 +186,7 @@ def test_a_channel_begins_anew_for_others() -> None:
         ops = [[made("sum", np.full(20, float(rank)), group, Rank(0))] for rank in group]
 
         def member(rank: Rank, stream: str = stream, ops: Any = ops) -> Any:
-            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, nobody)
+            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, no_dead_rank)
             answer = channel.perform(ops[rank][0])
             segment.leave(group, stream)
             return answer

@@ -1,4 +1,4 @@
-"""Collectives inside a node: in memory that its ranks share they answer what gloo answers, and what is simulated."""
+"""Collectives inside a node: in shared memory they give the results of gloo, and those of the simulation."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPa
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Case):
-    """One mean over everybody."""
+    """One mean over all ranks."""
 
     size: int
 
@@ -430,7 +430,7 @@ def test_a_killed_rank_ends_a_run_on_one_node(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Stuck(Case):
-    """Rank 0 stays away from a collective, waiting for a message that nobody sends."""
+    """Rank 0 misses a collective because it waits for a message that is never sent."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -469,7 +469,7 @@ def test_unlike_values_are_told_from_each_other(kind: str, size: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GivesAway(Case):
-    """Whether the answer lies where the value lay; it is written there if the program looks at it again no more."""
+    """Whether the result is in the memory of the input; it is if the program does not use the input again."""
 
     spent: bool
 

@@ -1,4 +1,4 @@
-"""A rank that hangs is named, whatever it does when it hangs and however the others wait for it."""
+"""A rank that hangs is named, however it hangs and however the others wait for it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_rank_that_never_comes_to_the_start_is_named(
 
 
 def test_ranks_that_never_get_connected_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose fault it is nobody can know then: each waits for the other."""
+    """The culprit cannot be determined: both wait for each other."""
     hangs_in(monkeypatch, "mail_of")
     with pytest.raises(RankFailed, match=r"made no progress for 1 s before the start, connecting") as caught:
         run_for_real(job_of(SyncSgd(), nodes=[[0], [1]], steps=1), timeout_s=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""How real runs end: everybody at the same step, nothing left under way, and the record whole."""
+"""The end of real runs: all ranks stop at the same step, no operation is left in flight, and the record is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on without the dead, naming the stopped, and numbers that are none."""
+"""Continuing without dead ranks, naming stopped ranks, and NaNs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_how_many_each_method_can_lose() -> None:
         assert (spare[name] > 0) == (Guarantee.SURVIVES_WORKERS in method.guarantees)
 
 
-# --- who hears of a death ---------------------------------------------------------------------------------------------
+# --- reports of a death -----------------------------------------------------------------------------------------------
 
 
 def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message() -> None:
@@ -110,7 +110,7 @@ TRIO = Group((Rank(0), Rank(1), Rank(2)))
 
 
 def outcomes(board: StatusBoard, has_it: dict[int, bool]) -> list[str]:
-    """What members find who have, or have not, an answer."""
+    """The results of members that have, or have not, received an answer."""
 
     def member(rank: int) -> str:
         agreement = Agreement(board, Rank(rank))

@@ -1,4 +1,4 @@
-"""`train`: a scenario run for real, with the same tables and the same summary as a simulated one."""
+"""`train`: a scenario in a real run, with the same tables and the same summary as a simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method on two hosts: network namespaces, each with a torchrun of its own. Needs root and iproute2."""
+"""Every method on two hosts: network namespaces with one torchrun each. Needs root and iproute2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes, and their way through the transport."""
+"""Messages as bytes, and their transport."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ SIZES = (1, 600, 3, 100_000, 0, 4_000, 512, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class Bulky(Case):
-    """Everybody sends rank 0 messages of all sizes at the same time; each must come whole and in the order sent."""
+    """All ranks send rank 0 messages of all sizes at the same time; each must arrive complete and in the order sent."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:

@@ -1,6 +1,6 @@
-"""Dynamic batch sizes in virtual time: what they change, what they cannot, and how they follow a cluster's speeds.
+"""Dynamic batch sizes in virtual time: their effects and limits, and how they follow the speeds of a cluster.
 
-Staleness here is of the whole run after the first quarter, in which batches settle.
+Staleness here is that of the run after its first quarter, in which batches settle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support import FixedTiming, job_of
 
 RATES = (8, 4, 4, 2, 2, 1, 1, 1)
 BASE = 8
-"""the batch that `job_of` gives everybody"""
+"""the batch of every worker in `job_of`"""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def test_it_lowers_the_nodes_mean_and_the_largest_and_not_the_mean(method: DbsSg
 
 
 def test_the_time_of_a_total_batch_is_the_slowest_nodes() -> None:
-    """The time until everybody has done its part falls by Σv / (P min v): 23 / 8, to whole samples of the slowest."""
+    """The time until all workers are done falls by Σv / (P min v): 23 / 8, to whole samples of the slowest."""
     timing = unlike()
     total = BASE * len(RATES)
     equal = max(timing.compute_s(Rank(rank), 0, BASE) for rank in range(8))

@@ -1,4 +1,4 @@
-"""Checkpoints and crashes against their laws (docs/invariants.md, P5 and P6), and slowdowns on paper."""
+"""Checkpoints and crashes against their laws (docs/invariants.md, P5 and P6), and slowdowns computed by hand."""
 
 from __future__ import annotations
 
@@ -103,10 +103,11 @@ def synchronous(workers: int, steps: int, step_s: float, crashes: Crashes) -> Tr
 
 
 def test_synchronous_workers_are_one_machine_that_crashes_n_times_as_often() -> None:
-    """P5 with the MTBF of P6: the last to crash is the last to have its work again, as if all had been thrown back.
+    """P5 with the MTBF of P6: the last rank to crash is the last to repeat its work, as if all had been set back.
 
-    Not quite: who has written its checkpoint while another must do the segment again is safe. That takes a crash in
-    the last step or the checkpoint, and another one before it is made good; the bound adds up how often and how much.
+    There is a small difference: a rank that has written its checkpoint while another must repeat the segment is safe.
+    That takes a crash in the last step or the checkpoint, and another one before the repetition is done; the bound sums
+    up its rate and size.
     """
     workers, mtbf_s, per_segment, step_s, count = 8, 200.0, 10, 1.0, 500
     every_s, together_s = per_segment * step_s, mtbf_s / workers

@@ -1,6 +1,6 @@
-"""When layer-wise and delayed steps end, against recurrences over layers (numbers 37, 38 and 41; O4 P1 and P2).
+"""End times of layer-wise and delayed steps, against recurrences over layers (numbers 37, 38 and 41; O4 P1 and P2).
 
-One channel serves the exchanges one at a time. Figures are by layer, first layer first; backward goes the other way.
+One channel serves the exchanges one at a time. Figures are by layer, first layer first; backward runs in reverse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run time and staleness where a server waits for some of its workers (O3: Dutta et al. 2018), and number 24.
+"""Run time and staleness if a server waits for some of its workers (O3: Dutta et al. 2018), and number 24.
 
-Rules of this file: N workers, K gradients an update, messages and updates for nothing. Laws of means are checked to
-four standard errors, by batch means, since successive updates depend on each other; laws of counting (staleness) hold
-for any times, but for the rounds cut off at the end: O(N² / gradients), with 4 as the constant. The case K = 1, its
+Rules of this file: N workers, K gradients per update, messages and updates cost nothing. Laws of means are checked to
+four standard errors, by batch means, because successive updates depend on each other; laws of counting (staleness) hold
+for any times, except for the rounds cut off at the end: O(N² / gradients), with 4 as the constant. The case K = 1, its
 geometric law and numbers 25, 27 and 28 are in test_simulator_waiting.
 """
 

@@ -1,7 +1,7 @@
-"""What patterns move: the right bytes, of the right pieces, so that everybody ends with the right result.
+"""The data that patterns move: the right bytes of the right pieces, so that all ranks end with the right result.
 
-A pattern says who sends how much to whom. Here each pattern is given the rule of its algorithm by which a message
-carries which pieces of the vector; it must be as large as they are, and the vectors must come out right.
+A pattern lists the sender, receiver and size of each message. Here each pattern gets the rule of its algorithm by which
+a message carries pieces of the vector; sizes must agree with the pieces, and the resulting vectors must be right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NBYTES = 5040.0
 
 
 class Message:
-    """One message, with where it stands in its pattern."""
+    """A message and its position in the pattern."""
 
     def __init__(self, s: Setting, number: int, repetition: int, source: int, target: int, count: int) -> None:
         self.s, self.number, self.repetition = s, number, repetition

@@ -1,4 +1,4 @@
-"""Collectives that share ports with messages and with each other, against the replay that knows no short cuts."""
+"""Collectives that share ports with messages and with each other, against the replay without short cuts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def replayed_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]
 
 
 def test_a_flow_that_crosses_a_ring_of_64() -> None:
-    """It begins when the ring, which nobody has carried out so far, is half done."""
+    """It begins when the ring, of which no message has been simulated so far, is half done."""
     fabric = Uniform(64)
     ring = plan(fabric, "AllReduce", "ring", 4e6)
     quiet_s = float(alone_s(ring, fabric).max())

@@ -100,7 +100,7 @@ def test_unlike_workers_have_unlike_staleness(rates: list[float]) -> None:
     lags = staleness(4, steps, drawn(exponential, 4, steps, scale=[1 / rate for rate in rates]))
     means = []
     for rank, rate in enumerate(rates):
-        own = [lag for who, lag in lags if who == rank]
+        own = [lag for worker, lag in lags if worker == rank]
         means.append(np.mean(own))
         assert means[-1] == pytest.approx((total - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
     each = np.mean([lag for _, lag in lags])

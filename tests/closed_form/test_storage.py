@@ -1,4 +1,4 @@
-"""What reading takes: alone to the bit, beside others in closed form, and how far that is from request by request.
+"""The duration of reading: bit for bit alone, in closed form beside others, and its distance from single requests.
 
 Numbers P3 and P4 are those of the oracles: a loader before a queue, and random reads against runs.
 """
@@ -168,7 +168,7 @@ def test_two_who_read_on_make_a_disk_seek(readers: int) -> None:
 
 
 def test_random_readers_of_a_disk_wait_for_each_other() -> None:
-    """N (n L + S / B), as for one who reads it all: a disk does one thing at a time."""
+    """N (n L + S / B), as for one reader of everything: a disk does one thing at a time."""
     disk = STORAGE["hdd"]
     wanted = [apart(32, 10_000, start=10**8 * reader) for reader in range(3)]
     one = 32 * (disk.latency_s + 10_000 / disk.bytes_per_s)
@@ -183,7 +183,7 @@ def test_who_is_alone_again_is_as_fast_as_alone() -> None:
 
 
 def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
-    """Who goes on has been read ahead of, but for one latency where somebody else was served in between."""
+    """A reader that continues has been read ahead of, but for one latency if another reader was served in between."""
     disk = Storage(name="x", latency_s=0.5, bytes_per_s=1e6, depth=1, read_ahead_bytes=10**5)
     env = simpy.Environment(0.0)
     stores = Stores(env, disk, 1, [0, 0])

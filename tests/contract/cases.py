@@ -1,6 +1,6 @@
-"""What the contract programs share: one step, whose answers end up in the state.
+"""Common parts of the contract programs: one step, whose answers end up in the state.
 
-Everything stands at module level, so that an interpreter may start processes.
+Everything is defined at module level, so that an interpreter may start processes.
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ class Case(Method):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             memory = yield from self.body(me, step, state)
-            yield from Barrier(
-                group=me.world, key=f"end {step.number}"
-            )  # nobody ends before all have had their answers
+            yield from Barrier(group=me.world, key=f"end {step.number}")  # no rank ends before all have their answers
             state = Replica(step.number + 1, state.weights, memory)
         return state
 
     @abstractmethod
     def body(self, me: RankContext, step: Step, state: Replica) -> Routine[Any]:
-        """What the rank does in the step; its result is what the test looks at."""
+        """The rank's part of the step; the test examines its result."""
 
 
 def answers(

@@ -1,4 +1,4 @@
-"""The interpreters that every contract test runs in, by name."""
+"""The interpreters in which every contract test runs, by name."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def named(name: str) -> Interpreter:
 
 
 def every_interpreter(keep: Callable[[str], bool] = BY_DEFAULT.__contains__, *more: Any) -> list[Any]:
-    """The interpreters as values of a parameter, each with the marks that it needs.
+    """Returns the interpreters as values of a parameter, each with the marks that it needs.
 
     Args:
         keep: whether `make test` runs this one.
-        more: values of further parameters, which stand after the interpreter.
+        more: values of further parameters, which follow the interpreter.
     """
 
     def marks(name: str) -> list[pytest.MarkDecorator]:

@@ -1,4 +1,4 @@
-"""Start, Wait, WaitFor and Cancel, sub-programs as lanes, and what lanes share, in every interpreter."""
+"""Start, Wait, WaitFor and Cancel, sub-programs as lanes, and shared state of lanes, in every interpreter."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_lanes_keep_their_collectives_apart(interpreter: Interpreter) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SomeOfThree(Case):
-    """Ranks 1 and 2 send at once, rank 3 only when it is told; so two of three handles can be done, never the third."""
+    """Ranks 1 and 2 send at once, rank 3 only on request; so two of three handles can be done, never the third."""
 
     need: Any
 
@@ -217,7 +217,7 @@ def receives_thrice() -> Program[None]:
     first = yield from Start(Receive(ZERO))
     yield from Wait(first)
     for _ in range(2):
-        yield from Start(Receive(ZERO))  # nobody waits for these two
+        yield from Start(Receive(ZERO))  # neither of the two is waited for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ def hears_one() -> Program[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Listeners(Case):
-    """Sub-programs hear whoever comes, beside a gradient that comes by layers; the program is told which was first."""
+    """Sub-programs receive from any rank, beside a gradient by layers; the program gets the one that finished first."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:

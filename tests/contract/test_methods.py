@@ -1,4 +1,4 @@
-"""Every method in every interpreter: it ends where it should, and keeps what it promises."""
+"""Every method in every interpreter: it ends when it should, and keeps its guarantees."""
 
 from __future__ import annotations
 

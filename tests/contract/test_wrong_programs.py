@@ -1,4 +1,4 @@
-"""Programs that are wrong: every interpreter says who, where, in which step, and what was wrong."""
+"""Wrong programs: every interpreter reports the rank, the place, the step, and the error."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ TWO_RANKS = (Mismatched, UnlocksForAnother)
 def test_each_mistake_is_told_in_the_same_sentence_everywhere(
     interpreter: Interpreter, case: Case, sentence: str
 ) -> None:
-    """Interpreters may differ in the place alone, which stands in front."""
+    """The messages of interpreters may differ only in the place at the beginning."""
     nodes = [[0, 1]] if isinstance(case, TWO_RANKS) else [[0]]
     with pytest.raises(ProgramError) as caught:
         interpreter(job_of(case, steps=1, nodes=nodes))

@@ -1,7 +1,7 @@
-"""Whole traces with their times, compared literally: `pytest tests/golden --update-golden` writes them anew.
+"""Complete traces with their times, compared literally: `pytest tests/golden --update-golden` writes them anew.
 
-Four unlike workers on two nodes, a star of 1000 bytes a second, four steps of each method, or eight of its server, on a
-bowl of four numbers.
+Four workers of unequal speed on two nodes, a star of 1000 bytes a second, four steps of each method, or eight of its
+server, on a bowl of four numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What averages of weights do and when they come (numbers as in docs/invariants.md), in every order of moves.
+"""Averages of weights and their times (numbers as in docs/invariants.md), in every order of moves.
 
-Exact, in fractions, except where a rule remembers floating point numbers.
+Exact, in fractions, except for rules that store floating point numbers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def test_the_mean_of_node_means_is_killed() -> None:
 def test_averages_keep_the_mean_and_close_the_spread(
     seed: int, counts: list[int], k1: int, times: int, steps: int
 ) -> None:
-    """Numbers 5 and 6: no average moves the mean of its members, who are then equal; and as many as there should be."""
+    """Numbers 5 and 6: an average keeps the mean of its members and makes them equal; and the number of averages is
+    right.
+    """
     run = AnyOrder(
         job_of(
             HbsSgd(k1=k1, k2=k1 * times, learning_rate=TENTH), nodes=placed(counts), steps=steps, learner=ExactBowl()
@@ -125,7 +127,7 @@ def test_averages_keep_the_mean_and_close_the_spread(
     for me in run.job.team:
         times_met = Counter(key.split()[0] for group, key in averages(run) if me.rank in group)
         assert times_met["everyone"] == steps // (k1 * times)
-        # a worker alone on its node has nobody to average with
+        # a worker alone on its node has no peer to average with
         assert times_met["group"] == (steps // k1 - steps // (k1 * times)) * (len(me.node) > 1)
 
 

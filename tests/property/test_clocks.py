@@ -1,4 +1,4 @@
-"""Clocks of several hosts: offsets are found within the error that is stated, whatever the ways took."""
+"""Clocks of several hosts: the error of the offsets is within the stated bound, for all message delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay compensation (number 20 for `dc-asgd`): its arithmetic, its limits, and what it does about staleness."""
+"""Delay compensation (number 20 for `dc-asgd`): its arithmetic, its limits, and its effect on staleness."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def coins(method: Any, steps: int = 400) -> Trace:
 
 @pytest.mark.parametrize("more", [{"compensation": 1.0}, {"compensation": 1.0, "adaptive": True}])
 def test_it_lessens_what_staleness_does_on_a_quadratic(more: dict[str, Any]) -> None:
-    """With λ = 1 / g² = 1 the term stands for the Hessian, 1, and undoes the delay where g² ≈ 1.
+    """With λ = 1 / g² = 1 the term replaces the Hessian, 1, and removes the effect of the delay where g² ≈ 1.
 
-    At a rate of 0.3, between the limits 2 sin(π / (2 (2τ + 1))) of a delay of 7 and of none, asynchronous SGD diverges;
-    compensated, x stays within the swing η / (2 − η) that the coin alone causes in sequential SGD.
+    At a learning rate of 0.3, between the limits 2 sin(π / (2 (2τ + 1))) of a delay of 7 and of none, asynchronous SGD
+    diverges; compensated, x stays within the range η / (2 − η) that the coin alone causes in sequential SGD.
     """
     rate = 0.3
     assert 2 * sin(pi / (2 * 15)) < rate < 2

@@ -1,4 +1,4 @@
-"""Compression with error feedback: nothing is lost, what travels is smaller, and everything is enough to learn."""
+"""Compression with error feedback: nothing is lost, messages are smaller, and the methods still learn."""
 
 from __future__ import annotations
 

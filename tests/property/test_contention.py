@@ -1,6 +1,6 @@
-"""When a collective is done does not depend on the driver: tables, machine code, SimPy events, or one after the other.
+"""The end of a collective does not depend on the driver: tables, machine code, SimPy events, or one after the other.
 
-All drivers share one state machine; `tests/closed_form` compares them with a replay that shares nothing with it.
+All drivers share one state machine; `tests/closed_form` compares them with a replay that shares no code with it.
 """
 
 from __future__ import annotations

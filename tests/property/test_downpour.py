@@ -1,4 +1,4 @@
-"""Downpour SGD: what is pushed, fetched and stepped locally, exactly and in every order of moves."""
+"""Downpour SGD: pushes, fetches and local steps, exactly and in every order of moves."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_delta_is_as_old_as_the_centre_that_it_was_computed_from() -> None:
 
 @given(data=st.data(), workers=st.integers(1, 5), steps=st.integers(0, 12))
 def test_exchanges_come_in_rank_order(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 16: each worker has ⌊T/P⌋ or ⌈T/P⌉ exchanges, in turn, whoever is fast."""
+    """Number 16: each worker has ⌊T/P⌋ or ⌈T/P⌉ exchanges, in turn, whatever the speeds."""
     trace = AnyOrder(job_of(Easgd(), workers, steps=steps)).run(drawn(data))
     assert [row.rank for row in trace.updates] == [step % workers for step in range(steps)]
     assert [row.step for row in trace.updates] == [step // workers for step in range(steps)]

@@ -62,7 +62,7 @@ def test_without_elasticity_workers_are_alone(
 
 @dataclass(frozen=True)
 class AtRest(ExactBowl):
-    """Everybody begins in everybody's minimum."""
+    """All workers begin in the common minimum."""
 
     spread: Fraction = Fraction(0)
 

@@ -1,4 +1,4 @@
-"""Which elastic methods have the same numbers (numbers 14 and 15), and what `eamsgd` computes, replayed by hand."""
+"""Elastic methods with equal results (numbers 14 and 15), and the computation of `eamsgd`, repeated by hand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When elastic averaging is stable (numbers 11 and 16; Q17 and Q18): closed forms against the methods as matrices.
+"""The stability of elastic averaging (numbers 11 and 16; Q17 and Q18): closed forms against the methods as matrices.
 
-On f = h x² / 2 every method is a linear map of (x_1, …, x_P, c). `matrix_of` reads it off a run that begins at the unit
-vectors, so that a closed form is held against the program itself, not against a copy of its rule.
+On f = h x² / 2 every method is a linear map of (x_1, …, x_P, c). `matrix_of` finds the matrix by runs from the unit
+vectors, so a closed form is compared with the program itself, not with a copy of its rule.
 """
 
 from __future__ import annotations

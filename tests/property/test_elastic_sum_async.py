@@ -1,7 +1,7 @@
-"""Number 10 for asynchronous elastic averaging: once all has landed, centre plus workers is what it was.
+"""Number 10 for asynchronous elastic averaging: when all messages have arrived, centre plus workers is unchanged.
 
-Where weights are sent, the reply must be the centre that the server's own delta is computed from. Where the delta is
-sent, the centre may be as stale as it likes, since what moves the worker moves the centre, sooner or later.
+If weights are sent, the reply must be the centre from which the server computes its delta. If the delta is sent, the
+centre may have any staleness, because the same change is applied to the worker and, sooner or later, to the centre.
 """
 
 from __future__ import annotations

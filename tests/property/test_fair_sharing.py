@@ -1,4 +1,4 @@
-"""What holds of max-min fair sharing whatever the flows, and that solving where it changes is solving everything."""
+"""Properties of max-min fair sharing for all flows; solving only what changes equals solving everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines under Hypothesis: work is neither lost nor gained, whatever goes wrong."""
+"""Timelines under Hypothesis: faults neither lose nor create work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers 45 to 47: what gossip conserves, when it has mixed, and the mutations that the properties must kill."""
+"""Numbers 45 to 47: the invariants and the mixing of gossip, and the mutations that the properties must kill."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_eight_workers_meet_after_three_averages_and_no_sooner(partners: Partner
     seed=st.integers(0, 99),
 )
 def test_partners_are_a_permutation(workers: int, step: int, partners: Partners, rotate: bool, seed: int) -> None:
-    """Number 46: everybody sends to one and hears one, the same; over a hypercube that one also sends back."""
+    """Number 46: each rank sends to one and receives from one, the same; over a hypercube that one also sends back."""
     workers = 1 << (workers.bit_length() - 1) if partners == "hypercube" else workers
     method = Gossip(partners=partners, rotate=rotate, seed=seed)
     team = build_team(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
@@ -252,7 +252,7 @@ def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
 
 
 def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
-    """Σx, exactly: the first one minus η times every gradient, whoever met whom and when."""
+    """Σx, exactly: the initial one minus η times every gradient, for all pairs and orders of exchanges."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(data=st.data(), workers=st.integers(2, 4), steps=st.integers(0, 9), seed=st.integers(0, 9))

@@ -1,7 +1,7 @@
 """Invariants of learning in shared memory (numbers as in docs/invariants.md), in every order of moves and in time.
 
-Without a clock an access is one move, so nothing is lost there, whatever the order; what else may come between a read
-and an add is explored. In virtual time accesses overlap, and updates are lost.
+Without a clock an access is one move, so nothing is lost in any order; other operations between a read and an add are
+explored. In virtual time accesses overlap, and updates are lost.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def exact_run(method: SharedMemory, choose: Chooser, workers: int, steps: int) -
 
 
 def added(run: AnyOrder) -> list[tuple[Rank, Any]]:
-    """Who added what to the shared cell, in the order in which it landed."""
+    """The ranks and values of the additions to the shared cell, in the order in which they were applied."""
     ops = ((entry.move.rank, entry.op) for entry in run.log)
     return [(rank, op.value) for rank, op in ops if isinstance(op, Access) and op.action == "add"]
 
@@ -118,7 +118,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int) -> None:
 def test_the_weights_are_the_start_and_all_that_was_added(
     data: st.DataObject, workers: int, steps: int, lock: bool
 ) -> None:
-    """Number 20, exactly; and everybody ends with the same weights in hand."""
+    """Number 20, exactly; and all ranks end with the same weights."""
     run = exact_run(HogwildSgd(lock=lock, learning_rate=TENTH), drawn(data), workers, steps)
     expected = ExactBowl().initial() + sum(value for _, value in added(run))
     assert (run.trace.weights == expected).all()
@@ -128,7 +128,7 @@ def test_the_weights_are_the_start_and_all_that_was_added(
 @BOTH
 @given(order=ORDERS, workers=st.integers(1, 3), stops=st.sets(st.integers(0, 6), max_size=2))
 def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory], workers: int, stops: set[int]) -> None:
-    """The memory is gone in between and is filled from the states; no step is lost or done twice, versions go on."""
+    """The memory is removed in between and filled from the states; no step is lost or done twice, versions continue."""
     job = exact_job(method(learning_rate=TENTH), workers, 6)
     parts = run_in_parts(job, sorted(stops), lambda: order)
     rows = [row for part in parts for row in part.updates]
@@ -194,7 +194,7 @@ def test_with_the_lock_nothing_is_lost_and_without_it_something_is(method: type[
 @pytest.mark.parametrize("lock", [False, True])
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_one_worker_is_sequential_sgd(lock: bool, momentum: float) -> None:
-    """Bit for bit, and with no lag: nobody else adds anything."""
+    """Bit for bit, and without lag: no other rank adds anything."""
     _, trace = in_time(HogwildSgd(lock=lock, momentum=momentum), workers=1)
     alone = simulate_job(
         job_of(find("sequential-sgd")(momentum=momentum), 1, steps=12, learner=Bowl(size=16)),  # type: ignore[call-arg]

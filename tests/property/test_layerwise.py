@@ -1,4 +1,4 @@
-"""Number 36: layer by layer is synchronous SGD in value. The property, and the mutations that it must kill."""
+"""Number 36: layer by layer gives the same values as synchronous SGD. The property, and the mutations it must kill."""
 
 from __future__ import annotations
 

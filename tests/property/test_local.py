@@ -1,4 +1,4 @@
-"""Post-local SGD between its two ends, and DiLoCo against its parts, in every order of moves."""
+"""Post-local SGD between its two limits, and DiLoCo against its parts, in every order of moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that fail at any time: collectives that are not carried out end when their messages would."""
+"""Links that fail at any time: collectives that are not simulated in detail end when their messages would."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_rules_that_are_not_linear_must_see_the_mean_gradient() -> None:
 
 @given(seed=SEEDS, workers=st.integers(1, 4), k1=st.integers(1, 3), times=st.integers(1, 3), steps=st.integers(1, 7))
 def test_special_cases_of_groups(seed: int, workers: int, k1: int, times: int, steps: int) -> None:
-    """Number 4: groups of one, of everybody, and as rare as averages of everyone."""
+    """Number 4: groups of one, groups of all workers, and group averages as rare as global ones."""
     k2, counts = k1 * times, [1] * workers
 
     def averaged(k: int) -> Any:
@@ -116,7 +116,7 @@ def test_summed_gradients_are_averaged_weights(seed: int, workers: int, period: 
 
 
 def test_another_global_rate_is_another_method() -> None:
-    """Number 7 fails with γ_p = γ, the mistake of dividing by nobody."""
+    """Number 7 fails with γ_p = γ, the mistake of not dividing."""
     found = ended(None, Sasgd(period=2, learning_rate=TENTH, global_learning_rate=TENTH), [1, 1], 2)
     assert (found != ended(None, KAvg(k=2, learning_rate=TENTH), [1, 1], 2)).any()
 

@@ -1,6 +1,7 @@
-"""Orders of reading: every epoch holds every sample once, whoever reads, and contiguous readers seldom seek.
+"""Reading orders: every epoch has every sample once, for any number of readers, and contiguous readers seldom seek.
 
-An order is asked as a run asks it: a worker takes `counts[worker]` samples a step, and those of all are a global batch.
+An order is used as in a run: a worker takes `counts[worker]` samples per step, and those of all workers are a global
+batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ring and the mailbox: whatever is written comes out, in its order, however it is cut."""
+"""The ring and the mailbox: all data that is written comes out in its order, however it is cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
 """write or read, and so many bytes"""
 
 
-def nobody(_: Any = ()) -> Rank | None:
+def no_dead_rank(_: Any = ()) -> Rank | None:
     return None
 
 
@@ -60,21 +60,21 @@ def host_of(members: int, ring_bytes: int) -> Iterator[list[tuple[Mailbox, Inbox
     host = Group(tuple(map(Rank, range(members))))
     memory = mmap.mmap(-1, mailbox_bytes(members, ring_bytes))
     with tempfile.TemporaryDirectory() as folder:
-        inboxes = [Inbox(nobody, host) for _ in host]
+        inboxes = [Inbox(no_dead_rank, host) for _ in host]
         yield [
-            (Mailbox(memory, host, rank, Path(folder), inbox, nobody, ring_bytes), inbox)
+            (Mailbox(memory, host, rank, Path(folder), inbox, no_dead_rank, ring_bytes), inbox)
             for rank, inbox in zip(host, inboxes, strict=True)
         ]
 
 
 SENT = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 150)), max_size=12)
-"""from whom, to whom, and how many numbers"""
+"""source, destination, and number of values"""
 
 
 @examples(15, 200)
 @given(sent=SENT, ring_bytes=st.sampled_from([7, 64, 1000, 4096]))
 def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, int, int]], ring_bytes: int) -> None:
-    """Nobody receives before all has been sent: a send waits for no program. Rings are smaller than most messages."""
+    """No rank receives before all messages are sent: a send never waits. Rings are smaller than most messages."""
     with host_of(3, ring_bytes) as boxes:
         expected: dict[tuple[int, int], list[list[float]]] = {}
         for number, (source, to, size) in enumerate(sent):

@@ -1,4 +1,4 @@
-"""Rings laid out over a machine: still rings, of everybody, and no slower than in the order of ranks."""
+"""Rings that are reordered for a machine: still rings of all ranks, and no slower than in the order of ranks."""
 
 from __future__ import annotations
 

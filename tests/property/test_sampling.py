@@ -1,4 +1,4 @@
-"""Sampling: however many workers share a global batch, together they see what one would."""
+"""Sampling: for every number of workers, a global batch has the samples that one worker would use."""
 
 import numpy as np
 from hypothesis import assume, given

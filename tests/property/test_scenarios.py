@@ -1,4 +1,4 @@
-"""Scenarios under Hypothesis: what is dumped loads again, and nothing but `ScenarioError` is ever raised."""
+"""Scenarios under Hypothesis: a dumped scenario loads again, and only `ScenarioError` is ever raised."""
 
 from __future__ import annotations
 

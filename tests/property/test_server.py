@@ -139,7 +139,7 @@ class OncePerWorker(Softsync):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswersAtOnce(KAsync):
-    """Who is in the update goes on at once."""
+    """A worker whose gradient is in the update continues at once."""
 
     prompt: ClassVar[bool] = True
 
@@ -204,8 +204,9 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
 ) -> None:
     """Number 24: each worker sees all updates, in its lags or after its last pull.
 
-    Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
-    = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
+    A worker that pulls again at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's
+    last pull) = (λ − 1) · updates, in any order. A worker that waits sees all but those that used its gradient: (λ − K)
+    · updates.
     """
     workers, method = build_team[0], SERVERS[name](*build_team)
     rows = exact_run(method, order, workers, steps).trace.updates
@@ -246,7 +247,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
 def test_a_stopped_run_goes_on_where_it_stopped(
     name: str, seed: int, build_team: tuple[int, int], stops: set[int]
 ) -> None:
-    """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
+    """Versions continue to rise by 1 and no gradient is applied twice, however often the server stops and starts."""
     job = job_of(SERVERS[name](*build_team), build_team[0], steps=6)
     rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
     assert list(by_version(rows)) == list(range(6))
@@ -258,7 +259,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(
 @examples(10, 80)
 @given(order=ORDERS, build_team=CREWS)
 def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_team: tuple[int, int]) -> None:
-    """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
+    """Number 57: a replay needs only the order of the received messages and, in `k-sync`, which of two came first."""
     run = exact_run(SERVERS[name](*build_team), order, build_team[0], 4)
     again = replay(run.job, Recording.of_run(run.trace))
     assert (again.weights == run.trace.weights).all()

@@ -1,4 +1,4 @@
-"""What a parameter server's weights are (numbers 20, 21 and 23), exactly, and methods as cases of one another."""
+"""The weights of a parameter server (numbers 20, 21 and 23), exactly, and methods as cases of one another."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, st
 
 
 def test_1_softsync_is_not_hardsync() -> None:
-    """Number 21: as many gradients in an update, but who is early has pulled the old weights again."""
+    """Number 21: as many gradients in an update, but an early worker has pulled the old weights again."""
     soft = exact_run(Softsync(learning_rate=RATE, n=1), Shuffled(0), 4, 20)  # type: ignore[arg-type]
     hard = exact_run(SyncSgdPs(learning_rate=RATE), Shuffled(0), 4, 20)  # type: ignore[arg-type]
     assert {row.staleness for row in soft.trace.updates} > {0, 1}

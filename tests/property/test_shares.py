@@ -1,4 +1,4 @@
-"""Invariant 56: compute, exposed communication and waiting are the whole of a worker's time, whatever it did."""
+"""Invariant 56: compute, exposed communication and waiting add up to a worker's time in every run."""
 
 from __future__ import annotations
 

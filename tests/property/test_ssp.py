@@ -40,7 +40,7 @@ VISIBILITIES: list[Literal["arrival", "clock-edge"]] = ["arrival", "clock-edge"]
 METHODS = st.builds(Ssp, slack=st.integers(0, 3), pull=st.sampled_from(PULLS), visibility=st.sampled_from(VISIBILITIES))
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 12)
 LONG = 1e9
-"""seconds that nobody waits for"""
+"""seconds that no run here reaches"""
 
 
 def gaps(finishers: Iterable[int], workers: int) -> list[int]:
@@ -79,7 +79,7 @@ class OneTooFar(Ssp):
 
 @dataclass(frozen=True, kw_only=True)
 class AheadOfTheFastest(Ssp):
-    """The gate is held against the fastest worker instead of the slowest: nobody is ever held."""
+    """The gate compares with the fastest worker instead of the slowest, so no worker is ever held."""
 
     def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
         return super().may_start(state, rank, max(state.clocks))
@@ -255,7 +255,7 @@ def test_replayed_in_the_order_of_its_messages_it_ends_in_its_weights(
 
 
 def makespan(times: Sequence[Sequence[float]], slack: int) -> float:
-    """When everybody has finished all iterations that have a time; a further one would take for ever."""
+    """Returns when all workers have finished the iterations with a given time; a further one would take for ever."""
     workers, steps = np.shape(times)
     timing = FixedTiming(compute=lambda rank, step: float(times[rank][step]) if step < steps else LONG)
     return simulated(job_of(Ssp(slack=slack), workers, steps=workers * steps), timing).updates[-1].time_s

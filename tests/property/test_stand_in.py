@@ -1,4 +1,4 @@
-"""A stand-in has the model's clock: the same spans, messages, updates and staleness as the model without numbers."""
+"""A stand-in has the timing of the model: the same spans, messages, updates and staleness, without values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage under Hypothesis: nothing is read faster than it can be, and reading ahead never makes anybody late."""
+"""Storage under Hypothesis: nothing is read faster than possible, and reading ahead never makes a worker late."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STRATEGIES = st.sampled_from(["scattered", "strided", "contiguous"])
 
 @given(SHARED | DISK, WANTED)
 def test_nothing_is_read_faster_than_it_can_be(storage: Storage, wanted: list[list[Piece]]) -> None:
-    """Nobody is faster than alone, and no part of the device gives more than it has."""
+    """No reader is faster than alone, and no part of the device exceeds its capacity."""
     found = finished_s(storage, wanted)
     alone = [finished_s(storage, [pieces])[0] for pieces in wanted]
     assert all(one * SLACK >= best for one, best in zip(found, alone, strict=True))
@@ -119,7 +119,7 @@ def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool)
 
 @given(PARTS)
 def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str], int, float]]) -> None:
-    """A timer for whoever is not disturbed changes nothing for anybody."""
+    """A timer for an undisturbed reader changes nothing for any reader."""
     assert through_s(parts, all_flow=False) == pytest.approx(through_s(parts, all_flow=True), rel=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""Sweeps under Hypothesis: the grid is the product, and the table, figures and words of any sweep can be made."""
+"""Sweeps under Hypothesis: the grid is the product, and every sweep has a table, figures and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The any-order interpreter itself: that orders are really explored, that choosers choose, and what errors say."""
+"""The any-order interpreter: it explores orders, choosers choose, and its errors are clear."""
 
 from __future__ import annotations
 

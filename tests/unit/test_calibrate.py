@@ -1,4 +1,4 @@
-"""What a probe makes of recorded spans, and what the simulator makes of a profile: each cost where it belongs."""
+"""The profile that a probe computes from recorded spans, and its use by the simulator: each cost at its place."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
 
 
 def relabelled(span: Span) -> Span:
-    """With the key of a real run, in which the program's own stands at the end."""
+    """With the key of a real run, which ends with the program's own key."""
     if span.key is None:
         return span
     key, group = span.key.split(" over ")

@@ -1,4 +1,4 @@
-"""Calibrating storage: figures that are known come out again; scratch files lie on a disk and are gone afterwards."""
+"""Calibrating storage: known figures are found again; scratch files are on a disk and are removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device catalogue: figures, provenance, and the names that people write."""
+"""The device catalogue: figures, provenance, and common spellings of names."""
 
 from __future__ import annotations
 

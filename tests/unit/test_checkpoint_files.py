@@ -1,4 +1,4 @@
-"""Checkpoints on disk: what is written is read again, half of one is none, and reading one runs nothing."""
+"""Checkpoints on disk: they are read as written, an incomplete one is ignored, and reading runs no code."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def record(folder: Path, pieces: list[Any]) -> dict[str, Any]:
 
 
 def test_the_record_ends_where_the_checkpoint_was(tmp_path: Path) -> None:
-    """What stands behind is of a checkpoint that did not come about."""
+    """The rows behind belong to an incomplete checkpoint."""
     shot = Snapshot(0.0, 1, 8, torch.ones(3))
     said = record(tmp_path, [[("snapshot", shot)]])
     record(tmp_path, [[("snapshot", shot)], [("now", 2.0)]])

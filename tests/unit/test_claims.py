@@ -1,4 +1,4 @@
-"""benchmarks/claims.py: that its claims can be run, and that its verdicts are what the figures say."""
+"""benchmarks/claims.py: its claims can be run, and its verdicts follow from the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: exit statuses, what goes to which stream, what is kept. Engines are made up here."""
+"""The command: exit statuses, output streams, stored files. Engines are replaced by stand-ins."""
 
 from __future__ import annotations
 

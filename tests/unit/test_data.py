@@ -1,4 +1,4 @@
-"""Data sets on disk: what is written in the true formats is read, and what is wrong with a folder is said."""
+"""Data sets on disk: data in the true formats is read, and errors in a folder are reported."""
 
 from __future__ import annotations
 

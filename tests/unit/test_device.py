@@ -1,6 +1,6 @@
 """A paced device holds each gradient for exactly its modelled time. These tests use a fake clock.
 
-What a real machine adds to these times, because it wakes a process too late, is measured by `benchmarks/pace.py`.
+`benchmarks/pace.py` measures the additional time on a real machine, which wakes a process too late.
 """
 
 from __future__ import annotations

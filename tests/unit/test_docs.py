@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is what the code says: tables, defaults, links, commands and examples."""
+"""README.md and docs/ agree with the code: tables, defaults, links, commands and examples."""
 
 from __future__ import annotations
 

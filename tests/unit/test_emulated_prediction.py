@@ -1,4 +1,4 @@
-"""What messages and collectives on an emulated network are predicted to take: closed forms, and bytes on each line."""
+"""Predicted times of messages and collectives on an emulated network: closed forms, and bytes on each line."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def group(p: int) -> Group:
 
 
 def near(expected: float) -> object:
-    """Within the announcements that stand before it on a line, and the packets that round it up."""
+    """Within the announcements that precede it on a line, and the packets that round it up."""
     return pytest.approx(expected, rel=0.02)
 
 
@@ -155,7 +155,7 @@ def test_an_all_reduce_of_much_needs_what_its_line_needs() -> None:
     nbytes = cases(8, 40) * SEGMENT_BYTES
     (left,), sent = performed(star(4), AllReduce(value=Null(nbytes // 4), group=group(4), key="k"))
     beside_s = max(left.values()) - 2 * 3 / 4 * nbytes / RATE
-    assert 0 < beside_s < SEGMENT_BYTES / RATE  # it stands still once, as what is gathered has to be reduced first
+    assert 0 < beside_s < SEGMENT_BYTES / RATE  # it pauses once, because the gathered vectors are reduced first
     assert all(count == pytest.approx(2 * 3 / 4 * nbytes * SHARE, rel=0.001) for count in sent)
 
 

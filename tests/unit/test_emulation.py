@@ -1,4 +1,4 @@
-"""Emulated networks without any network: what joins hosts, who may have them, and when packets leave a line."""
+"""Emulated networks without a network: paths between hosts, permissions, and times at which packets leave a line."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ NEAR = {"latency": "20 us", "bandwidth": "80 Mbit/s"}
 
 
 def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("nobody needs netem for it"))
+    monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("netem is not needed for it"))
     lines = lines_for(plan({"topology": "star", "link": NEAR}, nodes=2))
     with_headers = pytest.approx(10e6 * 1514 / 1448)
     assert spokes_by_tc(lines) == [Spoke(with_headers, with_headers)] * 2  # type: ignore[arg-type]  # approx
@@ -130,7 +130,7 @@ def test_other_topologies_are_for_the_forwarder(monkeypatch: pytest.MonkeyPatch)
         assert spokes_by_tc(lines_for(plan({"topology": topology, "link": NEAR}))) is None
 
 
-# --- who may have one -------------------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------------
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Faults in scenarios: what they mean for plans, runs and comparisons, and what is refused."""
+"""Faults in scenarios: their effect on plans, runs and comparisons, and what is refused."""
 
 from __future__ import annotations
 

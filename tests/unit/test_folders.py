@@ -1,4 +1,4 @@
-"""Runs' folders in memory: what nobody uses any more is removed when the next one is made, and nothing else is."""
+"""Folders of runs in shared memory: unused ones are removed when the next one is made, and nothing else is."""
 
 from __future__ import annotations
 

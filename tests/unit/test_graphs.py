@@ -1,4 +1,4 @@
-"""Cluster graphs: what builders refuse, what composing does, the pictures and the command."""
+"""Cluster graphs: inputs that builders refuse, composition, the pictures and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State that programs keep in local variables is found before a method is used; right methods are let through."""
+"""State that programs keep in local variables is found before a method is used; correct methods are accepted."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ class Hangs(SyncSgd):
 
 
 def test_a_program_that_hangs_is_left_alone_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run that follows shows where it hangs. A timer that was there before goes on."""
+    """The following run shows where it hangs. An existing timer continues."""
     monkeypatch.setattr(module, "LIMIT_S", 0.2)
     before = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
     with pytest.warns(UserWarning, match="hangs: its programs were not checked .* did not end within 0.2 s"):

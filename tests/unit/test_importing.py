@@ -1,4 +1,4 @@
-"""Cluster graphs from files: what is read, what it means, and what is refused, all mistakes at once."""
+"""Cluster graphs from files: their content, its meaning, and refusals with all mistakes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients in flight: which are computed, how many at once, and what is kept for how long."""
+"""Gradients in flight: which are computed, how many at once, and how long their inputs are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POPULATION = 4096
 
 
 class Looks(nn.Module):
-    """A module that `vmap` refuses, since it looks at numbers."""
+    """A module that `vmap` refuses, because it reads values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def alive(size: int) -> int:
 
 
 class Weighing(TorchLearner):
-    """Looks at the memory once, when gradients have been computed for the third time."""
+    """Measures the memory once, when gradients have been computed for the third time."""
 
     most, calls = 0, 0
 

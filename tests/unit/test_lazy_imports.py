@@ -1,4 +1,4 @@
-"""Commands import what they show and nothing else: torch takes a second to import, pandas and scipy a third of one."""
+"""Commands import only what they need: torch takes a second to import, pandas and scipy a third of one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Memory as a limit, memory that spills, and a chip cut into groups."""
+"""Memory as a limit, memory that spills, and a chip partitioned into groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host is given up once its first process is gone and no other one of it sends heartbeats, not earlier."""
+"""A host counts as lost when its first process has ended and no other one sends heartbeats, not earlier."""
 
 from __future__ import annotations
 

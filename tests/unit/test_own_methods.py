@@ -1,4 +1,4 @@
-"""Methods of one's own: named by their class or offered by a package; whatever is wrong with one is said, all of it."""
+"""A user's own methods: named by their class or offered by a package; all errors in one are reported together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that end before their method's longest period has passed, and equal figures: who is compared with whom."""
+"""Runs that end before the longest period of their method, and which runs are compared at equal figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of cluster graphs: names stand beside their marks, and cover neither marks nor each other."""
+"""Pictures of cluster graphs: names are beside their marks, and cover neither marks nor each other."""
 
 from itertools import combinations
 from typing import Any

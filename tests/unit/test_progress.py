@@ -1,4 +1,4 @@
-"""Progress: on a terminal bars, elsewhere a line now and then, with --quiet nothing."""
+"""Progress: bars on a terminal, otherwise a line now and then, nothing with --quiet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published tables: words are read by rules, errors are what they are said to be, and nothing stops the command."""
+"""The published tables: words are read by rules, errors follow their definition, and no row stops the command."""
 
 from __future__ import annotations
 

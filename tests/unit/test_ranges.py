@@ -1,4 +1,4 @@
-"""Notes on runs that lie outside what their models were fitted on."""
+"""Notes on runs outside the range of the data on which their models were fitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading ahead in a real run: what is read, in which order, how far ahead, and what becomes of a failure."""
+"""Reading ahead in a real run: the files, the order, the distance, and failures."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_failure_is_raised_at_the_load_of_its_batch(tmp_path: Path, depth: int
     source = Source(broken={2: InputError("data.records: ends at offset 4096")})
     with reading(source, depth, tmp_path) as found:
         assert [found.load(step(index)) for index in (0, 1)] == ["batch 0 of 4", "batch 1 of 4"]
-        for _ in range(2):  # whoever asks for it again has it read again
+        for _ in range(2):  # it is read again on the next request
             with pytest.raises(InputError, match="ends at offset 4096"):
                 found.load(step(2))
         assert max(settled(source, 4)) == 2, "nothing is read behind a failure"

@@ -1,4 +1,4 @@
-"""What docs/reading.md says is what the code says, and its examples run."""
+"""docs/reading.md agrees with the code, and its examples run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record files and their readers: what is written is read, and what is cut off or no record file is told."""
+"""Record files and their readers: they are read as written, and truncated or wrong files are reported."""
 
 from __future__ import annotations
 

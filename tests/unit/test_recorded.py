@@ -1,4 +1,4 @@
-"""Data sets in record files: converted, trained with the same numbers as in memory, and told where they are wrong."""
+"""Data sets in record files: conversion, training with the same values as in memory, and reports of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relations between batch, staleness and samples, against the oracles and what they were derived from."""
+"""Relations between batch, staleness and samples, against the oracles and the data they were derived from."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ByTheClock(Case):
-    """Rank 0 hears whoever comes in time and does as the clock says: all that a record must hold."""
+    """Rank 0 receives from any rank in time and decides by the clock: everything that a record must contain."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -121,7 +121,7 @@ def test_a_clock_that_was_not_recorded_is_said() -> None:
         replay(job, Recording({ZERO: [None]}))
 
 
-# --- who was first ----------------------------------------------------------------------------------------------------
+# --- arrival order ----------------------------------------------------------------------------------------------------
 
 
 def impatient() -> Job:

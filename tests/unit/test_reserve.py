@@ -1,4 +1,4 @@
-"""Whatever is mapped is reserved first: a full file system is told in one sentence, and no write ends a process."""
+"""Mapped files are allocated first: a full file system is reported in one sentence, and no write ends a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long simulations: each row is printed when it is ready, and the expected duration is said and refined."""
+"""Long simulations: each row is printed when it is ready, and the expected duration is printed and refined."""
 
 from __future__ import annotations
 

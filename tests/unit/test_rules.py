@@ -1,4 +1,4 @@
-"""The links of a rule, each for itself and chained: against torch.optim.SGD, closed forms and exact arithmetic."""
+"""The links of a rule, each alone and chained: against torch.optim.SGD, closed forms and exact arithmetic."""
 
 from __future__ import annotations
 

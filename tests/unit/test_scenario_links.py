@@ -1,4 +1,4 @@
-"""Scenarios whose links fail, and which way their messages go."""
+"""Scenarios whose links fail, and the paths of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed scenarios: every mistake is reported, with its path, the value found, and what would be right."""
+"""Malformed scenarios: every mistake is reported with its path, the value found, and the expected one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/scenario-reference.md is the page that the schema gives, and the page is complete."""
+"""docs/scenario-reference.md is generated from the schema, and the page is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process is which rank."""
+"""The assignment of ranks to processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several seeds: intervals, who reached the target, and what seeds tell apart."""
+"""Several seeds: intervals, algorithms that reached the target, and differences that seeds can prove."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         pytest.param(
             [*at("ssp", 0.4, None), *at("easgd", None, None)],
             "90 % accuracy was reached with every seed by no algorithm. ssp reached it with 1 of 2 seeds.",
-            id="nobody with every seed",
+            id="no algorithm with every seed",
         ),
-        pytest.param(at("easgd", None), "90 % accuracy was reached by no algorithm.", id="nobody"),
+        pytest.param(at("easgd", None), "90 % accuracy was reached by no algorithm.", id="no algorithm"),
         pytest.param([run("agd", target=None)], "", id="no target"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The scenarios that come with Paceline: every method of each runs, and what is predicted can be believed."""
+"""The shipped scenarios: every method of each runs, and the predictions are plausible."""
 
 from typing import Any
 

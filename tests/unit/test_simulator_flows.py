@@ -1,4 +1,4 @@
-"""Flows in virtual time that are limited, slowed down, held up and sent another way: when each is through."""
+"""Flows in virtual time that are limited, slowed down, stopped and rerouted: their end times."""
 
 from __future__ import annotations
 

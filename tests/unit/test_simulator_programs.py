@@ -1,4 +1,4 @@
-"""What operations mean in virtual time: when each is answered, what is cancelled, who waits for whom."""
+"""Operations in virtual time: when each is answered, what is cancelled, and which ranks wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole simulated runs: where they stop, what they record, that they repeat, and that they cost what they should."""
+"""Complete simulated runs: their end, their records, that they repeat, and their expected cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staleness by every notion, on tables small enough to be worked out on paper, and the command that shows it."""
+"""Staleness of every kind, on tables small enough to compute by hand, and the command that shows it."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_drift_is_the_distance_from_the_mean_of_all_workers() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_asked(name: str) -> None:
-    """Who has no probes or no drift has none, as the page says; nobody fails."""
+    """A run without probes or drift shows none, as the page says, and no command fails."""
     job = job_of(built(name), nodes=[[0, 1, 2, 3]], steps=8)
     trace = simulate_job(job, FixedTiming(lambda rank, _: 1.0 + rank / 8), NoCost(), Schedule(100, probes=1, drift=1))
     method: Method = job.method

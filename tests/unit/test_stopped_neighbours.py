@@ -1,4 +1,4 @@
-"""A process that was stopped for too long is killed, and is said to have been stopped, however long it takes to end."""
+"""A process that was stopped for too long is killed and reported as stopped, however long it takes to end."""
 
 from __future__ import annotations
 

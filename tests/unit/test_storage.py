@@ -1,4 +1,4 @@
-"""Batches read from storage in a run: what is waited for and counted, how it ends, and what scenarios say of it."""
+"""Batches read from storage in a run: waiting times and counts, the end of a run, and scenario options."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_windows_that_are_held_are_not_read_again() -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != DbsSgd.name])
 def test_requests_seeks_and_bytes_are_those_of_the_order(name: str) -> None:
-    """Counted here from what each rank's steps are, whoever asked for them when."""
+    """Counted here from the steps of each rank, independent of the order of requests."""
     method = built(name)
     nodes, cut = nodes_for(method), part_of if name == ChipPartitionedSgd.name else lambda whole: whole
     job = job_of(method, nodes=nodes, steps=6)
@@ -149,7 +149,7 @@ def test_stalls_are_the_time_spent_loading() -> None:
 
 
 def test_a_batch_of_many_requests_is_a_few_events() -> None:
-    """Its timer and, where the program waits, its coming; whoever else reads, as long as the device has enough."""
+    """Its timer and, where the program waits, its arrival; independent of other readers while the capacity suffices."""
     storage = Storage(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
     workers, steps = 50, 4
     order = Noted(strategy="scattered", num_samples=10**6, seed=1)

@@ -1,4 +1,4 @@
-"""What is written is read again; what is written halfway is not there."""
+"""Stored runs are read as written; incompletely written ones do not exist."""
 
 from __future__ import annotations
 

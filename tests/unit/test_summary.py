@@ -1,4 +1,4 @@
-"""Figures of runs small enough to be worked out on paper."""
+"""Figures of runs small enough to compute by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared cells in virtual time: what overlapping accesses read and lose, on paper and whatever the times."""
+"""Shared cells in virtual time: the values that overlapping accesses read and lose, by hand and for random times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event files of runs: written while a run lasts, kept with it, read back with the library's own messages."""
+"""Event files of runs: written during a run, stored with it, read back with the library's own messages."""
 
 from __future__ import annotations
 

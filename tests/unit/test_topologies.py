@@ -1,4 +1,4 @@
-"""Devices, spread, links and clusters."""
+"""Devices, jitter, links and clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the type checker must know of programs: the slips that it must report, and answers that are typed exactly."""
+"""The type checker on programs: the mistakes that it must report, and answers with exact types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users install: every module under its name and every scenario, and nothing else."""
+"""The installed package: every module under its name and every scenario, and nothing else."""
 
 import shutil
 import subprocess
