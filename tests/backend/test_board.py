@@ -42,7 +42,7 @@ def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> Non
     board.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
 
 
-def test_nobody_reads_an_entry_that_is_being_written() -> None:
+def test_an_entry_that_is_being_written_is_not_read() -> None:
     """Two streams of one bucket: one rank overwrites its entries while the other reads them."""
     workers, node = "ranks 0,1,2,3", "ranks 0,1"
     assert zlib.crc32(workers.encode()) % BUCKETS == zlib.crc32(node.encode()) % BUCKETS

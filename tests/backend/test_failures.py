@@ -191,7 +191,7 @@ def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NobodySends(Method):
+class NeverSent(Method):
     """The server waits for a worker's message that never comes; the workers wait for the server, or for each other."""
 
     name = "never-sent"
@@ -225,7 +225,7 @@ class NobodySends(Method):
 def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
     began_s = time.monotonic()
     with pytest.raises(DeadlockError) as caught:
-        run_for_real(job_of(NobodySends(), 2, steps=50), deadlock_timeout_s=2.0)
+        run_for_real(job_of(NeverSent(), 2, steps=50), deadlock_timeout_s=2.0)
     assert time.monotonic() - began_s < PROMPT_S
     first, *lines = str(caught.value).splitlines()
     assert first == "deadlock: no rank has made progress for 2 s"

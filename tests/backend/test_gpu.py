@@ -110,7 +110,7 @@ def test_the_record_names_the_gpu_and_the_launcher_leaves_cuda_alone(tmp_path: P
 
 
 @needs_a_gpu
-def test_whoever_synchronises_waits_for_the_gpu() -> None:
+def test_synchronising_waits_for_the_gpu() -> None:
     gpu, done = Gpu(torch.device("cuda:0")), torch.cuda.Event()
     torch.cuda._sleep(200_000_000)  # cycles
     done.record()

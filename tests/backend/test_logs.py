@@ -110,7 +110,7 @@ def test_the_error_names_the_log_in_which_the_traceback_stands(tmp_path: Path, v
     assert ("rank 0: hello from 0" in result.stderr) == verbose
 
 
-def test_warnings_of_a_rank_without_a_log_are_told_by_whoever_speaks_for_all(
+def test_warnings_of_a_rank_without_a_log_are_only_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A process that others have started writes to their terminal; its warnings are in the record alone."""

@@ -91,7 +91,7 @@ def letter(source: Rank, value: Any, sent_s: float = 0.0) -> Envelope:
 # --- sleeping and waking ----------------------------------------------------------------------------------------------
 
 
-def test_whoever_sleeps_is_woken_by_a_message(host: Host) -> None:
+def test_a_sleeping_rank_is_woken_by_a_message(host: Host) -> None:
     def echo(box: Mailbox, inbox: Inbox) -> None:
         while (value := get(inbox, ZERO).value) is not None:
             time.sleep(value)  # until the other one sleeps too
@@ -258,7 +258,7 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
 # --- memory in a file -------------------------------------------------------------------------------------------------
 
 
-def test_processes_that_nobody_has_forked_find_the_memory_by_its_file(host: Host) -> None:
+def test_processes_that_were_not_forked_find_the_memory_by_its_file(host: Host) -> None:
     """Each maps the file for itself; what the first has written is not lost when the second comes."""
     path = host.folder / "mail"
     host.memory = mailbox.in_file(path, len(HOST))

@@ -120,7 +120,7 @@ def test_the_mean_of_whole_numbers_is_no_whole_number() -> None:
         same(found, np.array([0.5, 3.0]))
 
 
-def test_nobody_passes_a_barrier_before_all_have_come() -> None:
+def test_no_rank_passes_a_barrier_before_all_have_come() -> None:
     """Each rank counts before it enters, and afterwards sees the counts of all, turn by turn."""
     group, turns, came = group_of(3), 200, [0, 0, 0]
     segment = Segment(group)
@@ -205,7 +205,7 @@ def test_a_full_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         segment.claim(segment.node, "c")
 
 
-def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
+def test_a_table_that_a_dead_rank_has_locked_delays_no_rank() -> None:
     segment = Segment(group_of(2))
     ready, told = os.pipe()
     if (child := os.fork()) == 0:

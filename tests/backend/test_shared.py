@@ -280,7 +280,7 @@ class FarAhead(Case):
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_a_start_waits_for_nobody() -> None:
+def test_a_start_does_not_wait() -> None:
     assert answers(real, FarAhead(), nodes=[[0, 1]]) == [True, True]
 
 

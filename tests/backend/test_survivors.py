@@ -127,7 +127,7 @@ def outcomes(board: StatusBoard, has_it: dict[int, bool]) -> list[str]:
         return list(pool.map(member, has_it))
 
 
-def test_all_have_the_answer_or_nobody() -> None:
+def test_all_have_the_answer_or_none() -> None:
     board = StatusBoard(3, TRIO.ranks, spare=2)
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]

@@ -91,7 +91,7 @@ def test_a_flow_that_crosses_a_ring_of_64() -> None:
     assert found_s[0] > 1.05 * quiet_s
 
 
-def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
+def test_flows_after_the_end_or_elsewhere_disturb_nothing() -> None:
     fabric = Uniform(8)
     tree = plan(fabric, "Broadcast", "binomial-tree", 1e6)
     quiet_s = float(alone_s(tree, fabric).max())

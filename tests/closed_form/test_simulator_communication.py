@@ -117,7 +117,7 @@ def test_without_compute_a_step_is_its_collective() -> None:
     assert trace.wall_s == pytest.approx(5 * (6 * ALPHA_S + 1.5 * nbytes * BETA_S))
 
 
-def test_nobody_pays_for_a_collective_alone() -> None:
+def test_a_collective_of_one_rank_is_free() -> None:
     @program
     def alone(me: RankContext, state: Replica) -> Program[None]:
         yield from all_reduce(me)

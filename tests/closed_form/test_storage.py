@@ -89,7 +89,7 @@ def test_readers_share_the_device() -> None:
         assert finished_s(device(), wanted) == pytest.approx([float(readers)] * readers, rel=1e-12)
 
 
-def test_as_many_as_do_not_fill_it_disturb_nobody() -> None:
+def test_readers_below_capacity_do_not_slow_each_other() -> None:
     """A tenth of the time each needs the bandwidth: ten readers are as fast as one, eleven are not."""
     wanted = [apart(20, 1000, start=10**6 * reader) for reader in range(11)]
     storage = device(latency_s=0.009)

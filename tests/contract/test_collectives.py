@@ -90,7 +90,7 @@ class CountedAtBarrier(Case):
         return number(came)
 
 
-def test_nobody_passes_a_barrier_before_all_have_come(interpreter: Interpreter) -> None:
+def test_no_rank_passes_a_barrier_before_all_have_come(interpreter: Interpreter) -> None:
     assert answers(interpreter, CountedAtBarrier(), nodes=[[0, 1, 2]]) == [3.0, 3.0, 3.0]
 
 

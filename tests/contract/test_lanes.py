@@ -162,7 +162,7 @@ class StrangeHandle(Case):
         yield from Wait(Handle(me.rank, 10_000))
 
 
-def test_a_handle_that_nobody_started_is_an_error(interpreter: Interpreter) -> None:
+def test_a_handle_that_was_not_started_is_an_error(interpreter: Interpreter) -> None:
     with pytest.raises(ProgramError, match="rank 0"):
         interpreter(job_of(StrangeHandle(), 1, steps=1))
 

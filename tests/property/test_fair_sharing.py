@@ -73,7 +73,7 @@ def test_rates_scale_with_the_links(flows: list[tuple[str, ...]], capacity: dict
     st.lists(st.floats(0.1, 10.0), min_size=2, max_size=10),
     st.floats(0.1, 10.0),
 )
-def test_one_flow_more_on_a_shared_link_makes_nobody_faster(own: list[float], shared: float) -> None:
+def test_one_flow_more_on_a_shared_link_makes_no_flow_faster(own: list[float], shared: float) -> None:
     flows = [(f"own {number}", "shared") for number in range(len(own))]
     capacity = {f"own {number}": rate for number, rate in enumerate(own)} | {"shared": shared}
     before, after = fair_rates(flows[:-1], capacity), fair_rates(flows, capacity)

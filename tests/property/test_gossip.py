@@ -289,7 +289,7 @@ class AverageOnOneSide(AdPsgdApart):
         return (yield from super().answer(door, message))
 
 
-def test_every_gradient_counts_once_whoever_meets() -> None:
+def test_every_gradient_counts_once_for_all_pairs() -> None:
     check_the_asynchronous_account(AdPsgdApart)
 
 
@@ -321,5 +321,5 @@ def test_a_passive_worker_averages_while_it_computes() -> None:
 
 
 @pytest.mark.parametrize("method", [Gossip(), AdPsgd()], ids=lambda method: method.name)
-def test_one_worker_has_nobody_to_average_with(method: Method) -> None:
+def test_one_worker_has_no_peer_to_average_with(method: Method) -> None:
     assert "found 1 worker, expected 2 or more" in method.problems([[Rank(0)]])[0]

@@ -98,7 +98,7 @@ def check_the_gap(kind: type[Ssp]) -> None:
     bounded()
 
 
-def test_nobody_finishes_more_than_slack_plus_one_ahead() -> None:
+def test_no_worker_finishes_more_than_slack_plus_one_ahead() -> None:
     check_the_gap(Ssp)
 
 

@@ -180,7 +180,7 @@ class WrongUnlock(Case):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NobodyThere(Case):
+class NoSuchRank(Case):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)
@@ -205,7 +205,7 @@ class TooMany(Case):
     ("case", "said"),
     [
         (WrongUnlock(), "unlocks cell 'c', which it does not hold"),
-        (NobodyThere(), "sends to rank 9; there are ranks 0"),
+        (NoSuchRank(), "sends to rank 9; there are ranks 0"),
         (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
         (TooMany(), "waits for 2 of 1 handles"),
     ],
@@ -231,7 +231,7 @@ class Unheard(Case):
         yield from Start(failing())
 
 
-def test_a_failure_that_nobody_waits_for_is_not_lost() -> None:
+def test_a_failure_that_is_not_waited_for_is_not_lost() -> None:
     with pytest.raises(ValueError, match="unheard"):
         AnyOrder(job_of(Unheard(), 1, steps=1)).run()
 

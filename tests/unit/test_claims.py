@@ -149,7 +149,7 @@ def test_rates_are_chosen_on_their_own_seeds_and_compared_at_both_and_in_common(
     assert tested.favours == (1, 2)
 
 
-def test_a_target_that_nobody_reaches_leaves_the_choice_to_the_loss() -> None:
+def test_a_target_that_is_never_reached_leaves_the_choice_to_the_loss() -> None:
     found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}})
     assert found.best(entered("async-sgd"), "time") == 0.2
     found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}}, reached=500.0)

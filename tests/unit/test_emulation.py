@@ -276,7 +276,7 @@ def test_headers_come_on_top_of_the_rate() -> None:
     assert arrivals(t)[-1][0] == pytest.approx(10 * (PACKET - HEADERS) / 1e6)
 
 
-def test_what_is_for_nobody_is_let_go() -> None:
+def test_packets_without_a_destination_are_dropped() -> None:
     t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)})
     assert send(t, 0, 5, 100, 0.0) == send(t, 1, 0, 100, 0.0) == send(t, 0, 1, 19, 0.0) == -1
     assert arrivals(t) == []

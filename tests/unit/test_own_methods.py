@@ -405,7 +405,7 @@ def test_a_packages_method_has_a_name(offer: Any) -> None:
         ("sync-sgd = lazy_methods:Lazy", "the name is a built-in method's"),
     ],
 )
-def test_a_broken_offer_hurts_nobody_who_does_not_ask(offer: Any, entry: str, said: str) -> None:
+def test_a_broken_package_is_harmless_unless_its_method_is_used(offer: Any, entry: str, said: str) -> None:
     offer(entry)
     name = entry.partition(" ")[0]
     items, notes = listed()

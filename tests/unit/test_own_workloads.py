@@ -290,7 +290,7 @@ def test_learning_starts_where_the_module_was_made(mine: Callable[[str], str]) -
     assert not torch.equal(build(mine("classes"), seed=6).initial(), wanted)
 
 
-def test_the_seed_is_given_to_who_wants_it_and_nobodys_generators_move(mine: Callable[[str], str]) -> None:
+def test_functions_with_a_seed_argument_get_it_and_global_generators_stay(mine: Callable[[str], str]) -> None:
     seen = []
     for build_between in (True, False):
         torch.manual_seed(9)

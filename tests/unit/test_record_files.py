@@ -268,7 +268,7 @@ def test_a_reader_may_be_shared_by_threads(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_file_that_nobody_has_any_more_is_closed(tmp_path: Path) -> None:
+def test_a_file_without_readers_is_closed(tmp_path: Path) -> None:
     file = numbered(tmp_path / "train.npy", 20)
     before, reader = files_open(), Reader(file, order_of(file))
     assert files_open() == before + 1

@@ -215,7 +215,7 @@ def test_sub_programs_have_an_order_of_collectives_of_their_own() -> None:
     assert answer(played(run, workers=2, timing=ONE_S)) == [2.0, 2.0]
 
 
-def test_a_failure_that_nobody_waits_for_ends_the_run() -> None:
+def test_a_failure_that_is_not_waited_for_ends_the_run() -> None:
     @program
     def fail() -> Program[None]:
         yield from Charge("wait", 0)

@@ -81,7 +81,7 @@ def test_a_quick_reader_fills_its_queue_and_has_one_batch_in_hand(prefetch: int)
     assert loads(trace) == [(0, 0.0, 8.0), *((step, 8.0 + 100.0 * step, 8.0 + 100.0 * step) for step in (1, 2, 3))]
 
 
-def test_what_is_read_after_the_end_belongs_to_nobody() -> None:
+def test_reads_after_the_end_are_not_counted() -> None:
     trace = sequential(3, compute_s=2.0, steps=2)
     assert trace.wall_s == 18.0
     assert max(span.end_s for span in trace.spans) == 18.0
