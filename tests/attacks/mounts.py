@@ -30,15 +30,15 @@ needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs root, to mount
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a command."""
+    """The result of a command."""
 
     status: int
     said: str
     """on standard error"""
     left: tuple[str, ...]
-    """what is in the small file system, hidden names too"""
+    """entries of the small file system, including hidden names"""
     processes: int
-    """that are still there"""
+    """processes that still run"""
 
 
 def within(place: Path, size: str, script: str, *, within_s: float = 100.0) -> Ended:

@@ -38,7 +38,7 @@ for folder in pathlib.Path(sys.argv[1]).iterdir():
     elif folder.is_dir() and not (folder / "run.json").exists():
         print("half:", folder)
 """
-"""names what is half written in a folder; fails where a row of a sweep is"""
+"""prefixes of incomplete results in a folder; a test fails if a row of a sweep has one"""
 
 
 def told(ended: Ended, disk: Path) -> None:
@@ -53,7 +53,7 @@ def told(ended: Ended, disk: Path) -> None:
 @pytest.mark.parametrize("size", ["64k", "16k", "32k", "48k", "8k"][: cases(1, 5)])
 @pytest.mark.parametrize("command", ["train", "sweep", "simulate", "convert"][: cases(2, 4)])
 def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -> None:
-    """A run that was stored before the disk was full stays, as do whole rows of a sweep; half of one does not."""
+    """A run stored before the disk was full remains, and so do complete rows of a sweep; incomplete ones do not."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"
     disk.mkdir()
     scenario.write_text(SCENARIO)

@@ -25,7 +25,7 @@ from tests.support import nodes_for
 
 @dataclass(frozen=True)
 class Steps:
-    """A pace that a test states: seconds of each rank's every step."""
+    """A pace defined by a test: seconds of every step of each rank."""
 
     seconds: Sequence[float] = (0.002, 0.002, 0.002, 0.002)
 
@@ -40,12 +40,12 @@ class Steps:
 
 
 PROMPT_S = 45.0
-"""what ends a run at once takes less than this on a busy machine too; a run that waits for its timeout takes 60 s"""
+"""seconds within which a run ends at once, even on a busy machine; a run that waits for its timeout takes 60 s"""
 UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
 
 
 def job_with(method: Method, learner: Learner, *, steps: int, batch: int = 16, seed: int = 3) -> Job:
-    """A job of four workers on two nodes, or one if it must be, in which the keeper's role takes `steps` steps."""
+    """Returns a job of four workers on two nodes, or one if necessary; the weights' owner takes `steps` steps."""
     placed = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, placed, learner, batch=batch, budget=Budget(), seed=seed)
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
@@ -62,7 +62,7 @@ def run_for_real(
     every: float = 1,
     prefetch: int | None = None,
 ) -> Trace:
-    """The job in real processes; every so many updates are kept."""
+    """Runs the job in real processes and stores the weights every so many updates."""
     schedule = Schedule(every=every)
     launch = Launch(
         job=job,
@@ -86,10 +86,10 @@ class Started:
 
     ranks: dict[int, psutil.Process]
     folder: Path
-    """the run's own folder in the host's memory"""
+    """the folder of the run in the host's memory"""
 
     def gone(self, within_s: float) -> bool:
-        """Whether every rank ends within so many seconds."""
+        """Whether every rank ends within this many seconds."""
         return not psutil.wait_procs(list(self.ranks.values()), timeout=within_s)[1]
 
 
@@ -109,7 +109,7 @@ def ranks_of(launcher: int) -> Started | None:
 
 
 def wait_for_ranks(launcher: int, count: int, *, within_s: float = 60.0) -> Started:
-    """Waits until `count` ranks run and have written something, so that a record of them can be kept."""
+    """Waits until `count` ranks run and have written something, so that a record of them can be stored."""
     until = time.monotonic() + within_s
     while time.monotonic() < until and psutil.Process(launcher).status() != psutil.STATUS_ZOMBIE:
         started = ranks_of(launcher)

@@ -38,7 +38,7 @@ BUSY_S = 0.002
 
 
 class Away(torch.Tensor):
-    """A tensor that lies on the device."""
+    """A tensor on the device."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,7 +75,7 @@ def away(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Pretended(Copying):
-    """A device that is none; it counts what it is asked for."""
+    """A simulated device, which counts its calls."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -161,7 +161,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(learner: Learner, name: str, *, gpus: int | None, shared_memory: bool = False, **options: Any) -> Trace:
-    """Some steps of a method; of a GPU for each rank, or a single one, or none."""
+    """Runs some steps of a method with a GPU for each rank, a single one, or none."""
     job = job_with(built(name), learner if gpus is None else Moved(learner), steps=STEPS)
     launch = Launch(job=job, schedule=lambda: Schedule(every=2), shared_memory=shared_memory, **options)
     if gpus is None:
@@ -172,7 +172,7 @@ def ran(learner: Learner, name: str, *, gpus: int | None, shared_memory: bool = 
 
 
 def told(trace: Trace) -> list[dict[str, Any]]:
-    """What every rank said of its device."""
+    """Returns the device notes of every rank."""
     return list(trace.notes["devices"]["ranks"].values())
 
 

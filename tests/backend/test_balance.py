@@ -29,7 +29,7 @@ class PerSample(Steps):
 
 
 def test_a_replay_shares_out_the_batches_as_the_real_run_did() -> None:
-    """Bit for bit, from the recorded readings of the clock; how batches came out is the machine's affair."""
+    """Bit for bit, from the recorded readings of the clock; the batches themselves depend on the machine."""
     learner: Any = build("quadratic", dataset=None, learning="quadratic", seed=3)
     job = job_with(DbsSgd(interval=4), learner, steps=80)
     run = run_for_real(job, pace=PerSample())

@@ -26,7 +26,7 @@ def board_of_two(what: str) -> StatusBoard:
 
 @pytest.mark.parametrize("what", ["AllReduce 'a'", "η", "η" * TEXT, "a" + "η" * TEXT], ids=len)
 def test_members_that_enter_the_same_collective_may_go_on(what: str) -> None:
-    """However long its name is: the board has room for its beginning alone, in bytes."""
+    """A name may have any length: the board stores only its beginning, measured in bytes."""
     board_of_two(what).enter(Rank(1), BOTH, "everyone", 0, what, "there.py:2")
 
 

@@ -51,7 +51,7 @@ stop: {updates: 60}
 
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
+    """A separate folder for the shared folders of runs; it and this process have no leftovers afterwards."""
     place = tmp_path / "shared"
     place.mkdir()
     monkeypatch.setattr("paceline.backend.posix.run_folders.SHARED", place)
@@ -78,7 +78,7 @@ def run(job: Job, *, into: Path | None = None, start: Checkpoint | None = None) 
 
 
 def assert_same(found: Trace, expected: Trace) -> None:
-    """Bit for bit: weights, every rank's state, every row but its time, every evaluation."""
+    """Bit for bit: weights, the state of every rank, every row except its time, every evaluation."""
     np.testing.assert_array_equal(np.asarray(found.weights), np.asarray(expected.weights))
     for rank, state in expected.states.items():
         np.testing.assert_array_equal(found.states[rank].weights.vector, state.weights.vector)

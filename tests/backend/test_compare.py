@@ -114,7 +114,7 @@ def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> 
 
 
 def test_one_worker_is_probed_like_several() -> None:
-    """Its update is measured, though it enters no collective."""
+    """Its update is measured, although it enters no collective."""
     alone = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}
     alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"workers_per_node": 1}]
     profile = probe(paceline.load(alone), [])

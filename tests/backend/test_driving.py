@@ -25,7 +25,7 @@ pytestmark = pytest.mark.backend
 
 @dataclass(frozen=True)
 class Slow(Bowl):
-    """Takes a while for each layer."""
+    """A learner that needs some time for each layer."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         gradient, loss = self.gradient(vector, data)
@@ -37,7 +37,7 @@ class Slow(Bowl):
 
 @dataclass(frozen=True, kw_only=True)
 class Overlapping(Case):
-    """Exchanges each layer as it comes."""
+    """Exchanges each layer as soon as its gradient is ready."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -70,7 +70,7 @@ def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[lis
 
 @dataclass(frozen=True, kw_only=True)
 class WaitsMeanwhile(Case):
-    """Rank 0 sends once its whole gradient is there; rank 1 asks for the message while its own is being computed."""
+    """Rank 0 sends after its whole gradient; rank 1 requests the message while its own gradient is being computed."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -93,7 +93,7 @@ def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RaisesMeanwhile(Case):
-    """The program is wrong, and comes to see it between two layers."""
+    """The program is wrong, which is detected between two layers."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -105,7 +105,7 @@ class RaisesMeanwhile(Case):
 
 @dataclass(frozen=True)
 class Broken(Bowl):
-    """Its backward pass fails after the first layer that it hands out."""
+    """The backward pass fails after the first layer that it returns."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         ready(self.layout.layers[-1].name, vector[self.layout.layers[-1].part])
@@ -114,7 +114,7 @@ class Broken(Bowl):
 
 @dataclass(frozen=True)
 class Stateless(Bowl):
-    """It hands out the last layer alone."""
+    """The backward pass returns only the last layer."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         ready(self.layout.layers[-1].name, vector[self.layout.layers[-1].part])

@@ -38,7 +38,7 @@ pytestmark = [
 ]
 PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
 BUSY = 4
-"""threads of a process that performs a rank's program; one that waits for others has fewer, and so has a guard"""
+"""threads of a process that runs a rank's program; a process that waits for others has fewer, and so has a guard"""
 RANKED = {"mpirun": "OMPI_COMM_WORLD_RANK", "srun": "SLURM_PROCID"}
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -73,7 +73,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 @contextmanager
 def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
-    """A launcher that has been started, with a rank on each host; it is gone after the block."""
+    """Starts a launcher with a rank on each host; it has ended after the block."""
     program = [*PACELINE, "train", str(path), "--out", str(out)]
     with hosts(2, bytes_per_s=RATE) as made, launchers.start(launcher, made, 1, program) as found:
         (command,) = found.commands
@@ -89,7 +89,7 @@ def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> It
 
 
 def ranks_of(path: Path) -> dict[str, psutil.Process]:
-    """The processes that are training a scenario, by the number that their launcher gave them."""
+    """Returns the processes that train a scenario, by the number that the launcher gave them."""
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
@@ -102,7 +102,7 @@ def ranks_of(path: Path) -> dict[str, psutil.Process]:
 
 
 def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    """The ranks, once they have computed for a moment."""
+    """Returns the ranks, after they have computed for a moment."""
     until = time.monotonic() + 120
     while len(ranks := ranks_of(path)) < 2:
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
@@ -112,7 +112,7 @@ def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Proc
 
 
 def test_mpirun_trains_on_two_hosts(left_alone: None, launchers: ModuleType) -> None:  # noqa: F811
-    """Each worker on a host of its own; what is deterministic learns what forked ranks learn, bit for bit."""
+    """Each worker runs on its own host; deterministic methods end with the weights of forked ranks, bit for bit."""
     needed(launchers, "mpirun")
     command = [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), "--launcher=mpirun", "--per-host=1"]
     done = subprocess.run(
@@ -136,7 +136,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Slurm waits longer than is needed; Open MPI is asked to, for this is a machine that may be slow."""
+    """Slurm waits longer than necessary; Open MPI is configured to wait, because this machine may be slow."""
     needed(launchers, launcher)
     monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "3")
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"

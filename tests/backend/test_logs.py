@@ -29,7 +29,7 @@ pytestmark = pytest.mark.backend
 
 @dataclass(frozen=True, kw_only=True)
 class Talks(Case):
-    """Says things by every way there is."""
+    """Prints in every possible way."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -113,7 +113,7 @@ def test_the_error_names_the_log_in_which_the_traceback_stands(tmp_path: Path, v
 def test_warnings_of_a_rank_without_a_log_are_only_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process that others have started writes to their terminal; its warnings are in the record alone."""
+    """A process started by a launcher writes to the launcher's terminal; its warnings are only in the record."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     recorder = Recorder(Rank(1), tmp_path / "rank1.stream")
     tell_warnings(recorder, log=False)

@@ -49,7 +49,7 @@ FOREVER_S = 60.0
 
 @dataclass
 class Host:
-    """A host whose ranks are this process and children of it."""
+    """A host whose ranks are this process and its children."""
 
     folder: Path
     memory: Any
@@ -63,7 +63,7 @@ class Host:
         return Mailbox(self.memory, HOST, rank, self.folder, inbox, self.lost), inbox
 
     def child(self, rank: Rank, does: Callable[[Mailbox, Inbox], object]) -> int:
-        """Forks a rank; answers its process once its mailbox is there."""
+        """Forks a rank; returns its process once its mailbox exists."""
         if (pid := os.fork()) == 0:
             try:
                 does(*self.box(rank))
@@ -249,7 +249,7 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
     threading.Timer(0.2, dies).start()
     with pytest.raises(PeerFailed, match="rank 1 died"):
         sends()
-    with pytest.raises(PeerFailed, match="rank 1 died"):  # a part of a message is there: nothing can follow it
+    with pytest.raises(PeerFailed, match="rank 1 died"):  # a part of a message was written: nothing can follow it
         box.send(ONE, letter(ZERO, 1))
     box.send(TWO, letter(ZERO, "still"))
     assert get(inbox, ZERO, 10.0).value == "still"
@@ -259,7 +259,7 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
 
 
 def test_processes_that_were_not_forked_find_the_memory_by_its_file(host: Host) -> None:
-    """Each maps the file for itself; what the first has written is not lost when the second comes."""
+    """Each process maps the file itself; data written by the first one remains when the second one opens it."""
     path = host.folder / "mail"
     host.memory = mailbox.in_file(path, len(HOST))
     box, _ = host.box(ZERO)
@@ -380,7 +380,7 @@ def test_an_interface_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) -> None:
-    """No thread and no open file; what had been sent by then has arrived."""
+    """No thread and no open file remains; everything sent before has arrived."""
     before = psutil.Process().num_fds(), threading.active_count()
     memory = mailbox.anonymous(2)
     group = Group((Rank(0), Rank(1)))

@@ -30,7 +30,7 @@ stop: {seconds: 1.5 s}
 
 
 def test_what_sixteen_ranks_say_of_their_pace_is_true(tmp_path: Path) -> None:
-    """Each rank's mean is worked out again, gradient by gradient, from the stored spans and the scenario's devices."""
+    """The mean of each rank is computed again, gradient by gradient, from the stored spans and the devices."""
     path = tmp_path / "many.yaml"
     path.write_text(SCENARIO)
     result = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "runs"), "--json"])

@@ -59,7 +59,7 @@ def made(kind: str, value: Any, group: Group, root: Rank) -> Collective:
 
 
 def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Sequence[Sequence[float]]) -> list[Any]:
-    """What each member is answered to each of its operations, each member in a thread; all end when one fails."""
+    """Returns the answers of each member to its operations, each member in a thread; all end when one fails."""
     group, failed, until = segment.node, threading.Event(), time.monotonic() + 60.0
 
     def lost(_: Iterable[Rank]) -> Rank | None:
@@ -95,7 +95,7 @@ def same(found: Any, expected: Any) -> None:
 @examples(25, 200)
 @given(data=st.data(), members=st.integers(1, 4))
 def test_any_sequence_is_answered_as_the_simulator_does(data: st.DataObject, members: int) -> None:
-    """Bit for bit, however far some are behind the others, for vectors of no piece, of parts and of several."""
+    """Bit for bit, however far some are behind the others, for vectors of zero, partial and several pieces."""
     group, draw = group_of(members), data.draw
     steps = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40), st.integers(0, 3)), max_size=12))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
@@ -139,7 +139,7 @@ def test_no_rank_passes_a_barrier_before_all_have_come() -> None:
 
 
 def test_answers_do_not_lie_in_the_memory() -> None:
-    """What later collectives write there does not change them."""
+    """Later collectives that write there do not change them."""
     group = group_of(2)
     kinds = [*KINDS, *KINDS]
     values = [[np.full(8, 10.0 * place + rank) for place in range(len(kinds))] for rank in group]
@@ -226,16 +226,16 @@ def test_a_table_that_a_dead_rank_has_locked_delays_no_rank() -> None:
 
 
 def named() -> set[Path]:
-    """Everything with a name in the host's shared memory, but for runs' own folders and locks about to be unlinked."""
+    """Returns every name in the host's shared memory, except for folders of runs and locks about to be unlinked."""
     until, found = time.monotonic() + 2.0, set(Path("/dev/shm").iterdir())
-    while time.monotonic() < until:  # what another program has there for a moment is not ours
+    while time.monotonic() < until:  # temporary files of other programs do not count
         time.sleep(0.05)
         found &= set(Path("/dev/shm").iterdir())
     return {path for path in found if not path.name.startswith("paceline-")}
 
 
 def nameless(process: psutil.Process) -> bool:
-    """Whether a process has memory in common with others, megabytes of it, and none has a name."""
+    """Whether a process shares megabytes of memory with others, all of it without a name."""
     lines = [line.split() for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()]
     shared = [parts for parts in lines if parts[1] == "rw-s"]
     ends = [tuple(int(end, 16) for end in parts[0].split("-")) for parts in shared]

@@ -152,7 +152,7 @@ def test_a_mark_of_the_dead_stays_and_the_others_wait_for_it() -> None:
 
 @dataclass(frozen=True)
 class Dies(Bowl):
-    """A learner with which one worker's process ends when it loads the batch of a step."""
+    """A learner with which the process of one worker ends when it loads the batch of a step."""
 
     victim: int = 0
     at: int = 0
@@ -174,7 +174,7 @@ class Dies(Bowl):
     ],
 )
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
-    """It dies in its own step 20; the others make hundreds more, however busy the machine is."""
+    """It dies in its own step 20; the others take hundreds more, however busy the machine is."""
     method = built(name)
     steps = 400 if method.weights_owner == "server" or method.independent else 100
     learner = Dies(victim=rank, at=20, how=how)
@@ -203,7 +203,7 @@ def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:
 
 @dataclass(frozen=True)
 class Explodes(Bowl):
-    """Its gradients are no numbers from some step on, in the second layer."""
+    """Its gradients are NaN from some step on, in the second layer."""
 
     def load(self, samples: Any) -> Any:
         data = super().load(samples)
@@ -237,7 +237,7 @@ def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
 
 
 def in_a_process(do: Callable[[], Any]) -> Any:
-    """What `do` answers in a process of its own: it becomes the parent of orphans for the rest of its life."""
+    """Returns the result of `do` in a new process, which becomes the parent of orphans for the rest of its life."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         with os.fdopen(writing, "wb") as file:
