@@ -9,7 +9,7 @@ import pytest
 
 
 def fill_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on nothing can be reserved."""
+    """Makes every further allocation fail."""
 
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -24,9 +24,9 @@ from paceline.algorithms.core.values import Group, Rank, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class Impatient(SgdMethod):
-    """Takes whatever is first, its own gradient or a neighbour's weights, and gives up what is not there by then.
+    """Takes what arrives first, its own gradient or a neighbour's weights, and cancels the rest.
 
-    Two receives listen for the same neighbours, so it also matters which of the two heard what.
+    Two receives listen for the same neighbours, so it also matters which of the two received which message.
     """
 
     name = "impatient"

@@ -38,7 +38,7 @@ def ends(
     *,
     carried_out: bool = False,
 ) -> list[float]:
-    """When each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
+    """Returns when each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
 
     Without members, an all-reduce is among all.
     """

@@ -36,12 +36,12 @@ FAMILIES = _families()
 
 
 def cases(short: int, thorough: int) -> int:
-    """A number for `make test`, and one for `make test-all`."""
+    """Returns one number for `make test`, and another for `make test-all`."""
     return thorough if THOROUGH else short
 
 
 def examples(short: int, thorough: int | None = None) -> settings:
-    """Hypothesis settings for a test whose examples are dearer or cheaper than most.
+    """Returns Hypothesis settings for a test whose examples cost more or less than most.
 
     Args:
         short: examples in `make test`.
@@ -51,11 +51,11 @@ def examples(short: int, thorough: int | None = None) -> settings:
 
 
 def sampled(values: Iterable[Any], keep: Collection[Any] | Callable[[Any], bool], *, several: bool = True) -> list[Any]:
-    """The values of a parameter, of which `make test` takes those that are to be kept.
+    """Returns the values of a parameter, of which `make test` takes those to keep.
 
     Args:
         values: of the parameter, in order.
-        keep: the values for `make test`, or what tells whether a value is one of them.
+        keep: the values for `make test`, or a function that selects them.
         several: whether a tuple is a value of several parameters, and not of one.
 
     Raises:
@@ -69,7 +69,7 @@ def sampled(values: Iterable[Any], keep: Collection[Any] | Callable[[Any], bool]
 
 
 def extra(value: Any, *, several: bool = True) -> Any:
-    """A value of a parameter that only `make test-all` takes; `several` as in `sampled`."""
+    """Returns a value of a parameter for `make test-all` only; `several` as in `sampled`."""
     together = value if several and isinstance(value, tuple) else (value,)
     return pytest.param(*together, marks=pytest.mark.thorough)
 

@@ -32,7 +32,7 @@ BASE = 8
 
 @dataclass(frozen=True)
 class Speeds(FixedTiming):
-    """Seconds that follow from the batch: t = overhead + samples / speed, whose speed may change from step to step."""
+    """Seconds that follow from the batch: t = overhead + samples / speed, with a speed that may change at any step."""
 
     speed: Callable[[int, int], float] = lambda _rank, _step: 1.0
     overhead: Callable[[int], float] = lambda _: 0.0
@@ -69,7 +69,7 @@ def test_batches_change_after_the_interval_and_not_before() -> None:
 
 
 def batches(trace: Trace) -> tuple[int, ...]:
-    """Those in force at the end of a run."""
+    """Returns the batches in force at the end of a run."""
     server: Any = trace.states[Rank(len(trace.states) - 1)]
     return tuple(server.batches)
 
@@ -157,7 +157,7 @@ def test_overheads_are_found_and_made_up_for() -> None:
 
 
 def test_batches_follow_a_node_that_slows_down() -> None:
-    """Half way, the fastest node falls to a quarter of its speed: in the end batches are those of the new speeds."""
+    """Half way, the fastest node falls to a quarter of its speed: the final batches are those of the new speeds."""
     timing = Speeds(speed=lambda rank, step: RATES[rank] / (4 if rank == 0 and step >= 100 else 1))
     before, after = (simulated(DbsSgd(dead_band=0.0), timing, updates=updates) for updates in (600, 4000))
     assert batches(before) == apportion(BASE * 8, RATES)

@@ -26,7 +26,7 @@ SEGMENTS = 20_000
 
 
 def slowdown(every_s: float, cost_s: float, mtbf_s: float, recovery_s: float = 0.0) -> float:
-    """P5, times Daly's factor of a recovery that crashes begin again."""
+    """P5, times Daly's factor for recoveries that start again after a crash."""
     return mtbf_s * math.exp(recovery_s / mtbf_s) * math.expm1((every_s + cost_s) / mtbf_s) / every_s
 
 
@@ -42,7 +42,7 @@ def timeline(crashes: Crashes, rank: int = 0) -> Timeline:
 
 @cache
 def segments(every_s: float, recovery_s: float = 0.0) -> np.ndarray:
-    """The times between checkpoints of one worker; they are independent and alike, since crashes have no memory."""
+    """Returns the times between checkpoints of one worker; they are independent and equally distributed."""
     crashes = Crashes(mtbf_s=MTBF_S, recovery_s=recovery_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
     alone, state, ends = timeline(crashes), State(), [0.0]
     for _ in range(SEGMENTS):
@@ -162,7 +162,7 @@ def timeline_at(*times_s: float) -> Times:
 
 
 def test_a_worker_that_waits_recovers_meanwhile() -> None:
-    """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is made good at 4 s."""
+    """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is repaired by 4 s."""
     crashes = Crashes(recovery_s=1.0)
     timing = FixedTiming(
         compute=lambda rank, _: 1.0 + 4.0 * rank,

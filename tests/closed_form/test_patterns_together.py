@@ -20,7 +20,7 @@ from tests.replay import Players, Replay, Uniform
 from tests.thorough import examples
 
 Crossing = tuple[float, float, tuple[str, ...]]
-"""a flow beside collectives: when it begins, its bytes, its ports"""
+"""a flow beside collectives: its start, its bytes, its ports"""
 Beginning = tuple[float, CollectivePlan]
 
 
@@ -34,7 +34,7 @@ def plan(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> CollectivePla
 
 
 def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
-    """When each collective, and then each flow, is done, on our network."""
+    """Returns when each collective, and then each flow, is done, on our network."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 
@@ -66,7 +66,7 @@ def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing
 
 
 def replayed_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
-    """The same, message by message, rates from scratch at every change."""
+    """Returns the same from a simulation message by message, with rates solved from scratch at every change."""
     run = Replay(fabric.capacity)
     players = [Players(run, one.pattern, fabric, [begin_s] * fabric.p) for begin_s, one in plans]
     ends = [0.0] * len(crossing)

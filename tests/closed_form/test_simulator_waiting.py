@@ -75,7 +75,7 @@ def staleness(workers: int, steps: int, timing: FixedTiming) -> list[tuple[int, 
 
 @pytest.mark.parametrize("law", [exponential, lognormal])
 def test_mean_staleness_is_the_number_of_the_others(law: Law) -> None:
-    """An identity: the lags of one worker add up to the versions that it has seen pass; the ends make O(N²/updates)."""
+    """An identity: the lags of one worker add up to the versions that have passed; the ends cause O(N²/updates)."""
     workers, steps = 6, 3000
     lags = [lag for _, lag in staleness(workers, steps, drawn(law, workers, steps, scale=[1, 1, 2, 2, 3, 5]))]
     assert np.mean(lags) == pytest.approx(workers - 1, abs=workers**2 / steps)

@@ -26,13 +26,13 @@ STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 
 
 def job_for(method: Method, steps: int = STEPS) -> Job:
-    """What every method is tried on: workers on nodes of unlike size."""
+    """The placement on which every method is tried: workers on nodes of different sizes."""
     return job_of(method, steps=steps, nodes=nodes_for(method, UNLIKE))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Method):
-    """A method of which only `body` matters: what it returns is kept as the state's memory."""
+    """A method of which only `body` matters: its result is stored as the optimizer state."""
 
     name = "case"
     staleness_kind = StalenessKind.STEPS
@@ -55,7 +55,7 @@ class Case(Method):
 def answers(
     run: Interpreter, case: Method, workers: int = 2, nodes: list[list[int]] | None = None, learner: Any = None
 ) -> list[Any]:
-    """What each worker's body returned, by rank."""
+    """Returns the result of each worker's body, by rank."""
     trace = run(job_of(case, workers, steps=1, nodes=nodes, learner=learner))
     return [trace.states[Rank(rank)].optimizer_state for rank in range(len(trace.states))]
 
@@ -66,7 +66,7 @@ def vector(*elements: float) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def numbers(answer: Any) -> list[float]:
-    """A vector as plain numbers, to be compared."""
+    """Returns a vector as plain numbers, for comparisons."""
     return [float(number) for number in answer]
 
 

@@ -37,7 +37,7 @@ ZERO = Rank(0)
 
 @dataclass(frozen=True, kw_only=True)
 class TwoReductions(Case):
-    """Both are under way before either is waited for, and they are waited for the other way round."""
+    """Both are in flight before either is waited for, and they are waited for in reverse order."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
@@ -61,7 +61,7 @@ def sum_of(value: float, group: Group, key: str) -> Program[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class LanesOfCollectives(Case):
-    """Sub-programs do collectives of their own, in whatever order these happen to fall between the main program's."""
+    """Sub-programs run their own collectives, in any order relative to those of the main program."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
@@ -197,7 +197,7 @@ def count_up(times: int) -> Program[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Counting(Case):
-    """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them one."""
+    """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them atomic."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
@@ -222,7 +222,7 @@ def receives_thrice() -> Program[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftToItself(Case):
-    """The program ends while what it has started still starts and waits; that is completed."""
+    """The program ends while operations that it has started still start and wait; they are completed."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Any]:
@@ -241,7 +241,7 @@ def test_what_a_program_has_started_is_completed_after_its_end(interpreter: Inte
 
 @dataclass(frozen=True, kw_only=True)
 class LateTimeOut(Case):
-    """The program waits for a time-out, longer than a real run waits with deadlocked ranks in these tests."""
+    """The program waits for a timeout that is longer than the deadlock timeout of real runs in these tests."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[str]:

@@ -22,7 +22,7 @@ TIMING = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step
 
 
 def written(trace: Trace) -> str:
-    """A trace as text: spans, updates, snapshots, one a line, in the order in which they were recorded."""
+    """Returns a trace as text: spans, updates, snapshots, one per line, in the order in which they were recorded."""
     lines = ["rank lane activity layer step start_s end_s bytes ready_s key"]
     for s in trace.spans:
         seconds = [f"{time_s:.6f}" for time_s in (s.start_s, s.end_s)]

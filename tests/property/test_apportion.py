@@ -94,7 +94,7 @@ def test_giving_the_rest_to_the_first_is_too_far_from_the_shares() -> None:
 
 @given(total=TOTAL, speeds=SPEEDS)
 def test_nodes_are_within_a_sample_of_the_ideal_time(total: int, speeds: list[Fraction]) -> None:
-    """Number 30, without overheads: T = B / Σv, and any two are within a sample of each of theirs."""
+    """Number 30, without overheads: T = B / Σv, and any two times differ by less than a sample of each."""
     times = [batch / speed for batch, speed in zip(freely(total, speeds), speeds, strict=True)]
     ideal = total / sum(speeds, Fraction(0))
     assert all(abs(time - ideal) < 1 / speed for time, speed in zip(times, speeds, strict=True))
@@ -188,7 +188,7 @@ def test_everybody_gets_a_sample_and_the_sum_stays(spare: int, speeds: list[Frac
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9), TOTAL)
 def test_measured_speeds_are_shared_out_as_exactly(speeds: list[float], spare: int) -> None:
-    """Floats are taken for the fractions that they are: no total is missed by rounding."""
+    """Floats are treated as exact fractions: no total is missed by rounding."""
     assert sum(apportion(len(speeds) + spare, speeds)) == len(speeds) + spare
 
 
@@ -256,7 +256,9 @@ def test_the_weighted_gradients_are_the_unions(seed: int, batches: list[int]) ->
 
 
 def weight_of(batch: int, total: int, workers: int) -> float:
-    """What the server gives a gradient of so many samples; its base batch may be a fraction here."""
+    """Returns the learning rate factor of the server for a gradient of so many samples; the base batch may be a
+    fraction here.
+    """
     push = Timed(None, Contribution(Rank(0), 0, 0, batch), 1.0, total / workers)  # type: ignore[arg-type]
     return DbsSgd().weight(push)
 
@@ -266,7 +268,7 @@ def weight_of(batch: int, total: int, workers: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundedApart(DbsSgd):
-    """Each quota is rounded for itself."""
+    """The mistake: each quota is rounded separately."""
 
     def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
         speeds = [one.speed for one in estimates if one is not None]

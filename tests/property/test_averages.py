@@ -38,7 +38,7 @@ TENTH: Any = Fraction(1, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class MeanOfNodeMeans(HbsSgd):
-    """The mistake that two levels invite: nodes count alike, whatever number of workers is on them."""
+    """The mistake that two levels invite: nodes have equal weight, whatever their number of workers."""
 
     @program
     def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -53,7 +53,7 @@ class MeanOfNodeMeans(HbsSgd):
 
 
 def check_the_mean(method: type[Any]) -> None:
-    """The property, exactly: workers that start apart and learn nothing keep their mean."""
+    """The property, exactly: the mean of workers that start apart and do not learn is constant."""
 
     from_apart = apart(method)
 
@@ -141,7 +141,7 @@ def test_the_spread_before_an_average_is_not_0() -> None:
 
 @given(seed=SEEDS, workers=st.integers(2, 4), k=st.integers(1, 3))
 def test_momentum_is_averaged_if_asked(seed: int, workers: int, k: int) -> None:
-    """All workers then remember the same after an average; by default each keeps its own velocity."""
+    """After an average all workers have the same velocity; by default each keeps its own."""
     for average in (True, False):
         job = job_of(KAvg(k=k, momentum=0.5, average_momentum=average), workers, steps=k, learner=UnlikeBowl())
         states = AnyOrder(job).run(Shuffled(seed)).states
@@ -184,7 +184,7 @@ def test_replicas_meet_and_local_steps_are_numbered(method: Any, seed: int, coun
 
 @pytest.mark.parametrize("period", [2, 5])
 def test_phase_1_averages_when_torch_does(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's averager tests its counter before it counts, so that it averages after the very first step."""
+    """torch's averager tests its counter before it counts, so it averages after the very first step."""
     averagers = pytest.importorskip("torch.distributed.algorithms.model_averaging.averagers")
     torchs: list[int] = []
     monkeypatch.setattr(

@@ -114,7 +114,7 @@ FLOWS = st.lists(
     ),
     max_size=12,
 )
-# at such times that hardly anything ends there by chance: a link that breaks as a flow ends may hold it up or not
+# times at which hardly any flow ends by chance: a link that breaks as a flow ends may or may not stop it
 LATER = st.integers(1, 60).map(lambda number: number * 0.7310585786300049)
 RATE = st.just(0.0) | st.floats(0.1, 10.0) | st.just(1.0)
 CHANGES = st.lists(st.builds(Change, LATER, st.sampled_from(LINKS), RATE), max_size=8, unique_by=lambda act: act.at_s)

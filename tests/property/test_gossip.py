@@ -118,7 +118,7 @@ def test_orders_change_after_each_cycle_and_come_again_after_all() -> None:
 
 
 def check_the_account(method: Callable[..., Any]) -> None:
-    """Σx, exactly: averages of copies move it not at all, so each gradient counts by half, the last ones in full.
+    """Σx, exactly: averages of copies do not change it, so each gradient counts by half, the last ones in full.
 
     A copy is sent before its owner's next update, so the average that follows halves that update.
     """
@@ -164,7 +164,7 @@ class Buffer:
 
 @dataclass(frozen=True, kw_only=True)
 class SentLive(GossipApart):
-    """The race of the paper's code: the buffer is read when the transfer comes to it, be it after the update."""
+    """The race of the paper's code: the buffer is read when the transfer reaches it, perhaps after the update."""
 
     @program
     def transfer(self, to: Rank, buffer: Buffer) -> Program[None]:
@@ -196,7 +196,7 @@ def test_averages_of_copies_keep_the_sum() -> None:
 
 @pytest.mark.parametrize("mutant", [SentAfterTheUpdate, SentLive])
 def test_the_account_of_live_weights_is_off(mutant: Callable[..., Any]) -> None:
-    """Number 46 fails, as it must, where anything but the copy from before the update is exchanged."""
+    """Number 46 fails, as it must, if anything but the copy from before the update is exchanged."""
     with pytest.raises(AssertionError, match="the sum is off"):
         check_the_account(mutant)
 
@@ -310,7 +310,7 @@ def test_all_steps_together_are_the_budget_and_everybody_goes_home(
 
 
 def test_a_passive_worker_averages_while_it_computes() -> None:
-    """Some order shows it: the weights applied to are not those that the gradient was taken at."""
+    """Some order shows it: gradients are applied to other weights than those at which they were computed."""
     seen = set()
     for seed in range(20):
         run = AnyOrder(job_of(AdPsgd(), 2, steps=8))

@@ -145,7 +145,7 @@ def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory],
 def test_without_gradients_the_sum_is_conserved_as_long_as_nothing_is_lost(
     order: Chooser, workers: int, steps: int, lock: bool
 ) -> None:
-    """Number 10: what is added to the centre is what the worker gives, however old the centre that it read."""
+    """Number 10: the centre gets what the worker gives, however old the centre was that it read."""
     run = exact_run(
         HogwildEasgdApart(lock=lock, learning_rate=Fraction(0), elastic=THREE_TENTHS), order, workers, steps
     )
@@ -219,7 +219,7 @@ def test_one_worker_is_easgd(steps: int, momentum: Any) -> None:
 
 
 class Serving:
-    """Has a parameter server take its pushes in a given order; when that is over, in any."""
+    """Makes a parameter server take its pushes in a given order; after that, in any order."""
 
     def __init__(self, server: Rank, order: Sequence[Rank]) -> None:
         self._server, self._order = server, list(order)
@@ -233,12 +233,12 @@ class Serving:
 
 
 def rows(trace: Trace) -> list[tuple[int, ...]]:
-    """What was applied, in the order of versions."""
+    """Returns the applied updates, in the order of versions."""
     return sorted((row.version_applied, row.rank, row.step, row.staleness) for row in trace.updates)
 
 
 def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
-    """The property: a run is the run of a server that takes the same steps in the same order, in all that is kept."""
+    """The property: a run equals that of a server that takes the same steps in the same order, in all records."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(order=ORDERS, workers=WORKERS, steps=STEPS)
@@ -267,7 +267,7 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
     ids=["sgd", "easgd"],
 )
 def test_one_handler_at_a_time_is_async(ours: SharedMemory, theirs: Method) -> None:
-    """Number 18, exactly, in every order; and the lock is what makes it so."""
+    """Number 18, exactly, in every order; and it holds because of the lock."""
     check_one_handler_is_async(True, ours, theirs)
     with pytest.raises(AssertionError, match="another run"):
         check_one_handler_is_async(False, ours, theirs)

@@ -71,7 +71,7 @@ def test_layer_by_layer_is_the_same_in_value(method: Callable[..., Method]) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class MixesUpLayers(LayerwiseSgdLazy):
-    """Keeps the layers in the order in which their means have come."""
+    """Records the layers in the order in which their means arrive."""
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:

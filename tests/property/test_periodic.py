@@ -54,7 +54,7 @@ def ended(seed: int | None, method: Method, counts: list[int], steps: int, learn
 def test_an_average_after_every_step_is_synchronous(
     method: SgdMethod, options: dict[str, Any], seed: int, counts: list[int], steps: int
 ) -> None:
-    """Number 3, whatever of the rule is linear in the gradient; to 1e-12 of the scale, momentum is in float64."""
+    """Number 3, for all rules that are linear in the gradient; to 1e-12 of the scale: momentum is in float64."""
     found = ended(seed, replace(method, learning_rate=0.1, **options), counts, steps).astype(float)
     expected = ended(None, SyncSgd(learning_rate=0.1, **options), counts, steps).astype(float)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
@@ -62,7 +62,7 @@ def test_an_average_after_every_step_is_synchronous(
 
 @dataclass(frozen=True, slots=True)
 class ByNorm(Stateless):
-    """g / |g|: as in LARS, how far a step goes does not grow with the gradient."""
+    """g / |g|: as in LARS, the length of a step does not grow with the gradient."""
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         return change / float((change * change).sum()) ** 0.5, None
@@ -148,7 +148,7 @@ def test_with_the_same_curvature_the_average_is_synchronous(seed: int, workers: 
 
 
 def test_fractions_stay_fractions() -> None:
-    """Guards the file: equality is exact only as long as no float has come in."""
+    """Guards the file: equality is exact only as long as no float is involved."""
     assert isinstance(fractions([1])[0], Fraction)
     assert all(
         isinstance(number, Fraction) for number in ended(None, Sasgd(period=2, learning_rate=TENTH), [2], 3).ravel()

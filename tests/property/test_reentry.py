@@ -29,7 +29,7 @@ CASES += [LayerwiseSgdNextForward(momentum=0.5)]
 @pytest.mark.parametrize("method", CASES, ids=repr)
 @given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, STEPS), max_size=3))
 def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: set[int]) -> None:
-    """Bit for bit, in every rank's weights and every row; with AGD, what was in flight is found answered."""
+    """Bit for bit, in every rank's weights and every row; with AGD, messages in flight are answered."""
     job = job_of(method, nodes=nodes_for(method, [[0, 1], [2]]), steps=STEPS)
     whole = AnyOrder(job).run()
     parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))

@@ -31,7 +31,7 @@ def no_dead_rank(_: Any = ()) -> Rank | None:
 
 @given(moves=MOVES, size=st.integers(1, 17), before=st.integers(0, 3 * 17))
 def test_a_ring_is_a_stream(moves: list[tuple[bool, int]], size: int, before: int) -> None:
-    """Two ends of it: what one has written the other reads, never more than the ring holds at once."""
+    """Two ends of it: data written by one is read by the other, never more than the ring holds at once."""
     memory = mmap.mmap(-1, 64 + COUNTS_BYTES + size)
     writer, reader = (Ring(memory, 64, size) for _ in range(2))
     for _ in range(before):  # so that it wraps around at any place
@@ -82,7 +82,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
                 value = np.arange(size) * 1.0 + number
                 boxes[source][0].send(Rank(to), Envelope(Rank(source), "", value, float(number)))
                 expected.setdefault((source, to), []).append(value.tolist())
-                value[:] = -1.0  # what was sent stays as it was
+                value[:] = -1.0  # the sent vector is unchanged
         for (source, to), values in expected.items():
             inbox = boxes[to][1]
             got = [inbox.get(Rank(source), "", 5.0, Claim(inbox)).value.tolist() for _ in values]

@@ -95,7 +95,7 @@ def test_where_all_hops_are_alike_rings_are_in_order(sizes: tuple[int, ...]) -> 
 
 @given(st.integers(4, 9), st.data())
 def test_the_widest_cycle_is(g: int, data: st.DataObject) -> None:
-    """The slowest hop against all cycles of up to 7 places; for more, that it goes around all."""
+    """The slowest hop against all cycles of up to 7 places; for more, only that it visits all."""
     rates = np.zeros((g, g))
     for one in range(g):
         for other in range(one):

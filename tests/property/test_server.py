@@ -54,7 +54,7 @@ def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
 
 
 def check_messages(run: AnyOrder, steps: int) -> None:
-    """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
+    """Nothing is left in flight, and every push is applied once, or was dropped as stale or by the stopped server."""
     method, workers = run.job.method, run.job.workers
     sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
     assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
@@ -73,7 +73,7 @@ def check_messages(run: AnyOrder, steps: int) -> None:
 
 
 def check_updates(run: AnyOrder, steps: int) -> None:
-    """Versions rise by 1, no lag is negative, and the guarantees on updates hold that the method declares."""
+    """Versions rise by 1, no lag is negative, and the declared guarantees on updates hold."""
     method, updates = run.job.method, by_version(run.trace.updates)
     size = method.samples_per_step(run.job.batch, run.job.workers) // run.job.batch
     assert list(updates) == list(range(steps))
@@ -109,7 +109,7 @@ def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
 def test_messages_are_conserved_in_orders_that_shrink(
     data: st.DataObject, name: str, build_team: tuple[int, int], steps: int
 ) -> None:
-    """Number 19 once more, move by move, so that a failure tells a short story."""
+    """Number 19 once more, move by move, so that a failure has a short trace."""
     run = exact_run(SERVERS[name](*build_team), drawn(data), build_team[0], steps)
     check_messages(run, steps)
     check_updates(run, steps)
@@ -117,7 +117,7 @@ def test_messages_are_conserved_in_orders_that_shrink(
 
 @dataclass(frozen=True, kw_only=True)
 class LeavesAtOnce(KSync):
-    """Says goodbye and does not hear the others out."""
+    """Says goodbye without receiving the others' messages."""
 
     @program
     def farewell(self, build_team: Crew) -> Program[None]:
@@ -153,7 +153,7 @@ class TakesStaleOnes(BackupWorkers):
 
 @dataclass(frozen=True, kw_only=True)
 class DropsFreshOnes(BackupWorkers):
-    """R at the most, yet one of two gradients of a worker is thrown away."""
+    """R at the most, but one of two gradients of a worker is dropped."""
 
     @program
     def collect(
@@ -269,7 +269,7 @@ def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_
 
 
 def test_a_starved_worker_is_never_heard() -> None:
-    """Guards the laws above: orders really differ, from fair to as unfair as can be."""
+    """Guards the laws above: orders really differ, from fair to as unfair as possible."""
     starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
     fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
     assert Rank(0) not in {row.rank for row in starved}

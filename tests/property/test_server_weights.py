@@ -34,7 +34,7 @@ DIVISORS: dict[str, Callable[[int], int]] = {
     "inverse-plus-one": lambda lag: lag + 1,
     "exponential": lambda lag: 2**lag,
 }
-"""η / η(τ), written down once more"""
+"""η / η(τ), implemented again"""
 
 
 def check_weights(make: Make, damping: str) -> None:
@@ -77,7 +77,7 @@ def test_the_weights_follow_from_the_staleness_where_it_damps(name: str, damping
 
 @dataclass(frozen=True, kw_only=True)
 class Sums(KBatchAsync):
-    """The sum of the gradients, not their mean."""
+    """The mistake: the sum of the gradients, not their mean."""
 
     def weighed(self, push: Push, version: int) -> Any:
         return self.needed(1) * super().weighed(push, version)
@@ -85,7 +85,7 @@ class Sums(KBatchAsync):
 
 @dataclass(frozen=True, kw_only=True)
 class CountsFromOne(AsyncSgd):
-    """The other form of the inverse: α/(τ + 1) for α/τ."""
+    """The mistake: the other form of the inverse, α/(τ + 1) for α/τ."""
 
     def weighed(self, push: Push, version: int) -> Any:
         return damped(push.vector, version - push.origin.version, "inverse-plus-one")
@@ -101,7 +101,7 @@ def test_wrong_arithmetic_is_killed(make: Make, damping: str) -> None:
 
 
 def test_the_two_forms_of_damping_differ_at_1() -> None:
-    """Number 23: α/τ leaves τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
+    """Number 23: α/τ treats τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
     one, third = Fraction(1), Fraction(1, 3)
     base: Any = Fraction(3)
     assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, third]

@@ -94,7 +94,7 @@ PARTS = st.lists(
 
 
 def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool) -> list[float]:
-    """When each is through: by ports that make flows where they must, or with a flow for each from its beginning."""
+    """Returns when each ends: by ports that use flows only where necessary, or with a flow for each from the start."""
     env = simpy.Environment(0.0)
     ports, flows = Ports(env, CAPACITY), Flows(env, CAPACITY)
     found = [0.0] * len(parts)
@@ -127,7 +127,7 @@ def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str
 
 
 def run(strategy: Strategy, prefetch: int, seed: int, *, workers: int = 3, steps: int = 6, epochs: float = 1) -> Trace:
-    """Workers with disks of their own and steps of random lengths."""
+    """Workers with separate disks and steps of random lengths."""
     disk = Storage(name="x", latency_s=0.05, bytes_per_s=1e4, depth=1)
     num_samples = round(workers * 8 * steps / epochs)
     order = Order(strategy=strategy, num_samples=num_samples, seed=seed, buffer=10)

@@ -77,7 +77,7 @@ SCHEDULES = st.one_of(
 
 
 def ran(name: str, times: Sequence[float], schedule: Schedule) -> Trace:
-    """Four workers whose steps take the times drawn; the method's own rates keep the bowl in its place."""
+    """Four workers with the drawn step times; the method's own rates leave the bowl at its place."""
     method = METHODS[name]()
     job = job_of(method, 4, steps=12, nodes=nodes_for(method))
     timing = FixedTiming(compute=lambda rank, step: times[(rank * 12 + step) % len(times)], work=0.01)

@@ -38,7 +38,7 @@ def results(
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals(Case):
-    """Rank 1 sends and then tells rank 2, which sends too: rank 0 may still hear rank 2 first."""
+    """Rank 1 sends and then notifies rank 2, which sends too: rank 0 may still receive from rank 2 first."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -238,5 +238,5 @@ def test_a_failure_that_is_not_waited_for_is_not_lost() -> None:
 
 @pytest.mark.parametrize("operation", ops.OPERATIONS, ids=lambda operation: operation.__name__)
 def test_every_operation_has_a_case(operation: type[Op[Any]]) -> None:
-    """By the source: a new operation cannot be forgotten here."""
+    """Read from the source, so that a new operation cannot be forgotten here."""
     assert re.search(rf"(case |\| ){operation.__name__}\(", inspect.getsource(AnyOrder._perform))

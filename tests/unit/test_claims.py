@@ -30,7 +30,7 @@ def part(name: str) -> Any:
 
 
 def outcome(**known: Any) -> Any:
-    """An outcome with these figures."""
+    """Returns an outcome with these figures."""
     usual = {
         "samples": (0.0, 100.0),
         "losses": (2.0, 1.0),
@@ -55,7 +55,7 @@ def claim(**more: Any) -> Any:
 
 
 def runs(losses: dict[str, dict[float, float]], **known: Any) -> Any:
-    """Runs whose loss is that of the method and the rate, and a little more for each test seed."""
+    """Returns runs whose loss is that of the method and the rate, and a little more for each test seed."""
     piece, verdicts = part("accuracy_claims.runs").Piece, part("accuracy_claims.verdicts")
     found = {
         piece(entered(name), rate, seed): outcome(loss=loss + 0.001 * (seed % 100), **known)
@@ -78,7 +78,7 @@ def test_every_contender_has_a_scenario_that_loads() -> None:
 
 
 def test_claims_are_told_apart_and_fair() -> None:
-    """Same workers, network and end on both sides; where one side is another cluster, the claim is about that."""
+    """Workers, network and end are the same on both sides; if the clusters differ, the claim is about that."""
     table = part("accuracy_claims.table")
     keys = [(one.name, one.ours, one.theirs, one.figure) for one in table.CLAIMS]
     assert len(keys) == len(set(keys))
@@ -157,7 +157,7 @@ def test_a_target_that_is_never_reached_leaves_the_choice_to_the_loss() -> None:
 
 
 def test_what_is_tested_is_what_is_run() -> None:
-    """No run is missing when a claim is tested, and test seeds are run at the rates that count only."""
+    """No run is missing when a claim is tested, and test seeds are run only at the rates that count."""
     verdicts = part("accuracy_claims.verdicts")
     found = runs({"async-easgd": {0.1: 0.3, 0.2: 0.5}, "async-sgd": {0.1: 0.4, 0.2: 0.6}})
     asked = {*verdicts.to_tune(claim(), TUNING), *verdicts.to_test(claim(), found)}

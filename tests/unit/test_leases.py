@@ -18,7 +18,7 @@ NEVER = 2**63 - 1
 
 
 def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusBoard]:
-    """Two hosts with one keeper each, and the store between them."""
+    """Two hosts with one weights' owner each, and the store between them."""
     store = dist.HashStore()  # type: ignore[attr-defined]  # torch re-exports it without saying so
     made = []
     for host in range(2):
@@ -31,7 +31,7 @@ def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusB
 
 
 def taken(board: StatusBoard, rank: Rank, most: int) -> int:
-    """Steps that a keeper is granted, one after the other."""
+    """Returns the steps that an owner is granted, one after the other."""
     return next((step for step in range(most) if not board.grant(rank, step)), most)
 
 
@@ -57,7 +57,7 @@ def test_the_first_reason_stands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [Lease, Shares])
 def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares]) -> None:
-    """Two hosts ask at once; steps that all take end at the limit for each, others for both together."""
+    """Two hosts ask at once; steps of all workers end at the limit for each, others for both together."""
     made = boards(tmp_path, kind, 200)
     found = [0, 0]
 

@@ -227,7 +227,7 @@ thing = 3
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The functions above in files of their own; answers the name of one of them, as a scenario has it."""
+    """Writes the functions above to files; returns the name of one of them, as a scenario has it."""
     (tmp_path / "mine.py").write_text(SOURCE, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -97,7 +97,7 @@ def test_words_become_links(row: dict[str, str], inside: float, between: float |
 
 NDR = {"device": "H100-SXM5-80GB", "topology": "DGX SuperPOD, NDR InfiniBand", "nranks": "256", "nnodes": "32"}
 UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
-    # bus bandwidth in GB/s of an all-reduce of 1 GiB that a fact gives, or None, and a factor either way
+    # bus bandwidth in GB/s of an all-reduce of 1 GiB by a published fact, or None, and a factor in both directions
     ({"device": "V100-SXM3-32GB", "topology": "DGX-2, 16 V100, NVSwitch", "nranks": "16"}, 120.0, 1.1),  # six NVLinks
     ({"device": "8x MI250X", "topology": "Infinity Fabric", "library": "RCCL 2.14"}, None, 1.0),
     ({"device": "A100-SXM4", "topology": "4 nodes x 4 A100, HDR", "nranks": "16", "nnodes": "4"}, 96.0, 1.1),
@@ -113,8 +113,8 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
     ({"device": "V100-SXM2-32GB", "topology": "p3dn.24xlarge, EFA 100 Gb/s", "nranks": "16", "nnodes": "2",
       "library": "NCCL 2.4"}, 8.9, 1.1),  # 8.8 to 8.95 at 1 GiB
     (NDR, None, 1.0),
-    ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # near it, says a maintainer
-    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # what passes from socket to socket
+    ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # close to it, according to a maintainer
+    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # the rate between sockets
     ({"device": "T4", "topology": "25 GbE RoCE", "nranks": "4", "nnodes": "4"}, 3.06, 1.1),
     ({"device": "GB200 NVL72", "topology": "NVLink Switch", "nranks": "72", "nnodes": "18"}, None, 1.0),
     ({"device": "not stated", "topology": "2 CPU sockets, 4 GPUs", "nranks": "4", "library": "NCCL 2.4"}, None, 1.0),
@@ -130,7 +130,7 @@ def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, w
     assert all(earlier <= later for earlier, later in itertools.pairwise(times))
     assert 1e-6 < times[0] < 5e-3
     found = 2 * (machine.ranks - 1) / machine.ranks * 2**30 / times[-1] / 1e9
-    if busbw is None:  # not faster than what leaves a GPU, and not a hundred times slower than its network
+    if busbw is None:  # not faster than the links of a GPU, and not a hundred times slower than its network
         assert found < 2 * machine.inside.bytes_per_s / 1e9
         assert found > 0.01 * min(machine.inside.bytes_per_s, machine.between.bytes_per_s) / 1e9
     else:
@@ -259,7 +259,7 @@ def test_the_fit_finds_what_made_the_times(latency: float, bandwidth: float, bas
     ways = [[(base, crossing * 2.0**n / rate), (4 * base, crossing * 2.0**n / (2 * rate))] for n in range(-6, 7)]
     made = fit.predicted_s(ways, (latency, bandwidth))
     found = fit.fitted(ways, made)
-    # the pull towards the catalogue costs at most 5 %
+    # the regularisation towards the catalogue costs at most 5 %
     assert fit.mean_error(fit.predicted_s(ways, found), made) < 0.05
 
 
@@ -270,7 +270,7 @@ def test_software_without_a_vendor_s_library_is_slower_unless_the_device_s_own_r
         sum(training.gradient_parts_s(training.job_of(THROUGHPUT | row | words), frozenset({"titanx-maxwell"})))
         for words in ({}, {"framework": "Caffe native"}, {"framework": "cuDNN R2"})
     )
-    # layers bound by memory take as long; the others 3.2 and 2.1 times
+    # memory-bound layers take as long; the others 3.2 and 2.1 times
     assert 2.0 < own / plain <= 3.2 and 1.5 < early / plain <= 2.1
     known = {"device": "TitanX (Maxwell)", "model": "vgg16", "framework": "Caffe native"}
     told = training.gradient_parts_s(training.job_of(THROUGHPUT | known))
@@ -332,7 +332,7 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
         overall = found[name]["overall"]
         assert len(found[name]["systems"]) >= systems
         assert all(math.isfinite(overall[key]) for key in ("mape_catalogue", "mape_tested"))
-    # what docs/results/validation.md promises, rounded up
+    # the errors stated in docs/results/validation.md, rounded up
     assert found["collectives"]["overall"]["mape_tested"] < 18.0
     assert found["throughput"]["scaling"]["mape"] < 10.0
 

@@ -40,7 +40,7 @@ def test_a_row_has_what_was_written_and_its_neighbours_do_not() -> None:
 
 
 def test_two_processes_of_a_host_see_one_board(tmp_path: Path) -> None:
-    """Both map the file; the one that comes second does not reset it."""
+    """Both map the file; the second one does not reset it."""
     one = StatusBoard(3, ALL, folder=tmp_path)
     filled(one)
     other = StatusBoard(3, ALL, folder=tmp_path)

@@ -126,7 +126,7 @@ def test_a_reader_answers_the_records_that_the_order_says(strategy: Strategy, di
 
 
 def test_requests_seeks_and_bytes_are_counted(tmp_path: Path) -> None:
-    """Windows of 4 records of a run of 10, three a step; then the other half of the file, where it has to go back."""
+    """Windows of 4 records of a run of 10, three a step; then the other half of the file, which needs a seek back."""
     file = numbered(tmp_path / "train.npy", 20)
     reader = Reader(file, order_of(file))
     counts = []

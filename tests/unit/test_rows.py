@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[Any]]:
-    """Runs made-up simulations; answers what a look found just before each of them, and after the last."""
+    """Runs artificial simulations; returns the output just before each of them, and after the last."""
 
     def install(seen: Callable[[], Any]) -> list[Any]:
         found: list[Any] = []

@@ -73,7 +73,7 @@ def test_an_example_is_a_method(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", EXAMPLES, ids=str)
 def test_an_example_can_be_loaded(entry: dict[str, Any]) -> None:
-    """As a scenario's own; the groups come out as the classes would build them."""
+    """As in a scenario; the groups are equal to those that the classes build."""
     (plan,) = paceline.load({**paceline.load("quickstart").dump(), "algorithms": [entry]}).plans()
     for name, value in entry.items():
         if name != "name":

@@ -50,7 +50,7 @@ def test_seeds_tell_apart_what_a_paired_t_test_does(pairs: list[tuple[float, flo
 
 
 def at(name: str, *steps_s: float | None) -> list[Run]:
-    """A run per seed whose smoothed accuracy passes 0.9 so many seconds after 2 s; None never gets there."""
+    """Returns a run per seed whose smoothed accuracy passes 0.9 so many seconds after 2 s; None never reaches it."""
     return [
         run(name, seed=seed, accuracies=(0.1, 0.2, 0.3, 0.5) if after is None else (0.1, 0.2, 0.5, 0.5 + 0.4 / after))
         for seed, after in enumerate(steps_s, start=1)

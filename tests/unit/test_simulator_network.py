@@ -106,7 +106,7 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
 
 
 def in_memory(pair: Group) -> InMemory:
-    """What this pair does goes through memory."""
+    """The messages of this pair go through memory."""
     return InMemory(
         collective_s=lambda *asked: asked[2] / 100,
         holds=pair.__eq__,

@@ -10,7 +10,7 @@ from mypy import api
 
 ROOT = Path(__file__).parents[2]
 RIGHT = ROOT / "tests" / "typing" / "right.py"
-WRONG = ROOT / "tests" / "typing" / "wrong.txt"  # no .py, or the checks of the whole project would stumble over it
+WRONG = ROOT / "tests" / "typing" / "wrong.txt"  # no .py, or the checks of the whole project would report it
 REPORT = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+)\]$")
 
 
