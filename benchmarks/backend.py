@@ -209,13 +209,13 @@ def cost_table(found: Sequence[Cost]) -> Table:
 
 def parsed() -> argparse.Namespace:
     """Parses the options. Exits with 2 if one is invalid."""
-    parser = argparse.ArgumentParser(description="Real runs beside torch's own.")
+    parser = argparse.ArgumentParser(description="Compares real runs with torch's own.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--rounds", type=int, default=9, help="launches of each way (default: %(default)s)")
     parser.add_argument("--models", default=",".join(MODELS), help="some of %(default)s")
     parser.add_argument("--steps", type=int, help="timed steps of a launch; default: 320, 64 and 32 by model")
-    parser.add_argument("--ways", default=",".join(WAYS), help="to train: some of %(default)s")
-    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="of Paceline's: some of %(default)s")
+    parser.add_argument("--ways", default=",".join(WAYS), help="some of %(default)s")
+    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="of Paceline's methods, some of %(default)s")
     arguments = parser.parse_args()
     for option, known in {"models": MODELS, "ways": WAYS, "transports": TRANSPORTS}.items():
         chosen = getattr(arguments, option).split(",")

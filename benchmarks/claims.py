@@ -74,9 +74,9 @@ def main() -> int:
     """Tests the claims and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--seeds", type=int, default=10, help="to test on")
-    parser.add_argument("--tuning", type=int, default=3, help="seeds to choose rates on")
-    parser.add_argument("--jobs", type=int, default=cores(), help="processes at a time")
+    parser.add_argument("--seeds", type=int, default=10, help="number of test seeds")
+    parser.add_argument("--tuning", type=int, default=3, help="number of seeds to choose learning rates")
+    parser.add_argument("--jobs", type=int, default=cores(), help="parallel processes")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--markdown", action="store_true", help="as on the page")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="into a page, between its marks")

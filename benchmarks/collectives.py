@@ -184,7 +184,7 @@ def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -
 def main(argv: list[str]) -> int:
     """Runs all cases and returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--ranks", type=int, default=4096, help="of the large case")
+    parser.add_argument("--ranks", type=int, default=4096, help="number of ranks of the large case")
     parser.add_argument("--topology-k", type=int, default=26, help="ports of the fat tree's switches")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     given = parser.parse_args(argv)

@@ -131,7 +131,9 @@ def staleness(row: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Loss and staleness of dynamic batch sizes on unlike workers.")
+    parser = argparse.ArgumentParser(
+        description="Loss and staleness of dynamic batch sizes on workers of unequal speed."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1.0, help="virtual time of each run")

@@ -121,8 +121,8 @@ def table(title: str, rows: Sequence[Row]) -> Table:
 def main() -> int:
     """Trains and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each (3)")
-    parser.add_argument("--epochs", type=float, default=40, help="of each run (40)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (3)")
+    parser.add_argument("--epochs", type=float, default=40, help="length of each run in epochs (40)")
     parser.add_argument("--delays", type=int, nargs="+", default=list(DELAYS), metavar="STEPS")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args()

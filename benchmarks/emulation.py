@@ -231,8 +231,8 @@ def main(given: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 2 if this machine cannot make hosts, 1 if a run fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--asked", type=asked, nargs="+", default=ASKED, metavar="MBIT,MS", help="rates and latencies")
-    parser.add_argument("--busy", type=int, nargs="+", default=(0, 2), help="processes that compute beside it")
-    parser.add_argument("--seconds", type=float, default=LASTS_S, help="that a transfer is to take at the asked rate")
+    parser.add_argument("--busy", type=int, nargs="+", default=(0, 2), help="numbers of busy processes")
+    parser.add_argument("--seconds", type=float, default=LASTS_S, help="length of a transfer at the requested rate")
     parser.add_argument("--compare", action="store_true", help="step times instead")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS, metavar="NAME")
     parser.add_argument("--rounds", type=int, default=1)

@@ -152,7 +152,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Lost updates, measured beside the simulator's model.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--runs", type=int, default=5, help="of each size")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of each size")
     arguments = parser.parse_args()
     rows = [row(size, processes, arguments.runs) for processes in PROCESSES for size in SIZES]
     facts = {"cores": os.cpu_count(), "block_bytes": BLOCK_BYTES, "most_blocks": MOST_BLOCKS}

@@ -129,11 +129,11 @@ def record(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What each part of HSGD brings, simulated.")
+    parser = argparse.ArgumentParser(description="The simulated gain of each feature of HSGD.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--figure", type=Path, help="where to draw the waterfall")
     parser.add_argument("--variants", action="store_true", help="with other things assumed, too: a minute or two")
-    parser.add_argument("--images", type=int, default=200_000, help="of each run, at least")
+    parser.add_argument("--images", type=int, default=200_000, help="minimum of each run")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change of every row")
     given = parser.parse_args()
     rows = waterfall(given.set, images=given.images)

@@ -116,9 +116,11 @@ def _text(value: float | None, form: str, factor: float = 1) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted gains of cutting a Knights Landing chip into groups.")
+    parser = argparse.ArgumentParser(
+        description="Predicted gains from partitioning a Knights Landing chip into groups."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="of MCDRAM")
+    parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="mode of the MCDRAM")
     arguments = parser.parse_args()
     spec, model = named("knl-7250"), find_model("alexnet")
     scaling = scaling_of(spec, efficiency_of(spec, model.name, model.family, "fp32"))

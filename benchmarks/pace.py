@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--ranks", default=",".join(map(str, RANKS)), help="numbers of workers, even")
     parser.add_argument("--ms", default=",".join(f"{ms:g}" for ms in MILLISECONDS), help="milliseconds of a step")
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each run lasts")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="length of each run")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     asked = parser.parse_args(arguments)
     rows = []

@@ -175,10 +175,10 @@ def words(storage: Storage, other_load: float) -> str:
 def parsed() -> argparse.Namespace:
     """Parses the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the storage to be measured")
-    parser.add_argument("--mebibytes", type=float, default=256.0, help="of the scratch file")
+    parser.add_argument("--folder", type=Path, default=Path(), help="a folder on the storage to be measured")
+    parser.add_argument("--mebibytes", type=float, default=256.0, help="size of the scratch file")
     parser.add_argument("--inputs", type=int, default=3072, help="bytes of a sample's inputs; 8 more are its label")
-    parser.add_argument("--buffer", type=int, default=1024, help="records of a shuffle buffer: of a request, if long")
+    parser.add_argument("--buffer", type=int, default=1024, help="records of a shuffle buffer, and of a long request")
     parser.add_argument("--batch", type=int, default=64, help="samples of one reader's step")
     parser.add_argument("--readers", default="1,2,4", help="numbers of readers, with commas between them")
     parser.add_argument("--repeats", type=int, default=21, help="two or more")

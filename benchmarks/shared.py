@@ -121,7 +121,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Inside a node: by gloo and in shared memory.")
+    parser = argparse.ArgumentParser(
+        description="Collectives and messages inside a node, by gloo and in shared memory."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("collectives", "messages"), help="one of the two tables")

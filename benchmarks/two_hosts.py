@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="what starts the processes")
     parser.add_argument("--methods", default=",".join(METHODS), help="names with commas between them; default: all")
     parser.add_argument("--per-host", type=int, default=2, help="workers on each host")
-    parser.add_argument("--samples", type=int, default=1280, help="that each method takes, all workers together")
+    parser.add_argument("--samples", type=int, default=1280, help="budget of each method, all workers together")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     asked = parser.parse_args()
     try:

@@ -231,18 +231,18 @@ def rate(text: str) -> float:
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     """Parses the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=rate, default=rate("1 Gbit/s"), help="of the links, with its unit")
+    parser.add_argument("--rate", type=rate, default=rate("1 Gbit/s"), help="rate of the links, with its unit")
     parser.add_argument("--ranks-per-host", type=int, default=2, choices=range(2, 9), metavar="2 … 8")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.8, 8.0], help="of gradients")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.8, 8.0], help="sizes of the gradient")
     parser.add_argument("--repeats", type=int, default=7, help="rounds; one run of each way in each")
     parser.add_argument(
         "--quiet",
         type=float,
         default=1.0,
-        help="a round in which others took a larger share of the machine does not count",
+        help="rounds in which other programs took a larger share of the machine are repeated",
     )
     parser.add_argument("--steps", type=int, default=20, help=f"of a run; the first {SETTLING} are not counted")
-    parser.add_argument("--gradient-ms", type=float, default=20.0, help="what a paced gradient takes")
+    parser.add_argument("--gradient-ms", type=float, default=20.0, help="time of a paced gradient")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(given)
     if options.steps < SETTLING + 3 or options.repeats < 1 or min(options.megabytes) * 1e6 < TINY_BYTES:
