@@ -32,7 +32,7 @@ ZERO = Rank(0)
 
 @pytest.mark.parametrize("seed", range(10))
 def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
-    """The orders differ among themselves and from the replay's own, so there is something to get right."""
+    """The orders differ from each other and from the replay's default one, so the test is not trivial."""
     job = job_of(find("async-sgd")(), 4, steps=40)
     recorded = AnyOrder(job).run(Shuffled(seed))
     again = replay(job, Recording.of(recorded.heard))
@@ -43,7 +43,7 @@ def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ByTheClock(Case):
-    """Rank 0 hears whoever comes in time and does as the clock says: all that a record must hold."""
+    """Rank 0 receives from any rank in time and decides by the clock: everything that a record must contain."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -84,7 +84,7 @@ def heard() -> list[tuple[Rank, Rank | None]]:
 
 
 def test_a_program_that_listens_to_another_has_left_the_record(heard: list[tuple[Rank, Rank | None]]) -> None:
-    """EASGD's server takes its workers in turn; the record is made to say that it did not."""
+    """EASGD's server takes its workers in turn; the record is changed to claim another order."""
     server = Rank(2)
     wrong = [(r, Rank(1) if (r, s) == (server, Rank(0)) else s) for r, s in heard]
     with pytest.raises(
@@ -123,7 +123,7 @@ def test_a_clock_that_was_not_recorded_is_said() -> None:
         replay(job, Recording({ZERO: [None]}))
 
 
-# --- who was first ----------------------------------------------------------------------------------------------------
+# --- arrival order ----------------------------------------------------------------------------------------------------
 
 
 def impatient() -> Job:
@@ -144,7 +144,7 @@ def assert_same(again: Trace, recorded: Trace) -> None:
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_who_was_first_is_replayed(seed: int, other_order: Callable[[], Chooser]) -> None:
-    """Gradients and receives given up in time, or not in time, end the same, whatever the replay's own order."""
+    """Gradients and receives cancelled in time, or not in time, end the same, whatever the replay's default order."""
     recorded = AnyOrder(impatient()).run(Shuffled(seed))
     assert_same(Replay(impatient(), Recording.of_run(recorded)).run(other_order()), recorded)
 
@@ -165,7 +165,7 @@ def test_a_simulated_run_of_impatient_workers_is_replayed() -> None:
 
 
 def test_every_kind_of_outcome_occurs_in_those_runs() -> None:
-    """A gradient first, news first, both; a `Cancel` in time and one too late: else nothing is shown."""
+    """A gradient first, a message first, both; a `Cancel` in time and one too late: all of them must occur."""
     runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
     seen = {outcome for run in runs for outcomes in run.outcomes.values() for outcome in outcomes}
     assert {(0,), (1,), (2,), (0, 1), True, False} <= seen
@@ -181,7 +181,7 @@ def ends_there(recording: Recording, recorded: Trace) -> bool:
 
 
 def test_nothing_less_than_the_record_is_enough() -> None:
-    """Without the lanes that heard, a receive takes what another one heard; without the outcomes, nothing is known."""
+    """Without the lanes of receives, one takes the message of another; without the outcomes, nothing is known."""
     runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
     whole = [Recording.of_run(run) for run in runs]
     assert all(map(ends_there, whole, runs))

@@ -1,4 +1,4 @@
-"""Malformed scenarios: every mistake is reported, with its path, the value found, and what would be right."""
+"""Malformed scenarios: every mistake is reported with its path, the value found, and the expected one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mistakes(source: str | Path, overrides: Sequence[str] = (), algorithms: Sequ
 
 
 def changed(*overrides: str) -> list[str]:
-    """The mistakes of quickstart with these changes, without the file's name."""
+    """Returns the mistakes of quickstart with these changes, without the file's name."""
     return [line.removeprefix("quickstart.yaml: ") for line in mistakes("quickstart", overrides)]
 
 
