@@ -35,11 +35,11 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.event_driver import EventDriver, simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.topologies.catalogue.device import Device

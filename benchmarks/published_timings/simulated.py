@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import Medium, Path
 from published_timings.machines import Machine
 

@@ -21,7 +21,7 @@ from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
 from paceline.reports.comparison.prediction_errors import Tree, error, together
-from paceline.reports.comparison.targets import Aim, aim_of
+from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only

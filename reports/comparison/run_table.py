@@ -21,7 +21,7 @@ from paceline.reports.comparison.compare import WRONG_MODELS, Comparison
 from paceline.reports.comparison.periods import marked
 from paceline.reports.comparison.prediction_errors import figure_at, number
 from paceline.reports.comparison.seeds import by_algorithm, figures
-from paceline.reports.comparison.targets import aim_of
+from paceline.reports.comparison.time_to_target import aim_of
 from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
 from paceline.reports.plain_table import plain_table
 

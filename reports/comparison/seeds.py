@@ -19,8 +19,8 @@ from paceline.records import Run
 from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
-from paceline.reports.comparison.targets import Aim, aim_of
 from paceline.reports.comparison.ties import leaders
+from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import Way, governed, patterns_of, transport_of, ways
 from paceline.simulator.collectives.tuning import Choice, Tuner
 from paceline.topologies.catalogue.libraries import LATENCY_US, LIBRARIES, Protocol

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.event_driver import Carry, EventDriver, simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.standalone import simulate, state_at
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.cycles import disjoint_cycles, widest_cycle
 from paceline.simulator.collectives.event_driver import simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Channel, Setting, build, ring_all_reduce
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.device import Device

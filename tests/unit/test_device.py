@@ -18,7 +18,7 @@ from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.posix.precise_wait import SPIN_S, Clock
-from paceline.backend.rank.device import SIGN_S, Device, Pace
+from paceline.backend.rank.pacing import SIGN_S, Device, Pace
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.recorder import Recorder, Tail
 from paceline.backend.status.status_board import StatusBoard

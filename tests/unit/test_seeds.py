@@ -22,8 +22,8 @@ from paceline.records.metrics import interval
 from paceline.reports.comparison.prediction_errors import FIGURES, figure_at
 from paceline.reports.comparison.run_table import seeds_table
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
-from paceline.reports.comparison.targets import aim_of
 from paceline.reports.comparison.ties import leaders
+from paceline.reports.comparison.time_to_target import aim_of
 from tests.made_up import run
 
 SEVERAL = st.lists(st.integers(-(10**6), 10**6).map(lambda value: value / 1000), min_size=2, max_size=12)
