@@ -178,7 +178,7 @@ def test_all_mistakes_at_once() -> None:
         "cluster.stragglers[0].nod: unknown key (did you mean node?); there are node, worker, share, factor",
         (
             "cluster.stragglers[1]: found node and share; "
-            "expected node, worker or share: at most one of them; none means everybody"
+            "expected node, worker or share: at most one of them; none means all workers"
         ),
         "cluster.stragglers[2].share: found '120 %', expected a share above 0 and at most 1, such as '5 %' or 0.05",
         "cluster.slowdowns[0]: found neither at nor every; expected one of them",
