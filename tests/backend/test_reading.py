@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,8 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.rank.checkpoint import Saving, read, steps_in
 from paceline.backend.training.run import train
 from paceline.checking.replay import Recording, replay
 from paceline.records.store import read_run
@@ -118,6 +121,17 @@ def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Stra
         assert counts == [asked_for(how, rank)] * 2
     if strategy == "contiguous":
         assert max(reads.seeks for reads in found.reads.values()) <= 2 * 3 + 1  # a run an epoch, one of them in two
+
+
+def test_a_resumed_run_counts_the_requests_before_its_checkpoint_too(digits: Path, tmp_path: Path) -> None:
+    how = reading("scattered", 2)
+    job = job_with(SyncSgd(), learner_of(how, digits), steps=STEPS, batch=BATCH)
+    folder, about = tmp_path / "checkpoints", {"scenario": {}, "algorithm": "sync-sgd", "seed": job.seed}
+    launch = Launch(job=job, schedule=lambda: Schedule(every=5), prefetch=2)
+    run_job(replace(launch, saving=Saving(folder=folder, every=STEPS // 2, keep=9, about=about)))
+    resumed = run_job(replace(launch, start=read(steps_in(folder)[0])))
+    for rank, found in resumed.reads.items():
+        assert found._replace(stall_s=0.0) == asked_for(how, rank)
 
 
 def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:

@@ -57,6 +57,11 @@ def test_between_two_readings_an_even_drift_is_followed(
     assert abs(clock.aligned(own_s - start.at_s) - true_s) <= clock.error_s * (1 + abs(drift)) + SLACK
 
 
+def test_drift_counts_from_the_reading_and_not_from_the_start_of_the_run() -> None:
+    clock = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 1e-4), start_s=110.0)
+    assert clock.shift_s(50.0) == pytest.approx(0.01 * 60.0)
+
+
 def test_without_a_second_reading_the_first_one_stands() -> None:
     clock = Alignment(Reading(10.0, 3.0, 1e-4), None, start_s=12.0)
     assert (clock.drift, clock.aligned(5.0), clock.error_s) == (0.0, 5.0, 1e-4)
