@@ -113,7 +113,7 @@ class Lane:
         return asked
 
     def where(self) -> str:
-        """Returns the innermost line of the program, as ``file:line in function``."""
+        """Returns the innermost line of the method's own programs, as ``file:line in function``."""
         frame = innermost(self.steps)
         if frame is None:
             return f"{self.name} (ended)"
@@ -127,11 +127,22 @@ def place(filename: str, line: int, function: str) -> str:
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{line} in {function}"
 
 
+@functools.cache  # called for every collective
+def _is_helper(filename: str) -> bool:
+    """Tells whether a source file is one of this package."""
+    return Path(filename).parent == Path(__file__).parent
+
+
 def innermost(steps: Any) -> FrameType | None:
-    """Returns the innermost frame of nested generators that belongs to a program, not to `Op.__iter__`."""
+    """Returns the innermost frame of nested generators that belongs to a method.
+
+    `Op.__iter__` and the helpers of this package, such as `average_gradient`, do not: a message names the line that
+    called them. A helper that was itself started as a program is named.
+    """
     found: FrameType | None = None
     while steps is not None and (frame := getattr(steps, "gi_frame", None)) is not None:
-        if frame.f_code is not Op.__iter__.__code__:
+        code = frame.f_code
+        if code is not Op.__iter__.__code__ and (found is None or not _is_helper(code.co_filename)):
             found = frame
         steps = steps.gi_yieldfrom
     return found

@@ -135,3 +135,26 @@ def test_what_is_not_the_vector_remains() -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda path: path.stem)
 def test_methods_leave_buffers_to_the_helpers(path: Path) -> None:
     assert not re.findall(r"\b(?:donate|out)=", path.read_text())
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlikeKeys(Careless):
+    """Every rank averages under a key of its own."""
+
+    name = "unlike-keys"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            batch = yield from Load(step.samples)
+            gradient = yield from Gradient(state.weights, batch)
+            yield from average_gradient(gradient, me.workers, f"key {me.rank}")
+        return state
+
+
+@pytest.mark.parametrize("interpreter", ["any-order, shuffled", "simulated, messages cost time"])
+def test_a_message_names_the_line_of_the_method_and_not_of_the_helper(interpreter: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        named(interpreter)(job_of(UnlikeKeys(), 2, steps=1))
+    assert str(caught.value).count("tests/unit/test_donation.py") == 2
+    assert "algorithms/core" not in str(caught.value)
