@@ -17,6 +17,7 @@ from pydantic import (
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
+from paceline.scenarios.sections.charges import ChargesPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
@@ -147,6 +148,10 @@ class ClusterPart(Part):
         default=None, description="for a system or a file: the device to use instead of its own, or if it names none"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
+    charges: ChargesPart = Field(
+        default=ChargesPart(),
+        description="how fast updates, averages and copies are, where the catalogue is not to be used",
+    )
     storage: AnyStorage | None = Field(
         default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
     )
@@ -248,7 +253,13 @@ class ClusterPart(Part):
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
             Node(
-                name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local, step_time=spread
+                name=site.name,
+                device=device,
+                seats=site.seats,
+                host=site.host,
+                intra_node_link=local,
+                step_time=spread,
+                host_rates=self.charges.on_host(device, site),
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
@@ -275,4 +286,4 @@ class ClusterPart(Part):
     def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node whose devices nobody names is refused"
-        return device_of(which, workload)
+        return self.charges.device(device_of(which, workload))
