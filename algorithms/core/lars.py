@@ -109,6 +109,7 @@ class LayerRates(Stateless):
     def traffic(self, layers: int) -> Traffic:
         """Returns the traffic of the norms and products of every layer, and of joining them."""
         decay = SCALE + COMBINE if self.decay else NOTHING
-        every = 2 * NORM + SCALE  # of the whole vector, in kernels of one layer each
-        more = Traffic(0, 0, kernels=(layers - 1) * every.kernels)
-        return decay + every + more + (SCALE if layers > 1 else NOTHING)
+        whole = 2 * NORM + SCALE
+        if layers == 1:
+            return decay + whole
+        return decay + Traffic(whole.reads, whole.writes, layers * whole.kernels) + SCALE

@@ -22,7 +22,7 @@ class Traffic:
         reads: vectors read.
         writes: vectors written.
         kernels: kernels launched.
-        allocated: of the writes, those into newly allocated memory.
+        allocated: of the writes, whole vectors in newly allocated memory. Parts reuse memory that was freed before.
         in_place: of the writes, those over a vector that the kernel reads.
 
     >>> (2 * SCALE + COMBINE).passes
@@ -39,6 +39,11 @@ class Traffic:
     def passes(self) -> int:
         """Vectors read or written."""
         return self.reads + self.writes
+
+    @property
+    def footprint(self) -> int:
+        """Vectors in use: at most two that are there before, and one for each write that is not in place."""
+        return min(2, self.reads) + self.writes - self.in_place
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(

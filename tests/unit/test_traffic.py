@@ -49,7 +49,7 @@ class Counter(TorchDispatchMode):
         self.reads += read
         self.writes += wrote
         if out is None:
-            self.allocated += wrote
+            self.allocated += wrote if wrote >= 1 else 0
         elif id(out) in inputs:
             self.in_place += wrote
         return answer

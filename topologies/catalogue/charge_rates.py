@@ -51,7 +51,8 @@ class ChargeRates:
         launch_s: the time to launch a kernel.
         total_bytes_per_s: the memory bandwidth that all processes of the place share.
         page_s_per_byte: additional time to write newly allocated memory, for allocations of `page_bytes` or more.
-        page_bytes: the size from which memory is returned to the operating system when it is freed.
+        page_bytes: the size from which memory is returned to the operating system when it is freed; 32 MiB is the
+            largest that glibc keeps (DEFAULT_MMAP_THRESHOLD_MAX): MEMORY certain.
         rewrites: whether overwriting a vector that was just read costs as much as another pass.
         provenance: where the figures come from.
 
@@ -79,7 +80,7 @@ class ChargeRates:
             flops: floating-point operations; 0 if they are not more than the numbers that are read.
         """
         passes = traffic.passes - (0 if self.rewrites else traffic.in_place)
-        moving_s = passes * nbytes / self.bytes_per_s((2 + traffic.allocated) * nbytes)
+        moving_s = passes * nbytes / self.bytes_per_s(traffic.footprint * nbytes)
         paging_s = traffic.allocated * nbytes * self.page_s_per_byte if nbytes >= self.page_bytes else 0.0
         return traffic.kernels * self.launch_s + max(moving_s + paging_s, flops / self.flops_per_s)
 
