@@ -18,7 +18,7 @@ from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import SgdMethod, build_team
 from paceline.algorithms.core.traffic import COPY, SCALE, Traffic
-from paceline.algorithms.core.values import Contribution, Layer, Layout, Message, Rank, Samples, Step, Weights
+from paceline.algorithms.core.values import Contribution, Layer, Layout, Message, Rank, Samples, Step
 from paceline.algorithms.methods.elastic import Exchange
 from paceline.algorithms.methods.parameter_server import Push
 from paceline.topologies.catalogue.charge_rates import ChargeRates
