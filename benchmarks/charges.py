@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -38,13 +39,17 @@ def row(case: Case, rounds: int) -> dict[str, Any]:
     traffic = case.traffic()
     probe = Probe(traffic.footprint * case.nbytes)
     case.measure()
-    found = []
+    samples, pages = [], [0.0]
     for _ in range(rounds):
-        before = probe.once(fresh=case.nbytes >= LARGE)
-        measured_s = case.measure()
-        after = probe.once(fresh=case.nbytes >= LARGE)
-        predicted_s = (case.predict(before) + case.predict(after)) / 2
-        found.append((predicted_s, measured_s, predicted_s / measured_s - 1))
+        before, measured_s, after = probe.once(), case.measure(), probe.once()
+        samples.append((before, measured_s, after))
+        if case.nbytes >= LARGE:
+            pages.append(probe.page_s())
+    page_s = median(pages[1:] or pages)  # the difference of two large times: more noise than a bandwidth
+    found = []
+    for before, measured_s, after in samples:
+        near = [case.predict(replace(rates, page_s_per_byte=page_s)) for rates in (before, after)]
+        found.append((fmean(near), measured_s, fmean(near) / measured_s - 1))
     predicted_s, measured_s, error = (median(column) for column in zip(*found, strict=True))
     times = [one[1] for one in found]
     return {

@@ -205,6 +205,10 @@ class Stateless:
     def init(self, vector: Any) -> None:
         """Returns None: there is no memory."""
 
+    def traffic(self, layers: int) -> Traffic:
+        """Returns the memory traffic of one function of the change; a transform that moves more overrides this."""
+        return SCALE
+
 
 @dataclass(frozen=True, slots=True)
 class Clip(Stateless):
@@ -256,9 +260,6 @@ class ScaleByLearningRate(Stateless):
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """Returns η_t times the change."""
         return self.at(at.number) * change, None
-
-    def traffic(self, layers: int) -> Traffic:
-        return SCALE
 
 
 @dataclass(frozen=True, slots=True)

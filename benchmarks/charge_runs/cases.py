@@ -23,7 +23,10 @@ from paceline.algorithms.methods.elastic import Exchange
 from paceline.algorithms.methods.parameter_server import Push
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 
-LAYERS = 16
+LAYERS = 64
+"""layers of equal size: as many as a model of 100 million parameters has matrices"""
+LEARNING_RATE = 1e-6
+"""so small that the weights do not shrink to numbers with which arithmetic is slower"""
 RULES: dict[str, dict[str, Any]] = {
     "plain SGD": {},
     "momentum": {"momentum": 0.9},
@@ -70,7 +73,7 @@ def cases(count: int) -> Iterator[Case]:
 
 def with_settings(**settings: Any) -> SgdMethod:
     """Returns synchronous SGD with these settings, for its optimizer chain."""
-    method = find("sync-sgd")(**settings)
+    method = find("sync-sgd")(learning_rate=LEARNING_RATE, **settings)
     assert isinstance(method, SgdMethod)
     return method
 

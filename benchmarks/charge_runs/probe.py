@@ -20,8 +20,8 @@ from paceline.topologies.catalogue.charge_rates import ChargeRates
 
 COUNTS = (8_000, 30_000, 60_000, 120_000, 300_000, 700_000, 2_000_000, 6_000_000, 24_000_000, 70_000_000)
 """numbers of a vector in the probe of the bandwidth"""
-FRESH = 14_000_000
-"""numbers of a newly allocated vector"""
+FRESH = 9_000_000
+"""numbers of a newly allocated vector: slightly more than 32 MiB"""
 SMALL = 64
 SHORT_S, MOST = 20e-3, 200
 """an action is repeated for so long, and at most so often"""
@@ -51,12 +51,8 @@ class Probe:
         larger = [count for count in COUNTS if 12 * count > footprint][:2]
         self._counts = smaller + larger
 
-    def once(self, *, fresh: bool) -> ChargeRates:
-        """Returns the rates of the core by one sample of each figure.
-
-        Args:
-            fresh: whether the case allocates large vectors.
-        """
+    def once(self) -> ChargeRates:
+        """Returns the rates of the core by one sample of each figure, without the cost of new memory."""
         launch_s = seconds(self._small) / 2
         points = []
         for count in self._counts:
@@ -67,7 +63,6 @@ class Probe:
             bandwidths=tuple(points),
             flops_per_s=float("inf"),
             launch_s=launch_s,
-            page_s_per_byte=self._page_s() if fresh else 0.0,
             rewrites=False,
             provenance="measured: maximum and absolute value of vectors, one core",
         )
@@ -77,7 +72,7 @@ class Probe:
         part = slice(0, SMALL)
         float(torch.maximum(self._one[part], self._other[part]).sum())
 
-    def _page_s(self) -> float:
+    def page_s(self) -> float:
         """Returns the additional time per byte of new memory, with several vectors in use."""
         left, right, into = self._one[:FRESH], self._other[:FRESH], self._out[:FRESH]
 
