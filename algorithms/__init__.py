@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         mean_of,
         start_average,
     )
+    from paceline.algorithms.core.traffic import Traffic
     from paceline.algorithms.core.values import (
         Batch,
         Contribution,
@@ -167,6 +168,7 @@ else:
             "Steps": "core.schedules",
             "TimedOut": "core.errors",
             "TopK": "core.compression",
+            "Traffic": "core.traffic",
             "Transform": "core.rules",
             "Unlock": "core.operations",
             "Vector": "core.values",
@@ -263,6 +265,7 @@ __all__ = [
     "Steps",
     "TimedOut",
     "TopK",
+    "Traffic",
     "Transform",
     "Unlock",
     "Vector",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from paceline.topologies.catalogue.charge_rates import CORE_CACHE_BYTES_PER_S
 from paceline.topologies.catalogue.libraries import (
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
@@ -33,8 +34,8 @@ NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """bandwidth of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is
 INFERENCE
 """
-CORE_BYTES_PER_S = 10e9
-"""bytes of sum that one core makes per second: MEMORY medium"""
+CORE_BYTES_PER_S = CORE_CACHE_BYTES_PER_S / MEMORY_TRAFFIC
+"""bytes of sum that one core makes per second in its cache"""
 SLOW_CORES = {"manycore": 3.0}
 """factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017

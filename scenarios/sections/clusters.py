@@ -17,6 +17,7 @@ from pydantic import (
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
+from paceline.scenarios.sections.charges import ChargesPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
@@ -154,6 +155,10 @@ class ClusterPart(Part):
         default=None, description="for a system or a file: the device to use instead of its own"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
+    charges: ChargesPart = Field(
+        default=ChargesPart(),
+        description="how fast updates, averages and copies are, where the catalogue is not to be used",
+    )
     storage: AnyStorage | None = Field(
         default=None,
         description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",
@@ -256,7 +261,13 @@ class ClusterPart(Part):
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
             Node(
-                name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local, step_time=spread
+                name=site.name,
+                device=device,
+                seats=site.seats,
+                host=site.host,
+                intra_node_link=local,
+                step_time=spread,
+                host_rates=self.charges.on_host(device, site),
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
@@ -283,4 +294,4 @@ class ClusterPart(Part):
     def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node without a device is rejected before"
-        return device_of(which, workload)
+        return self.charges.device(device_of(which, workload))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 NCCL_TUNER = "FOUND NVIDIA/nccl src/graph/tuning.cc @5067397"
 LATENCY_US = {
@@ -94,6 +95,8 @@ class Library:
         algorithms: those for an all-reduce, by their names in `paceline.topologies.closed_forms`.
         decisions: the algorithm of an all-reduce, by the first version of the library that decides so; without any, the
             cheapest.
+        reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
+            core of other nodes.
         provenance: where the algorithms come from.
 
     >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
@@ -104,6 +107,7 @@ class Library:
     protocols: tuple[Protocol, ...]
     algorithms: tuple[str, ...]
     decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
+    reduces: Literal["device", "core"] | None = None
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
@@ -200,6 +204,7 @@ LIBRARIES: dict[str, Library] = {
             name="nccl",
             protocols=tuple(_nccl_protocol(*key) for key in LATENCY_US),
             algorithms=(RING, "double-tree", "nvls"),
+            reduces="device",
             provenance=f"{NCCL_TUNER}; it takes the cheapest",
         ),
         Library(
@@ -216,6 +221,7 @@ LIBRARIES: dict[str, Library] = {
             ),
             algorithms=(RING, RD, HD, TREE),
             decisions={(1, 0): OPEN_MPI_1, (4, 1): OPEN_MPI_4_1},
+            reduces="core",
             provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
         ),
         Library(
@@ -229,6 +235,7 @@ LIBRARIES: dict[str, Library] = {
                 ),
             ),
             algorithms=(RING,),
+            reduces="core",
             provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
         ),
     )
