@@ -18,6 +18,7 @@ from math import prod
 
 from paceline.algorithms.core.values import Rank
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.host_memory import ASSUMED_HOST, HostMemory
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
@@ -37,6 +38,7 @@ class Node:
         host: the vertex of a server on this node.
         intra_node_link: the link between ranks on one vertex.
         step_time: the jitter of its devices; None: the cluster's.
+        memory: the bandwidth of its main memory.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Node:
     host: str
     intra_node_link: Link
     step_time: Jitter | None = None
+    memory: HostMemory = ASSUMED_HOST
 
     @property
     def workers(self) -> int:

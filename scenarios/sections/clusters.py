@@ -36,6 +36,7 @@ from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Cluster, Device, Node
+from paceline.topologies.catalogue.host_memory import host_memory
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
@@ -112,6 +113,14 @@ class NodePart(Part):
 
 class ServerPart(Part):
     node: fields.Index = Field(default=0, description="the node that hosts the server, counted from 0")
+    threads: fields.Count = Field(
+        default=1, description="messages that the server handles at once, in a simulation; a real run's handles one"
+    )
+    receive: fields.ReceiveOrder = Field(
+        default="auto",
+        description="when a large message to the server flows: in-order: when its receive has matched, one at a time; "
+        "shared: when it is sent; auto: as network.library does",
+    )
 
 
 def cluster_mapping(value: object) -> object:
@@ -154,7 +163,9 @@ class ClusterPart(Part):
         default=NO_JITTER,
         description="jitter of the step times of equal devices: a distribution of scipy.stats, scaled to mean 1",
     )
-    server: ServerPart = Field(default=ServerPart(), description="where the parameter server runs")
+    server: ServerPart = Field(
+        default=ServerPart(), description="where the parameter server runs, and how it handles messages"
+    )
     step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
     stragglers: Stragglers = Field(default=(), description="stragglers: nodes or workers whose every step takes longer")
     slowdowns: Slowdowns = Field(
@@ -244,13 +255,19 @@ class ClusterPart(Part):
         kinds = [device for _, device in self.devices(workload)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
         spreads = [part.step_time for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
-        pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
-        each = [pair for pair, count in pairs for _ in range(count)]
+        triples = zip(zip(kinds, spreads, self._insides, strict=True), counts, strict=True)
+        each = [triple for triple, count in triples for _ in range(count)]
         nodes = [
             Node(
-                name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local, step_time=spread
+                name=site.name,
+                device=device,
+                seats=site.seats,
+                host=site.host,
+                intra_node_link=local,
+                step_time=spread,
+                memory=host_memory(inside, device.name),
             )
-            for site, (device, spread) in zip(self.layout.sites, each, strict=True)
+            for site, (device, spread, inside) in zip(self.layout.sites, each, strict=True)
         ]
         return Cluster(
             nodes=tuple(nodes),
@@ -261,6 +278,13 @@ class ClusterPart(Part):
             link_faults=tuple(part.build() for part in self.network.faults),
             storage=None if self.storage is None else self.storage.build(),
         )
+
+    @property
+    def _insides(self) -> list[str | None]:
+        """The name of the system, or of each kind of node; None for a host without a name."""
+        if not isinstance(self.nodes, tuple):
+            return [self.system or "file"]
+        return [part.node if isinstance(part.node, str | None) else "file" for part in self.nodes]
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """The device of each kind of node, and where in the section it is named."""
