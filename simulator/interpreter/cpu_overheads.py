@@ -25,8 +25,8 @@ class Handling:
 
     Args:
         send_s: handing a message to the network. The message is in flight during this time.
-        receive_s: receiving a message that has already arrived. If the rank waits for the message, its own time
-            includes this.
+        receive_s: receiving a message that has already arrived. If the rank waits for the message, this runs from its
+            send on, and the message's own time includes it.
         start_s: starting a collective in the background, given its group and the bytes of the rank's value. The
             collective runs during this time.
         lane_s: starting anything else, which runs during this time.

@@ -186,10 +186,11 @@ class Mail:
     def _arrived(self, task: Task, envelope: Envelope, start: float) -> Steps:
         """Waits for the transfer of a message that waited for this receive; returns the processor time that is left.
 
-        The processor time `receive_s` runs from `start`: a wait for the message includes it. The copy of a message that
-        waited for its receive runs during the transfer.
+        The processor time `receive_s` runs from `start`, or from the send if it is later: a wait for the message
+        includes it. The copy of a message that waited for its receive runs during the transfer.
         """
-        processed_s = max(start + self._taking_s(envelope), self._env.now + self._copy_s(envelope))
+        taken_s = max(start, envelope.sent_s) + self._taking_s(envelope)
+        processed_s = max(taken_s, self._env.now + self._copy_s(envelope))
         if envelope.waits:
             task.blocked = lambda: f"receives a message from rank {envelope.source}"
             try:

@@ -18,7 +18,7 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
     * Messages that came over a network are copied by a core of the receiver if the library says so. Within a node, the
       copies are part of the link between its ranks, and GPUs copy themselves.
     * Large messages to the server wait for their receives if `cluster.server.receive` or the library says so. Messages
-      between workers do not: their programs know their peers, so a real program posts its receives early.
+      to workers do not: their programs know the sender, so a real program posts its receives early.
 
     Args:
         plan: the run.
@@ -35,7 +35,7 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
     def networked(source: Rank, to: Rank) -> bool:
         return network.fabric.path(source, to, 0).medium == "network"
 
-    def copy_s(source: Rank, to: Rank, nbytes: int) -> float:
+    def cost_s(source: Rank, to: Rank, nbytes: int) -> float:
         if not networked(source, to):
             return 0.0
         if not receiving.copied(nbytes, transport):
@@ -43,7 +43,14 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
         own = cluster.nodes[cluster.node_of(to)].memory.copy_bytes_per_s
         return receiving.overhead_s + nbytes / min(own, receiving.core_bytes_per_s)
 
+    def receive_s(source: Rank, to: Rank, nbytes: int) -> float:
+        """The copy into a receive that a worker has posted runs while the message arrives."""
+        return cost_s(source, to, nbytes) if in_order and to != server_rank else 0.0
+
+    def copy_s(source: Rank, to: Rank, nbytes: int) -> float:
+        return 0.0 if in_order and to != server_rank else cost_s(source, to, nbytes)
+
     def waits(to: Rank, nbytes: int) -> bool:
         return in_order and to == server_rank and not receiving.eager(nbytes, transport)
 
-    return Handling(copy_s=copy_s, waits=waits, threads=server.threads)
+    return Handling(receive_s=receive_s, copy_s=copy_s, waits=waits, threads=server.threads)

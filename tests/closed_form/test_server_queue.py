@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -35,7 +36,7 @@ from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, Network, NoCost
 from tests.clusters import answer, played, star
-from tests.support import FixedTiming, job_of
+from tests.support import FixedTiming, built, job_of, nodes_for
 
 EXACT = 1e-9
 """relative: sums of the same times in another order"""
@@ -376,3 +377,33 @@ def test_a_cancelled_receive_leaves_the_message_to_the_next_one() -> None:
     network = ClusterNetwork(star(0, 1))
     trace = queue(client, serve, 1, timing=FixedTiming(work=0.25), network=network, handling=handling)
     assert answer(trace, 1) == pytest.approx(1.0, rel=EXACT)
+
+
+# --- methods ---------------------------------------------------------------------------------------------------------
+
+WITH_SERVER = [name for name in METHODS if find(name).has_server]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("name", WITH_SERVER)
+def test_every_method_with_a_server(name: str, waits: bool, threads: int) -> None:
+    """It ends, with as many updates as always; a deterministic method has the same weights, bit for bit."""
+    method = built(name)
+    job = job_of(method, nodes=nodes_for(method), steps=12)
+    timing = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step, work=0.5)
+    handling = Handling(copy_s=lambda *_: 0.25, waits=lambda *_: waits, threads=threads)
+
+    def run(handling: Handling) -> Trace:
+        network = ClusterNetwork(star(*map(len, nodes_for(method)), latency_s=0.015625))
+        return simulate_job(job, timing, network, Schedule(1), handling=handling)
+
+    one, other = run(NO_HANDLING), run(handling)
+    assert len(one.updates) > 0
+    if Guarantee.DETERMINISTIC in method.guarantees:
+        assert len(one.updates) == len(other.updates)
+        assert (one.weights == other.weights).all()
+    times_s = [row.time_s for row in other.updates if row.rank == other.updates[-1].rank]
+    assert times_s == sorted(times_s)
+    assert max(row.time_s for row in other.updates) <= other.wall_s
+    assert np.isfinite(other.weights).all()
