@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Now, Start, Wait
@@ -197,6 +199,37 @@ def test_the_share_that_is_lost_is_that_of_fixed_times() -> None:
     assert flows is not None and fixed is not None and fixed["lost_share"] > 0.05
     assert flows["adds"] == fixed["adds"] == 120
     assert flows["lost_share"] == pytest.approx(fixed["lost_share"], abs=0.01)
+
+
+@given(
+    workers=st.integers(1, 5),
+    seed=st.integers(0, 2**16),
+    adds=st.integers(1, 6),
+    bytes_per_s=st.sampled_from([1.0, 4.0, 50.0]),
+)
+def test_each_block_contains_the_adds_that_are_not_lost(workers: int, seed: int, adds: int, bytes_per_s: float) -> None:
+    """Adds of ones to zeros: the mean of the cell is the number of adds that are not lost, whatever the rates."""
+    waits_s = np.random.default_rng(seed).uniform(0.0, 2.0, (workers, adds + 1))
+
+    @program
+    def main(me: RankContext, state: Replica) -> Program[Any]:
+        for number in range(adds):
+            yield from Charge("wait", number)
+            yield from Access(CELL, "add", np.ones(NUMBERS))
+        if me.rank == 0:
+            wait_s: Any = 10_000
+            yield from Charge("last", wait_s)
+        return (yield from Access(CELL, "read"))
+
+    class Uneven(FixedTiming):
+        def work_s(self, rank: Any, op: Charge) -> float:
+            return 10_000 if op.kind == "last" else float(waits_s[rank, op.bytes])
+
+    memory = replace(MEMORY, bytes_per_s=bytes_per_s * BYTES)
+    trace = run(one_node(workers, memory), main, workers, Uneven())
+    lost = trace.lost_updates
+    assert lost is not None and 0.0 <= lost["lost_share"] <= 1 - 1 / (workers * adds) + EXACT
+    assert answer(trace).mean() == pytest.approx(workers * adds * (1 - lost["lost_share"]), rel=EXACT)
 
 
 def test_a_cancelled_access_frees_the_memory() -> None:
