@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.method import RankContext, Replica
-from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Now, Start, Wait
+from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Lock, Now, Start, Unlock, Wait
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -99,6 +99,20 @@ def test_staggered_adds_share_max_min() -> None:
     first, second = durations(one_node(2), 2, offset_s=0.5)
     assert first == pytest.approx(0.5 + 1.5 / 2.5, rel=EXACT)
     assert second == pytest.approx(first + 1.5 / 3, rel=EXACT)
+
+
+def test_a_convoy_of_locks_has_the_memory_one_by_one() -> None:
+    """P adds under one lock: the i-th is over at i s, because each has the memory alone."""
+
+    @program
+    def main(me: RankContext, state: Replica) -> Program[float]:
+        yield from Lock(CELL)
+        yield from Access(CELL, "add", np.ones(NUMBERS))
+        yield from Unlock(CELL)
+        return (yield from Now())
+
+    trace = run(one_node(4), main, 4)
+    assert [answer(trace, rank) for rank in range(4)] == pytest.approx([1.0, 2.0, 3.0, 4.0], rel=EXACT)
 
 
 def test_a_gpu_reads_over_pcie() -> None:

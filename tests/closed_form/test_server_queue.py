@@ -302,6 +302,30 @@ def test_replies_contain_the_updates_of_all_messages_before() -> None:
     assert trace.wall_s == pytest.approx(5.0, rel=EXACT)
 
 
+def test_a_short_service_is_finished_after_a_long_one_before_it() -> None:
+    """Two messages at 0, of 3 s and 1 s, and two threads: the second reply contains the first update, so it waits."""
+
+    @program
+    def client(me: RankContext, state: Replica) -> Program[float]:
+        yield from Send(rank(me), me.rank)
+        yield from Receive(rank(me))
+        return (yield from Now())
+
+    @program
+    def serve(me: RankContext) -> Program[None]:
+        for seconds in (3, 1):
+            message = yield from Receive()
+            yield from Charge("update", seconds, where="host")
+            yield from Send(message.source, None)
+
+    class ByBytes(FixedTiming):
+        def work_s(self, rank: Rank, op: Charge) -> float:
+            return float(op.bytes)
+
+    trace = queue(client, serve, 2, timing=ByBytes(), handling=Handling(threads=2))
+    assert [answer(trace, worker) for worker in range(2)] == [3.0, 3.0]
+
+
 # --- receives in order ----------------------------------------------------------------------------------------------
 
 
@@ -340,6 +364,30 @@ def test_the_second_message_starts_when_the_first_has_been_received() -> None:
     """Nothing flows until the server receives at 0.5 s; then one message after the other has the NIC alone."""
     assert arrivals_of(2, 0.5, waits=True) == pytest.approx([1.5, 2.5], rel=EXACT)
     assert arrivals_of(3, 5.0, waits=True) == pytest.approx([6.0, 7.0, 8.0], rel=EXACT)
+
+
+def test_receives_that_match_at_one_time_are_served_in_their_order() -> None:
+    """A server that has started two receives: one message after the other has the NIC."""
+
+    @program
+    def client(me: RankContext, state: Replica) -> Program[None]:
+        yield from Send(rank(me), PAYLOAD)
+
+    @program
+    def serve(me: RankContext) -> Program[list[float]]:
+        receives = []
+        for source in me.workers:
+            receives.append((yield from Start(Receive(source))))
+        found = []
+        for one in receives:
+            yield from Wait(one)
+            found.append((yield from Now()))
+        return found
+
+    handling = Handling(waits=lambda _to, nbytes: nbytes > 64)
+    network = ClusterNetwork(star(0, 1, 1))
+    trace = queue(client, serve, 2, timing=FixedTiming(), network=network, handling=handling)
+    assert answer(trace, 2) == pytest.approx([1.0, 2.0], rel=EXACT)
 
 
 def test_a_rendezvous_takes_three_latencies() -> None:
