@@ -94,7 +94,7 @@ def cluster_of(ranks: int, k: int) -> Cluster:
 def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
     """A ring all-reduce in the order of ranks."""
     pattern = build("AllReduce", "ring", Setting(ranks, NBYTES, 0, tuple((rank,) for rank in range(ranks))))
-    return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.path, fabric.reduce_s_per_byte)
+    return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.path)
 
 
 # --- thousands of ranks ----------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from published_model import STEPS, Cost
 from published_played import MachineFabric, all_reduce_s
 from published_reader import Machine
 
+from paceline.topologies.catalogue.charge_rates import CORE_CACHE_BYTES_PER_S
 from paceline.topologies.catalogue.libraries import (
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
@@ -31,8 +32,8 @@ MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""
 NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is INFERENCE"""
-CORE_BYTES_PER_S = 10e9
-"""bytes of sum that one core makes: MEMORY medium"""
+CORE_BYTES_PER_S = CORE_CACHE_BYTES_PER_S / MEMORY_TRAFFIC
+"""bytes of sum that one core makes in its cache"""
 SLOW_CORES = {"manycore": 3.0}
 """how much longer a core takes for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017

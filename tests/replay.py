@@ -43,6 +43,9 @@ class Uniform:
     def node_of(self, rank: Rank) -> int:
         return rank // self.workers_per_node
 
+    def reduce_cost(self, ranks: object, nbytes: float, library: object) -> float:
+        return self.reduce_s_per_byte
+
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)
         if here == there:

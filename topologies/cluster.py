@@ -11,14 +11,17 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
+from typing import Literal
 
 from paceline.algorithms.core.values import Rank
+from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.device import Device
-from paceline.topologies.catalogue.host_memory import ASSUMED_HOST, HostMemory
+from paceline.topologies.catalogue.host_memory import HostMemory, host_memory
+from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
@@ -39,6 +42,7 @@ class Node:
         intra_node_link: the link between ranks on one vertex.
         step_time: the jitter of its devices; None: the cluster's.
         memory: the bandwidth of its main memory.
+        host_rates: the cost of charges on its host; None: they are free.
     """
 
     name: str
@@ -47,11 +51,24 @@ class Node:
     host: str
     intra_node_link: Link
     step_time: Jitter | None = None
-    memory: HostMemory = ASSUMED_HOST
+    memory: HostMemory = field(default_factory=lambda: host_memory(None))
+    host_rates: ChargeRates | None = None
 
     @property
     def workers(self) -> int:
         return len(self.seats)
+
+    def reduce_s_per_byte(self, library: Library, nbytes: float, ranks: int) -> float:
+        """Returns the time to add a received byte to a local one; 0 if it is not known.
+
+        Args:
+            library: its `reduces` says which processor adds.
+            nbytes: the size of the local vector.
+            ranks: the ranks of this node that add at the same time.
+        """
+        by_core = self.device.kind in ("cpu", "manycore") if library.reduces is None else library.reduces == "core"
+        rates = self.host_rates if by_core else self.device.rates
+        return 0.0 if rates is None else rates.reduce_s_per_byte(nbytes, ranks if by_core else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +125,11 @@ class Cluster:
         """Returns the device of a rank."""
         return self.nodes[self.node_of(rank)].device
 
+    def rates_of(self, rank: Rank, where: Literal["device", "host"]) -> ChargeRates | None:
+        """Returns the cost of a rank's charges on its device or on its node's host; None if they are free."""
+        node = self.nodes[self.node_of(rank)]
+        return node.host_rates if where == "host" else node.device.rates
+
     def spread_of(self, rank: Rank, seed: int) -> Jitter:
         """Returns the jitter of a rank's steps: the last of its own, else its node's, else the cluster's."""
         own = [
@@ -147,12 +169,14 @@ class Site:
         host: the vertex of its first socket or, if there is none, its first end point.
         seats: its end points.
         devices: the device at each end point, by its name in the catalogue; None if the graph does not define it.
+        sockets: the processor of each socket, by its name in the catalogue; None if the graph does not define it.
     """
 
     name: str
     host: str
     seats: tuple[str, ...]
     devices: tuple[str | None, ...]
+    sockets: tuple[str | None, ...] = ()
 
 
 def sites(graph: Graph) -> list[Site]:
@@ -166,19 +190,20 @@ def sites(graph: Graph) -> list[Site]:
     ends = set(graph.endpoints)
     whole = bool(graph.of_kind("device"))
     seats: dict[str, list[Vertex]] = {}
-    hosts: dict[str, str] = {}
+    hosts: dict[str, list[Vertex]] = {}
     for vertex in graph.vertices:
         machine = vertex.host or (graph.name if whole else vertex.name)
         if vertex.name in ends:
             seats.setdefault(machine, []).append(vertex)
         if vertex.kind == "host":
-            hosts.setdefault(machine, vertex.name)
+            hosts.setdefault(machine, []).append(vertex)
     return [
         Site(
             name,
-            hosts.get(name, parts[0].name),
+            (hosts.get(name) or parts)[0].name,
             tuple(part.name for part in parts),
             tuple(part.device for part in parts),
+            tuple(socket.device for socket in hosts.get(name, [])),
         )
         for name, parts in seats.items()
     ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.rules import StepContext
+from paceline.algorithms.core.traffic import COMBINE, SCALE, Traffic
 from paceline.algorithms.core.values import root
 
 
@@ -56,3 +57,9 @@ class AdamW:
         taken = at.number + 1
         mean, square = first / (1 - self.beta1**taken), second / (1 - self.beta2**taken)
         return mean / (root(square) + self.epsilon) + self.decay * at.vector, Moments(first, second)
+
+    def traffic(self, layers: int) -> Traffic:
+        """Returns the traffic of the moments, of their corrections, of the quotient and of the decay."""
+        moments = 5 * SCALE + 2 * COMBINE
+        quotient = 5 * SCALE + COMBINE
+        return moments + quotient + SCALE + COMBINE

@@ -26,6 +26,7 @@ from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import average_gradient
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, READ, SCALE, ZEROS, Traffic
 from paceline.algorithms.core.values import GradientResult, Group, Layer, Null, join, length
 
 
@@ -72,6 +73,8 @@ class TopK(Options):
     ranges: ClassVar[Mapping[str, Range]] = {"ratio": SHARE}
 
     kind: Literal["top-k"] = "top-k"
+    opening: ClassVar[Traffic] = ZEROS
+    """memory traffic of `Sparse.dense`"""
     ratio: float = 0.01
     """k relative to the length; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
 
@@ -79,9 +82,15 @@ class TopK(Options):
         """Returns a residual of 0."""
         return 0 * vector
 
-    def charge(self, vector: Any) -> Charge:
-        """Returns the cost of compressing: one operation for each number."""
-        return Charge("compress", vector.nbytes, length(vector))
+    def charge(self, vector: Any, *, also: Traffic = NOTHING) -> Charge:
+        """Returns the cost of compressing: the sum, the magnitudes, the selection and the new residual.
+
+        Args:
+            vector: the vector to compress.
+            also: further memory traffic on vectors of this size.
+        """
+        traffic = COMBINE + SCALE + READ + self.opening + COMBINE + also
+        return Charge("compress", vector.nbytes, length(vector), traffic=traffic)
 
     def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
         """Returns the message and the new residual.
@@ -103,7 +112,8 @@ class TopK(Options):
     @program
     def averaged(self, group: Group, vector: Any, key: str, kept: Any) -> Program[tuple[Any, Any]]:
         """Returns the mean of all members' messages, summed in the order of the group, and the new residual."""
-        yield from self.charge(vector)
+        members = len(group)
+        yield from self.charge(vector, also=members * self.opening + (members - 1) * COMBINE + SCALE)
         message, kept = self.compress(vector, kept)
         everyone = yield from AllGather(value=message.packed(), group=group, key=key)
         total = reduce(add, (Sparse.unpacked(part, message.count).dense() for part in everyone))
@@ -211,6 +221,8 @@ class PowerSgd(Options):
     ranges: ClassVar[Mapping[str, Range]] = {"rank": COUNT, "seed": COUNT_OR_NONE}
 
     kind: Literal["power-sgd"] = "power-sgd"
+    opening: ClassVar[Traffic] = ZEROS + SCALE
+    """memory traffic of `Factors.dense`: the products, and joining them"""
     rank: int = 2
     """r; provenance: the paper, whose image classifiers lose nothing with 2"""
     seed: int = 0
@@ -224,9 +236,17 @@ class PowerSgd(Options):
             return Warm(vector, grids, replace(vector, count=count))
         return Warm(0 * vector, grids, arrays.normal(count, vector, self.seed))
 
-    def charge(self, vector: Any) -> Charge:
-        """Returns the cost of compressing: three products of a matrix of n numbers with a thin one."""
-        return Charge("compress", vector.nbytes, 6 * self.rank * length(vector))
+    def charge(self, vector: Any, *, also: Traffic = NOTHING) -> Charge:
+        """Returns the cost of compressing: three products of a matrix of n numbers with a thin one.
+
+        Two of them read a padded copy of the numbers.
+
+        Args:
+            vector: the vector to compress.
+            also: further memory traffic on vectors of this size.
+        """
+        traffic = COMBINE + 2 * (SCALE + READ) + self.opening + COMBINE + also
+        return Charge("compress", vector.nbytes, 6 * self.rank * length(vector), traffic=traffic)
 
     def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
         """Returns the message and the new memory."""
@@ -238,7 +258,7 @@ class PowerSgd(Options):
     @program
     def averaged(self, group: Group, vector: Any, key: str, memory: Warm) -> Program[tuple[Any, Warm]]:
         """Returns the product of the averaged factors, which takes two all-reduces, and the new memory."""
-        yield from self.charge(vector)
+        yield from self.charge(vector, also=self.opening)
         total = vector + memory.kept
         lefts = yield from AllReduce(value=memory.lefts(total), group=group, key=f"{key} left")
         bases = memory.bases(lefts)
@@ -300,6 +320,11 @@ def compressed(vector: Any, compression: Compression | None, memory: Any) -> Pro
         return vector, None
     yield from compression.charge(vector)
     return compression.compress(vector, memory)
+
+
+def opening_traffic(compression: Compression | None) -> Traffic:
+    """Returns the memory traffic of `decompressed`, relative to the whole vector."""
+    return NOTHING if compression is None else compression.opening
 
 
 def decompressed(message: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.option_groups import NOT_NEGATIVE, POSITIVE, Options, Range
 from paceline.algorithms.core.rules import ScaleByLearningRate, Stateless, StepContext
+from paceline.algorithms.core.traffic import COMBINE, NORM, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import join, norm
 
 
@@ -104,3 +105,10 @@ class LayerRates(Stateless):
             ratio = self.lars.ratio(norm(at.vector[part]), norm(change[part]), decay=self.decay, momentum=self.momentum)
             scaled.append(self.lars.share(ratio, learning_rate) * decayed[part])
         return join(scaled), None
+
+    def traffic(self, layers: int) -> Traffic:
+        """Returns the traffic of the norms and products of every layer, and of joining them."""
+        decay = SCALE + COMBINE if self.decay else NOTHING
+        every = 2 * NORM + SCALE  # of the whole vector, in kernels of one layer each
+        more = Traffic(0, 0, kernels=(layers - 1) * every.kernels)
+        return decay + every + more + (SCALE if layers > 1 else NOTHING)

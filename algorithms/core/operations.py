@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from paceline.algorithms.core.buckets import Bucket, buckets
+from paceline.algorithms.core.traffic import COMBINE, Traffic
 from paceline.algorithms.core.values import (
     Batch,
     Contribution,
@@ -117,12 +118,24 @@ class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
 
 @dataclass(frozen=True, slots=True)
 class Charge(Op[None]):
-    """Charges the time of arithmetic that the program does itself: an update, a compression, a copy to the device."""
+    """Charges the time of arithmetic that the program does itself: an update, a compression, a copy to the device.
+
+    Programs state no numbers: `Chain.charge` derives the traffic of an update from its transforms, and other formulas
+    declare theirs.
+
+    Args:
+        kind: a name for messages.
+        bytes: the size of each vector.
+        flops: floating-point operations, if the work is more than one operation for each number read.
+        where: the place of the vectors and of the processor: the rank's device, or its node's host.
+        traffic: the vectors that are read and written.
+    """
 
     kind: str
     bytes: int
     flops: int = 0
     where: Literal["device", "host"] = "device"
+    traffic: Traffic = COMBINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

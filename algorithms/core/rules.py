@@ -11,6 +11,7 @@ Rules of this file:
 * A rule does not know the origin or the age of a gradient: programs scale stale gradients before they apply them.
 * If the learning rate is the last transform, it is applied in the same pass as the subtraction. The result is the same
   as with torch.optim.SGD, bit for bit.
+* A transform declares its memory traffic next to its formula; the cost of a step is the sum.
 * The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, learning rate, velocity.
 """
 
@@ -18,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.schedules import LearningRateSchedule
+from paceline.algorithms.core.traffic import COMBINE, COMBINE_IN_PLACE, COMBINE_INTO, NORM, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Layer, norm
 
 
@@ -52,6 +55,10 @@ class Transform(Protocol):
         Returns:
             The vector to subtract instead, and the new memory.
         """
+        ...
+
+    def traffic(self, layers: int) -> Traffic:
+        """Returns the memory traffic of `update` for a vector with so many layers."""
         ...
 
 
@@ -120,6 +127,46 @@ class Chain:
         """
         return self._through(self.links, vector, gradient, memory)
 
+    def charge(
+        self,
+        nbytes: int,
+        where: Literal["device", "host"] = "device",
+        *,
+        also: Traffic = NOTHING,
+        donated: bool = False,
+    ) -> Charge:
+        """Returns the charge of `update`: its memory traffic follows from the transforms.
+
+        Args:
+            nbytes: the size of the gradient.
+            where: the place of the weights.
+            also: further traffic on vectors of this size, such as an elastic pull.
+            donated: whether `update` gets the gradient as its `out`.
+
+        >>> plain, momentum = ScaleByLearningRate(0.1), Momentum(0.9)
+        >>> [Chain(links).charge(400).traffic.passes for links in ((plain,), (plain, momentum))]
+        [3, 10]
+        """
+        fused = bool(self.links) and isinstance(self.links[-1], ScaleByLearningRate)
+        before = self.links[:-1] if fused else self.links
+        into_gradient = COMBINE_INTO if before else COMBINE_IN_PLACE
+        traffic = self._traffic(before) + (into_gradient if donated else COMBINE) + also
+        return Charge("update", nbytes, where=where, traffic=traffic)
+
+    def charge_step(
+        self, nbytes: int, where: Literal["device", "host"] = "device", *, also: Traffic = NOTHING
+    ) -> Charge:
+        """Returns the charge of `step`; arguments as in `charge`."""
+        return Charge("update", nbytes, where=where, traffic=self._traffic(self.links) + also)
+
+    def _traffic(self, links: Sequence[Transform]) -> Traffic:
+        return sum((link.traffic(max(1, len(self.layers))) for link in links), NOTHING)
+
+    @property
+    def look_ahead_traffic(self) -> Traffic:
+        """The memory traffic of `look_ahead`."""
+        return (SCALE + COMBINE) if any(isinstance(link, Momentum) for link in self.links) else NOTHING
+
     def look_ahead(self, vector: Any, memory: OptimizerState) -> Any:
         """Returns x + μ v: the vector moved by momentum alone, without decay and layer-wise rates; x without momentum.
 
@@ -177,6 +224,9 @@ class Clip(Stateless):
         length = norm(change)
         return (self.limit / length * change if length > self.limit else change), None
 
+    def traffic(self, layers: int) -> Traffic:
+        return NORM + SCALE
+
 
 @dataclass(frozen=True, slots=True)
 class WeightDecay(Stateless):
@@ -187,6 +237,9 @@ class WeightDecay(Stateless):
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """Returns g + β x."""
         return change + self.decay * at.vector, None
+
+    def traffic(self, layers: int) -> Traffic:
+        return SCALE + COMBINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +256,9 @@ class ScaleByLearningRate(Stateless):
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """Returns η_t times the change."""
         return self.at(at.number) * change, None
+
+    def traffic(self, layers: int) -> Traffic:
+        return SCALE
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +281,6 @@ class Momentum:
         """Returns the change to subtract, and the new velocity."""
         velocity = self.momentum * memory + change
         return (change + self.momentum * velocity if self.nesterov else velocity), velocity
+
+    def traffic(self, layers: int) -> Traffic:
+        return (2 if self.nesterov else 1) * (SCALE + COMBINE)

@@ -16,9 +16,10 @@ import dataclasses
 from typing import Any, TypeVar
 
 from paceline.algorithms.core.method import Replica
-from paceline.algorithms.core.operations import AllReduce, Charge, Gradient, Handle, Load, RecordUpdate, Start, Wait
+from paceline.algorithms.core.operations import AllReduce, Gradient, Handle, Load, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.traffic import NOTHING, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Group, Samples, Vector, Weights
 
 R = TypeVar("R", bound=Replica)
@@ -86,7 +87,15 @@ def apply_gradient(rule: Chain, state: R, gradient: GradientResult, *, advance: 
 
 
 @program
-def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True) -> Program[R]:
+def descend(
+    rule: Chain,
+    state: R,
+    gradient: Any,
+    origin: Contribution,
+    *,
+    advance: bool = True,
+    also: Traffic = NOTHING,
+) -> Program[R]:
     """Takes one step with a vector that stays as it is.
 
     Args:
@@ -95,17 +104,27 @@ def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advan
         gradient: a vector that others may hold too, such as the answer of a `Broadcast`.
         origin: this rank's own gradient, as far as it is part of the vector.
         advance: whether the update advances the version; False for a local step between averages.
+        also: memory traffic of the program's own arithmetic on vectors of this size, which is charged with the step.
 
     Returns:
         The state after the step, with the update recorded.
     """
-    return (yield from _apply(rule, state, gradient, origin, advance, donate=False))
+    return (yield from _apply(rule, state, gradient, origin, advance, donate=False, also=also))
 
 
 @program
-def _apply(rule: Chain, state: R, gradient: Any, origin: Contribution, advance: bool, *, donate: bool) -> Program[R]:
+def _apply(
+    rule: Chain,
+    state: R,
+    gradient: Any,
+    origin: Contribution,
+    advance: bool,
+    *,
+    donate: bool,
+    also: Traffic = NOTHING,
+) -> Program[R]:
     held, out = state.weights, gradient if donate else None
-    yield from Charge("update", gradient.nbytes)
+    yield from rule.charge(gradient.nbytes, also=also, donated=donate)
     vector, memory = rule.update(held.vector, gradient, state.optimizer_state, out=out)
     version = yield from RecordUpdate(Weights(vector, held.version), [origin], advance)
     return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=memory)
@@ -129,7 +148,7 @@ def apply_layer(
         The layer's new vector and the rule's new memory.
     """
     gradient = yield from Wait(mean)
-    yield from Charge("update", gradient.nbytes)
+    yield from rule.charge(gradient.nbytes, donated=True)
     vector, memory = rule.update(weights.vector, gradient, memory, out=gradient)
     yield from RecordUpdate(Weights(vector, weights.version), [origin], layer=layer)
     return vector, memory

@@ -140,7 +140,7 @@ def norm(vector: Any) -> float:
         return float(np.linalg.norm(vector.astype(np.float64)))
     import torch
 
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(vector.to(torch.float64)))
 
 
 @dataclass(frozen=True, slots=True)

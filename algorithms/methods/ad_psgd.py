@@ -33,7 +33,7 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import GradientResult, Message, Rank, Weights
-from paceline.algorithms.methods.gossip import Meeting, halfway
+from paceline.algorithms.methods.gossip import HALFWAY, Meeting, halfway
 from paceline.algorithms.methods.survivors import survives, without
 
 
@@ -96,7 +96,7 @@ class AdPsgd(Meeting):
                     reply = (yield from Receive(peer)).value
                 except PeerFailed as failure:
                     others = without(others, failure)
-            yield from Charge("update", 2 * own.vector.nbytes)
+            yield from rule.charge(own.vector.nbytes, also=HALFWAY)
             vector, optimizer_state = rule.update(
                 halfway(own.vector, reply.vector), gradient.vector, state.optimizer_state
             )
@@ -130,7 +130,7 @@ class AdPsgd(Meeting):
                         gradient = answer
                     else:
                         current = yield from self.answer(current, answer)
-            yield from Charge("update", gradient.vector.nbytes)
+            yield from rule.charge(gradient.vector.nbytes)
             vector, optimizer_state = rule.update(current.weights.vector, gradient.vector, state.optimizer_state)
             version = yield from RecordUpdate(
                 Weights(vector, current.weights.version), [gradient.contribution(version=current.oldest)]
@@ -162,7 +162,7 @@ class AdPsgd(Meeting):
             actives -= {message.source}
         else:
             yield from Send(message.source, weights)
-            yield from Charge("update", weights.vector.nbytes)
+            yield from Charge("update", weights.vector.nbytes, traffic=HALFWAY)
             oldest = min(oldest, message.value.version)
             weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
         offer = (yield from Start(Receive())) if actives else None

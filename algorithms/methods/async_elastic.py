@@ -25,6 +25,7 @@ from paceline.algorithms.core.operations import (
     Send,
 )
 from paceline.algorithms.core.program import Program, Routine, program
+from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, NOTHING
 from paceline.algorithms.core.values import Contribution, Rank, Weights
 from paceline.algorithms.methods.elastic import Elastic, Exchange
 from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
@@ -58,7 +59,7 @@ def takes_weights(alpha: float, me: RankContext, state: Replica) -> Program[Repl
         message = yield from team.message()
         exchange: Exchange = message.value
         yield from Send(message.source, state.weights)
-        yield from Charge("update", exchange.vector.nbytes, where="host")
+        yield from Charge("update", exchange.vector.nbytes, where="host", traffic=ELASTIC_PULL)
         centre, version = state.weights.vector, state.weights.version
         centre = centre + alpha * (exchange.vector - centre)
         version = yield from RecordUpdate(Weights(centre, version), [replace(exchange.origin, version=version)])
@@ -108,7 +109,7 @@ def landed(state: Any, delta: Delta) -> Program[Any]:
     Returns:
         The new state.
     """
-    yield from Charge("update", delta.vector.nbytes, where="host")
+    yield from Charge("update", delta.vector.nbytes, where="host", traffic=COMBINE)
     centre = Weights(state.weights.vector + delta.vector, state.weights.version)
     version = yield from RecordUpdate(centre, delta.origins)
     return replace(state, weights=Weights(centre.vector, version))
@@ -152,7 +153,7 @@ class AsyncEasgd(Elastic):
             pull = alpha * (before - centre.vector)
             if self.sends == "delta":
                 yield from Send(server, Delta(pull, (gradient.contribution(version=centre.version),)))
-            yield from Charge("update", before.nbytes)
+            yield from rule.charge(before.nbytes, also=ELASTIC_PULL)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             state = Replica(step.number + 1, Weights(stepped - pull, count + 1), optimizer_state)
         return state
@@ -241,7 +242,8 @@ class Eamsgd(Elastic):
             batch = yield from Load(step.samples)
             ahead = rule.look_ahead(before, state.optimizer_state)
             gradient = yield from Gradient(Weights(ahead, count), batch)
-            yield from Charge("update", before.nbytes)
+            own = rule.look_ahead_traffic + (NOTHING if pull is None else ELASTIC_PULL)
+            yield from rule.charge(before.nbytes, also=own)
             vector, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = vector if pull is None else vector - pull
             origins = (*origins, gradient.contribution())

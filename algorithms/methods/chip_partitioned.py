@@ -11,6 +11,7 @@ from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, Sta
 from paceline.algorithms.core.operations import AllReduce, NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
+from paceline.algorithms.core.traffic import SCALE
 from paceline.algorithms.core.values import Rank, Samples
 
 
@@ -47,7 +48,7 @@ class ChipPartitionedSgd(SgdMethod):
             share = part.count * gradient.vector / whole
             key = f"gradient {step.number}"
             total = yield from AllReduce(value=share, group=me.workers, key=key, op="sum")
-            state = yield from descend(rule, state, total, gradient.contribution())
+            state = yield from descend(rule, state, total, gradient.contribution(), also=2 * SCALE)
         return state
 
 

@@ -10,6 +10,7 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.option_groups import FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import root
 from paceline.algorithms.methods.parameter_server import SERVING, ParameterServer, Push
 
@@ -68,3 +69,9 @@ class DcAsgd(ParameterServer):
         vector, kept = rule.update(x, g + correction, optimizer_state.rule)
         weights = (*optimizer_state.weights[:rank], vector, *optimizer_state.weights[rank + 1 :])
         return vector, Backups(weights, square, kept)
+
+    def traffic(self, count: int) -> Traffic:
+        square = 3 * SCALE + COMBINE
+        correction = 2 * SCALE + 2 * COMBINE
+        division = 2 * SCALE + COMBINE if self.adaptive else NOTHING
+        return square + correction + division + COMBINE

@@ -10,7 +10,6 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     AllReduce,
-    Charge,
     Gradient,
     Load,
     NextStep,
@@ -72,7 +71,7 @@ class Agd(SgdMethod):
             if len(flights) > self.delay:
                 landing, *rest = flights
                 reduced = yield from Wait(landing.means[0])
-                yield from Charge("update", reduced.nbytes)
+                yield from rule.charge(reduced.nbytes)
                 vector, optimizer_state = rule.update(vector, reduced, optimizer_state)
                 flights, inputs = tuple(rest), [landing.origin]
             version = yield from RecordUpdate(Weights(vector, state.weights.version), inputs)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Receive, RecordUpdate, Send
+from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Contribution, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
@@ -91,16 +92,18 @@ class Downpour(SgdMethod):
                 total, origins = None, ()
             state = replace(state, step=step.number + 1, total=total, origins=origins, waits=fetches)
             if not fetches and self.local_learning_rate != 0:
-                yield from Charge("update", gradient.vector.nbytes)
+                yield from self.local_rule(me).charge(gradient.vector.nbytes)
                 state = self.stepped(me, state, gradient.vector)
 
     def stepped(self, me: RankContext, state: Accruing, gradient: Vector) -> Accruing:
         """Returns the state after a local step; the version does not change."""
-        local = self if self.local_learning_rate is None else replace(self, learning_rate=self.local_learning_rate)
-        vector, optimizer_state = local.rule(me.layout.layers).update(
-            state.weights.vector, gradient, state.optimizer_state
-        )
+        vector, optimizer_state = self.local_rule(me).update(state.weights.vector, gradient, state.optimizer_state)
         return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
+
+    def local_rule(self, me: RankContext) -> Chain:
+        """Returns the rule of local steps."""
+        local = self if self.local_learning_rate is None else replace(self, learning_rate=self.local_learning_rate)
+        return local.rule(me.layout.layers)
 
     @program
     def server(self, me: RankContext, state: ServerState) -> Program[ServerState]:
@@ -120,10 +123,9 @@ class Downpour(SgdMethod):
         if packet.asks and self.answer == "before":
             yield from Send(source, state.weights)
         if packet.vector is not None:
-            yield from Charge("update", packet.vector.nbytes, where="host")
-            vector, optimizer_state = self.rule(me.layout.layers).update(
-                state.weights.vector, packet.vector, state.optimizer_state
-            )
+            rule = self.rule(me.layout.layers)
+            yield from rule.charge(packet.vector.nbytes, "host")
+            vector, optimizer_state = rule.update(state.weights.vector, packet.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), packet.origins)
             state = replace(
                 state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=optimizer_state

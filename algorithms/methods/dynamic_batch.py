@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 from paceline.algorithms.core.apportion import Estimate, apportion, change
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
+from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import SCALE
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
@@ -140,7 +141,7 @@ class DbsSgd(SgdMethod):
             message = yield from team.message()
             push: Timed = message.value
             gradient = self.weight(push) * push.vector
-            yield from Charge("update", gradient.nbytes, where="host")
+            yield from rule.charge(gradient.nbytes, "host", also=SCALE)
             vector, optimizer_state = rule.update(state.weights.vector, gradient, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [push.origin])
             batches = redistributed(state.batches or (push.base,) * len(me.workers), team.living)

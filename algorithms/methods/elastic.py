@@ -26,6 +26,7 @@ from paceline.algorithms.core.operations import (
     Send,
 )
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import ELASTIC_PULL
 from paceline.algorithms.core.values import Contribution, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 
@@ -83,7 +84,7 @@ class Easgd(Elastic):
             gradient = yield from Gradient(state.weights, batch)
             before = state.weights.vector
             yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
-            yield from Charge("update", before.nbytes)
+            yield from rule.charge(before.nbytes, also=ELASTIC_PULL)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre.vector)
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), optimizer_state)
@@ -96,7 +97,7 @@ class Easgd(Elastic):
             turn = me.workers.ranks[step.number % len(me.workers)]
             yield from Send(turn, state.weights)
             exchange: Exchange = (yield from Receive(turn)).value
-            yield from Charge("update", exchange.vector.nbytes, where="host")
+            yield from Charge("update", exchange.vector.nbytes, where="host", traffic=ELASTIC_PULL)
             centre = state.weights.vector
             centre = centre + alpha * (exchange.vector - centre)
             version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])

@@ -33,8 +33,12 @@ from paceline.algorithms.core.operations import (
     Wait,
 )
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Message, Null, Rank, Weights, nbytes
 from paceline.algorithms.methods.survivors import survives, without
+
+HALFWAY = SCALE + COMBINE
+"""memory traffic of `halfway`"""
 
 
 def halfway(own: Any, other: Any) -> Any:
@@ -177,7 +181,7 @@ class Gossip(Meeting):
                 except PeerFailed as failure:
                     living = without(living, failure)
                 else:
-                    yield from Charge("update", nbytes(copy))
+                    yield from Charge("update", nbytes(copy), traffic=HALFWAY)
                     weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
                     optimizer_state, seen = halfway(optimizer_state, copy.optimizer_state), copy.weights.version
             to, source = self.peers(me, step.number)
@@ -185,7 +189,7 @@ class Gossip(Meeting):
             coming = (yield from Start(Receive(source))) if source in living else None
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(weights, batch)
-            yield from Charge("update", gradient.vector.nbytes)
+            yield from rule.charge(gradient.vector.nbytes)
             vector, optimizer_state = rule.update(weights.vector, gradient.vector, optimizer_state)
             version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution(version=seen)])
             state = Gossiping(step.number + 1, Weights(vector, version), optimizer_state, coming)

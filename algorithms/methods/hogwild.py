@@ -23,7 +23,6 @@ from paceline.algorithms.core.operations import (
     Access,
     Barrier,
     Cell,
-    Charge,
     Gradient,
     Load,
     Lock,
@@ -34,6 +33,7 @@ from paceline.algorithms.core.operations import (
     Wait,
 )
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, SCALE
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.elastic import Elastic
 from paceline.algorithms.methods.sync_elastic import Elastically
@@ -135,7 +135,7 @@ class HogwildSgd(SharedMemory):
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Charge("update", gradient.vector.nbytes)
+            yield from rule.charge_step(gradient.vector.nbytes, also=SCALE)
             change, optimizer_state = rule.step(state.weights.vector, gradient.vector, state.optimizer_state)
             done = step.number + 1
             weights = yield from self.add(me, -1 * change, done)
@@ -204,7 +204,7 @@ class HogwildEasgd(SharedMemory, Elastic):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             handled = yield from Wait(handler)
-            yield from Charge("update", before.nbytes)
+            yield from rule.charge(before.nbytes, also=ELASTIC_PULL + COMBINE)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             version = yield from RecordUpdate(handled.centre, [gradient.contribution(version=handled.version)])
             weights = Weights(stepped - handled.term, state.weights.version + 1)

@@ -14,6 +14,7 @@ from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
+from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Group, Layer, Rank, Weights
 from paceline.algorithms.methods.periodic import Averaging
 from paceline.algorithms.methods.survivors import among_living, survives
@@ -68,6 +69,10 @@ class PostLocalSgd(Averaging):
                 if (state.step - self.switch) % self.period == 0:
                     state = yield from self.average_all(me, state)
         return state
+
+
+OUTER_STEP = COMBINE + 3 * (SCALE + COMBINE)
+"""memory traffic of a round's change, and of the outer step with Nesterov momentum"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,7 @@ class DiLoCo(SgdMethod):
             return AllReduce(value=moved, group=members, key=f"everyone {state.step}")
 
         change, group = yield from among_living(mean_of, group)
-        yield from Charge("update", change.nbytes)
+        yield from Charge("update", change.nbytes, traffic=OUTER_STEP)
         velocity = self.outer_momentum * state.velocity + change
         vector = state.start - self.outer_learning_rate * (change + self.outer_momentum * velocity)
         version = yield from RecordUpdate(Weights(vector, state.weights.version))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed
+from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed, opening_traffic
 from paceline.algorithms.core.damping import Damping, damped
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
@@ -33,6 +33,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
@@ -126,6 +127,23 @@ class ParameterServer(SgdMethod):
         vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state)
         return vector, optimizer_state
 
+    def traffic(self, count: int) -> Traffic:
+        """Returns the memory traffic of `applied` for so many gradients, without that of the rule."""
+        return (count - 1) * COMBINE + (SCALE if count > 1 else NOTHING)  # as in `mean_of`
+
+    def charge(self, me: RankContext, push: Push, count: int) -> Charge:
+        """Returns the charge of a push: its decompression, and the whole update if it is the last one.
+
+        Args:
+            me: the server.
+            push: the push.
+            count: the number of pushes for this update, including this one.
+        """
+        nbytes, opening = push.vector.nbytes, opening_traffic(self.compression)
+        if count < self.needed(len(me.workers)):
+            return Charge("update", nbytes, where="host", traffic=opening)
+        return self.rule(me.layout.layers).charge(nbytes, "host", also=opening + self.traffic(count))
+
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server = server_of(me)
@@ -190,7 +208,7 @@ class ParameterServer(SgdMethod):
             message = yield from team.message()
             push = opened(message)
             if counts := not self.fresh or push.origin.version == weights.version:
-                yield from Charge("update", push.vector.nbytes, where="host")
+                yield from self.charge(me, push, len(taken) + 1)
                 taken.append(push)
             if counts and not (self.prompt and len(taken) < self.needed(len(me.workers))):
                 waiting.append(message.source)
@@ -253,6 +271,9 @@ class Damped(ParameterServer):
 
     def weighed(self, push: Push, version: int) -> Any:
         return damped(push.vector, version - push.origin.version, self.damping, self.damping_base)
+
+    def traffic(self, count: int) -> Traffic:
+        return super().traffic(count) + (0 if self.damping == "none" else count) * SCALE
 
 
 @dataclass(frozen=True, kw_only=True)

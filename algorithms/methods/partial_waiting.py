@@ -10,7 +10,6 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import (
     Cancel,
-    Charge,
     Gradient,
     Load,
     NextStep,
@@ -153,7 +152,7 @@ class KSync(ParameterServer):
         while len(taken) < self.needed(len(me.workers)):
             push = opened((yield from team.message()))
             if push.origin.version == weights.version:
-                yield from Charge("update", push.vector.nbytes, where="host")
+                yield from self.charge(me, push, len(taken) + 1)
                 taken.append(push)
         return taken, me.workers
 

@@ -12,6 +12,7 @@ from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, Rec
 from paceline.algorithms.core.option_groups import POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import average_weights, descend, gradient_at, local_step, mean_of
+from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Group, Rank, Weights
 
 
@@ -200,13 +201,15 @@ class Sasgd(SgdMethod):
         )
         while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, step.samples)
-            state = yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False)
+            state = yield from descend(
+                rule, state, gradient.vector, gradient.contribution(), advance=False, also=COMBINE
+            )
             state = replace(state, total=state.total + gradient.vector)
             if state.step % self.period == 0:
                 total = yield from AllReduce(
                     value=state.total, group=me.workers, key=f"everyone {state.step}", op="sum"
                 )
-                yield from Charge("update", total.nbytes)
+                yield from Charge("update", total.nbytes, traffic=2 * SCALE + COMBINE)
                 vector = state.start - learning_rate * total
                 version = yield from RecordUpdate(Weights(vector, state.weights.version))
                 state = replace(state, weights=Weights(vector, version), start=vector, total=0 * vector)

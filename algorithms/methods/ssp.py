@@ -17,9 +17,10 @@ from typing import ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import Charge, Gradient, Load, NextStep, Receive, RecordUpdate, Send
+from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE
 from paceline.algorithms.core.values import Rank, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
@@ -129,7 +130,8 @@ class Ssp(SgdMethod):
             yield from Send(server, Packet(gradient.vector, (gradient.contribution(),), asks))
             weights, optimizer_state = state.weights, state.optimizer_state
             if not asks:  # applies its own update to its own copy
-                yield from Charge("update", gradient.vector.nbytes)
+                shared = SCALE if self.visibility == "clock-edge" else NOTHING
+                yield from rule.charge(gradient.vector.nbytes, also=shared)
                 own = gradient.vector / len(me.workers) if self.visibility == "clock-edge" else gradient.vector
                 vector, optimizer_state = rule.update(weights.vector, own, optimizer_state)
                 weights = Weights(vector, weights.version)
@@ -171,11 +173,9 @@ class Ssp(SgdMethod):
         Returns:
             The new state.
         """
-        total = reduce(add, (packet.vector for _, packet in due))
-        yield from Charge("update", len(due) * total.nbytes, where="host")
-        vector, optimizer_state = self.rule(me.layout.layers).update(
-            state.weights.vector, total / len(due), state.optimizer_state
-        )
+        rule, total = self.rule(me.layout.layers), reduce(add, (packet.vector for _, packet in due))
+        yield from rule.charge(total.nbytes, "host", also=(len(due) - 1) * COMBINE + SCALE)
+        vector, optimizer_state = rule.update(state.weights.vector, total / len(due), state.optimizer_state)
         origins = [origin for _, packet in due for origin in packet.origins]
         version = yield from RecordUpdate(Weights(vector, state.weights.version), origins)
         ranks = [rank for rank, _ in due]

@@ -29,9 +29,15 @@ from paceline.algorithms.core.operations import (
     Wait,
 )
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, NOTHING, SCALE
 from paceline.algorithms.core.values import Contribution, Group, Rank, Weights, join
 from paceline.algorithms.methods.elastic import Elastic
 from paceline.algorithms.methods.parameter_server import Stop, server_of
+
+MOVE = 2 * (SCALE + COMBINE)
+"""memory traffic of `SyncElastic.moved`"""
+NO_WEIGHTS = SCALE
+"""memory traffic of 0 c, which the host adds to the sum"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ class SyncEasgd1(SyncElastic):
             before = state.weights.vector
             trees = yield from self.begun(me, step.number, centre=before, own=before)
             centre, _ = yield from self.ended(trees)
-            yield from Charge("update", before.nbytes)
+            yield from rule.charge(before.nbytes, also=ELASTIC_PULL)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre)
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1), optimizer_state)
@@ -167,7 +173,7 @@ class SyncEasgd1(SyncElastic):
             origins: list[Contribution] = []
             for worker in me.workers:
                 origins.append((yield from Receive(worker)).value)
-            yield from Charge("update", centre.nbytes, where="host")
+            yield from Charge("update", centre.nbytes, where="host", traffic=MOVE + NO_WEIGHTS)
             centre = self.moved(me, centre, total)
             version = yield from RecordUpdate(Weights(centre, version), origins)
             state = replace(state, step=step.number + 1, weights=Weights(centre, version))
@@ -216,7 +222,7 @@ class SyncEasgd2(SyncElastic):
             if not self.overlaps:
                 trees = yield from self.begun(me, step.number, centre=old.vector, own=before)
             centre, total = yield from self.ended(trees)
-            yield from Charge("update", before.nbytes)
+            yield from rule.charge(before.nbytes, also=ELASTIC_PULL + (NOTHING if total is None else MOVE))
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre)
             if total is not None:

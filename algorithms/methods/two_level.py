@@ -11,6 +11,7 @@ from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, Sta
 from paceline.algorithms.core.operations import AllReduce, Broadcast, NextStep, Reduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
+from paceline.algorithms.core.traffic import SCALE
 
 AS_PUBLISHED = Lars()
 """the layer-wise learning rates of LARS's authors"""
@@ -49,7 +50,7 @@ class Hsgd(SgdMethod):
         while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, step.samples)
             mean = yield from self.mean(me, gradient.vector, step.number)
-            state = yield from descend(rule, state, mean, gradient.contribution())
+            state = yield from descend(rule, state, mean, gradient.contribution(), also=SCALE)
         return state
 
     @program

@@ -17,6 +17,7 @@ from pydantic import (
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
+from paceline.scenarios.sections.charges import ChargesPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
@@ -156,6 +157,10 @@ class ClusterPart(Part):
         default=None, description="for a system or a file: the device to use instead of its own, or if it names none"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
+    charges: ChargesPart = Field(
+        default=ChargesPart(),
+        description="how fast updates, averages and copies are, where the catalogue is not to be used",
+    )
     storage: AnyStorage | None = Field(
         default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
     )
@@ -255,8 +260,8 @@ class ClusterPart(Part):
         kinds = [device for _, device in self.devices(workload)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
         spreads = [part.step_time for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
-        triples = zip(zip(kinds, spreads, self._insides, strict=True), counts, strict=True)
-        each = [triple for triple, count in triples for _ in range(count)]
+        pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
+        each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
             Node(
                 name=site.name,
@@ -265,9 +270,10 @@ class ClusterPart(Part):
                 host=site.host,
                 intra_node_link=local,
                 step_time=spread,
-                memory=host_memory(inside, device.name),
+                memory=host_memory(rates := self.charges.on_host(device, site)),
+                host_rates=rates,
             )
-            for site, (device, spread, inside) in zip(self.layout.sites, each, strict=True)
+            for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
         return Cluster(
             nodes=tuple(nodes),
@@ -278,13 +284,6 @@ class ClusterPart(Part):
             link_faults=tuple(part.build() for part in self.network.faults),
             storage=None if self.storage is None else self.storage.build(),
         )
-
-    @property
-    def _insides(self) -> list[str | None]:
-        """The name of the system, or of each kind of node; None for a host without a name."""
-        if not isinstance(self.nodes, tuple):
-            return [self.system or "file"]
-        return [part.node if isinstance(part.node, str | None) else "file" for part in self.nodes]
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """The device of each kind of node, and where in the section it is named."""
@@ -299,4 +298,4 @@ class ClusterPart(Part):
     def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node whose devices nobody names is refused"
-        return device_of(which, workload)
+        return self.charges.device(device_of(which, workload))

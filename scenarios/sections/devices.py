@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, model_validator
 
 from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.sections.charges import given_rates
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import complain, expected, wrong
 from paceline.scenarios.values.section import Part
@@ -37,6 +38,14 @@ class DevicePart(Part):
         default=(), description="measured steps instead, each with batch and time: the line is fitted to them"
     )
 
+    memory_bandwidth: fields.Rate | None = Field(
+        default=None,
+        description="of the device, with its unit: '500 GB/s'; updates and copies take time by it, else they are free",
+    )
+    launch_overhead: fields.Time = Field(
+        default=0.0, description="a time with its unit: what each kernel of an update costs beside its memory traffic"
+    )
+
     @model_validator(mode="after")
     def _one_way(self) -> DevicePart:
         missing = [key for key in ("overhead", "per_sample") if getattr(self, key) is None]
@@ -54,10 +63,11 @@ class DevicePart(Part):
         >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
         0.036
         """
+        rates = None if self.memory_bandwidth is None else given_rates(self.memory_bandwidth, self.launch_overhead)
         if not self.profile:
             assert self.overhead is not None
             assert self.per_sample is not None
-            return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample)
+            return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample, rates=rates)
         line = roofline.fitted([(point.batch, point.time) for point in self.profile])
         return Device(
             name=self.name,
@@ -65,6 +75,7 @@ class DevicePart(Part):
             per_sample_s=line.per_sample_s,
             provenance=f"fitted to {len(self.profile)} measured steps given in the scenario",
             batches=tuple(sorted(point.batch for point in self.profile)),
+            rates=rates,
         )
 
 

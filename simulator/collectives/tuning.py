@@ -170,15 +170,14 @@ class Tuner:
         layout = self._layouts[group]
         setting = Setting(len(group), nbytes, root, layout.nodes)
         names = self._candidates(kind, setting)
+        reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
             one = replace(setting, order=layout.order) if name == "ring" else setting
             if name == "ring-channels":
                 one = replace(setting, channels=layout.channels)
                 if len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
-            plan = CollectivePlan(
-                build(kind, name, one), tuple(group), self._fabric.path, self._fabric.reduce_s_per_byte
-            )
+            plan = CollectivePlan(build(kind, name, one), tuple(group), self._fabric.path, reduce_s_per_byte)
             if self._library.name == "plain" or not plan.pattern.parts:
                 yield Candidate(name, None, plan)
                 continue

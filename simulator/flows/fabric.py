@@ -7,12 +7,14 @@ same until links are degraded, fail or are repaired (`GraphFabric.degrade`, `Gra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
+from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
@@ -50,9 +52,14 @@ class Fabric(Protocol):
         """The bytes per second of every port."""
         ...
 
-    @property
-    def reduce_s_per_byte(self) -> float:
-        """γ: the seconds that a receiver needs to add one received byte to its own."""
+    def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
+        """Returns γ: the seconds that a receiver needs to add one received byte to its own.
+
+        Args:
+            ranks: the members of the collective.
+            nbytes: the size of the vector of one member.
+            library: the library that performs it.
+        """
         ...
 
     def node_of(self, rank: Rank) -> int:
@@ -115,9 +122,10 @@ class GraphFabric:
             self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
         self._full = dict(self.capacity)
 
-    @property
-    def reduce_s_per_byte(self) -> float:
-        return max(node.device.reduce_s_per_byte for node in self._cluster.nodes)
+    def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
+        members = Counter(map(self._cluster.node_of, ranks))
+        nodes = self._cluster.nodes
+        return max(nodes[node].reduce_s_per_byte(library, nbytes, count) for node, count in members.items())
 
     def node_of(self, rank: Rank) -> int:
         return self._cluster.node_of(rank)

@@ -42,7 +42,7 @@ Report = Callable[[str, float], None]
 LINE_BYTES = 64
 """bytes of a line of a processor's cache"""
 NOTHING = Profile()
-"""the costs of a rank's own work besides gradients, if they were not measured"""
+"""the costs of a rank's own work besides gradients, if no machine was measured: those of the cluster's catalogue"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,10 @@ class PlanTiming:
     def work_s(self, rank: Rank, op: Charge) -> float:
         if op.kind == "access":
             return self._access_s(rank, op.bytes)
-        return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
+        if self.costs is not NOTHING:
+            return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
+        rates = self.plan.cluster.rates_of(rank, op.where)
+        return 0.0 if rates is None else rates.seconds(op.bytes, op.traffic, op.flops)
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return self.costs.load_s
@@ -137,6 +140,8 @@ def simulate(
         trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
+        if machine is None:
+            trace.notes["assumptions"] = free_charges(plan)
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
         return trace
 
@@ -161,6 +166,22 @@ def simulate(
             run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
+
+
+def free_charges(plan: Plan) -> list[str]:
+    """Returns a sentence about the devices and hosts on which updates and copies take no time, if there are any."""
+    cluster = plan.cluster
+    devices = {node.device.name for node in cluster.nodes if node.device.rates is None}
+    hosts = any(node.host_rates is None for node in cluster.nodes) and plan.job.team[0].server is not None
+    places = [*sorted(devices), *(["their hosts"] if hosts else [])]
+    if not places:
+        return []
+    return [
+        (
+            f"Updates, averages and copies take no time on {', '.join(places)}: the scenario gives no memory_bandwidth "
+            "of the device and no charges.core_bandwidth of the host."
+        )
+    ]
 
 
 def supply_of(plan: Plan) -> Supply | None:

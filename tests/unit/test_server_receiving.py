@@ -52,10 +52,10 @@ def test_a_scenario_decides_it_for_all_libraries(library: str, receive: str, wai
     ("link", "library", "nbytes", "seconds"),
     [
         ("ib-edr", "plain", BIG, 0.0),
-        ("eth-10g", "plain", BIG, BIG / 5e9),
+        ("eth-10g", "plain", BIG, BIG / 6e9),
         ("ib-edr", "mpi", BIG, 0.0),
-        ("ib-edr", "mpi", SMALL, SMALL / 5e9),
-        ("eth-10g", "mpi", BIG, BIG / 5e9),
+        ("ib-edr", "mpi", SMALL, SMALL / 6e9),
+        ("eth-10g", "mpi", BIG, BIG / 6e9),
         ("eth-10g", "gloo", BIG, 20e-6 + BIG / 1.16e9),
         ("ib-edr", "nccl", BIG, 0.0),
     ],
@@ -67,9 +67,9 @@ def test_the_copy_of_a_message_over_a_network(link: str, library: str, nbytes: i
 def test_a_worker_with_a_posted_receive_copies_while_the_message_arrives() -> None:
     costs = handling("eth-10g", "mpi")
     assert costs.copy_s(SERVER, WORKER, BIG) == 0.0
-    assert costs.receive_s(SERVER, WORKER, BIG) == pytest.approx(BIG / 5e9)
+    assert costs.receive_s(SERVER, WORKER, BIG) == pytest.approx(BIG / 6e9)
     costs = handling("eth-10g", "plain")
-    assert costs.copy_s(SERVER, WORKER, BIG) == pytest.approx(BIG / 5e9)
+    assert costs.copy_s(SERVER, WORKER, BIG) == pytest.approx(BIG / 6e9)
     assert costs.receive_s(SERVER, WORKER, BIG) == 0.0
 
 
@@ -128,11 +128,11 @@ def test_a_real_run_refuses_threads() -> None:
 @pytest.mark.parametrize(
     ("cluster", "gigabytes_per_s"),
     [
-        ("dgx1-p100", 109.28),
+        ("dgx1-p100", 122.88),
         ("{system: minsky, nodes: 2}", 184.0),
-        ("{nodes: [{node: knl-node, count: 2}]}", 480.0),
+        ("{nodes: [{node: knl-node, settings: {parts: 1}, count: 2}]}", 480.0),
         ("{nodes: [{device: xeon-e5-2670, count: 2}]}", 40.96),
-        ("{nodes: [{device: p100, count: 2}]}", 109.28),
+        ("{nodes: [{device: p100, count: 2}]}", 122.88),
     ],
 )
 def test_the_memory_of_a_node(cluster: str, gigabytes_per_s: float) -> None:

@@ -8,6 +8,12 @@ line that is fitted to throughput tables over batch sizes. Both numbers belong t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.topologies.catalogue.charge_rates import ChargeRates
+
+if TYPE_CHECKING:
+    from paceline.topologies.catalogue.device_catalogue import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +41,10 @@ class Device:
     backward_shares: tuple[float, ...] = ()
     batches: tuple[int, ...] = ()
     inferred: bool = False
-    reduce_s_per_byte: float = 0.0
-    """γ: the time to add a received byte to a local one"""
+    kind: Kind | None = None
+    """None if it is not in the catalogue"""
+    rates: ChargeRates | None = None
+    """the cost of charges: updates, averages, copies; None: they are free"""
 
     def compute_s(self, samples: int) -> float:
         """Returns the time of a gradient of so many samples in seconds, without jitter."""

@@ -66,6 +66,9 @@ class _Entry(BaseModel):
     far_memory_gb_per_s: _Figure | None = None
     power_w: _Figure | None = None
     host_gb_per_s: _Figure | None = None
+    core_gb_per_s: _Figure | None = None
+    core_cache_gb_per_s: _Figure | None = None
+    cache_mb: _Figure | None = None
 
     def spec(self, name: str) -> Spec:
         """Returns the values in SI units."""
@@ -95,6 +98,10 @@ class _Entry(BaseModel):
             power_w=figures.get("power_w"),
             host_bytes_per_s=giga("host_gb_per_s"),
             cores=int(figures["cores"]) if "cores" in figures else None,
+            hertz=giga("ghz"),
+            core_bytes_per_s=giga("core_gb_per_s"),
+            core_cache_bytes_per_s=giga("core_cache_gb_per_s"),
+            cache_bytes=figures["cache_mb"] * 1e6 if "cache_mb" in figures else None,
             launch_s=LAUNCH_S[self.kind],
             provenance=ASSUMED | {key: value[1] for key, value in given.items()},
         )
@@ -111,6 +118,9 @@ class Spec:
         far_bytes, far_bytes_per_s: a second, slower memory: the DDR of Knights Landing.
         host_bytes_per_s: the rate of a copy from the host.
         launch_s: the time to launch a kernel.
+        hertz: the clock of its cores.
+        core_bytes_per_s, core_cache_bytes_per_s: memory bandwidth of one core, outside and inside the last cache.
+        cache_bytes: the last cache, as far as one core can use it.
         part_of: the chip of which this is a group of cores.
         provenance: of each value, by its name in the file.
     """
@@ -131,6 +141,10 @@ class Spec:
     power_w: float | None = None
     host_bytes_per_s: float | None = None
     cores: int | None = None
+    hertz: float | None = None
+    core_bytes_per_s: float | None = None
+    core_cache_bytes_per_s: float | None = None
+    cache_bytes: float | None = None
     aliases: tuple[str, ...] = ()
     note: str = ""
     part_of: str | None = None

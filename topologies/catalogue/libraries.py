@@ -142,6 +142,8 @@ class Library:
         decisions: the algorithm of an all-reduce, by the first version of the library that decides so; without any, the
             cheapest.
         receiving: how it receives messages.
+        reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
+            core of other nodes.
         provenance: where the algorithms come from.
 
     >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
@@ -153,6 +155,7 @@ class Library:
     algorithms: tuple[str, ...]
     decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
     receiving: Receiving
+    reduces: Literal["device", "core"] | None = None
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
@@ -265,6 +268,7 @@ LIBRARIES: dict[str, Library] = {
                 copies="never",
                 provenance="a send needs a posted receive, and GPUs copy, GPUDirect without the host: MEMORY high",
             ),
+            reduces="device",
             provenance=f"{NCCL_TUNER}; it takes the cheapest",
         ),
         Library(
@@ -287,6 +291,7 @@ LIBRARIES: dict[str, Library] = {
                 copies="tcp",
                 provenance="rendezvous and eager limits as in its protocols; RDMA into its memory: MEMORY high",
             ),
+            reduces="core",
             provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
         ),
         Library(
@@ -308,6 +313,7 @@ LIBRARIES: dict[str, Library] = {
                 provenance="measured, torch 2.13: a send of 4 B to 40 MB ends with its receive; the core's rate and "
                 "20 us as in its protocol",
             ),
+            reduces="core",
             provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
         ),
     )

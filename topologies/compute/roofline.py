@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.charge_rates import device_rates
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.device_catalogue import ITEM_BYTES, Spec, precision_named
 from paceline.topologies.compute.efficiencies import Efficiency, efficiency_of
@@ -149,7 +150,8 @@ def device(
         backward_shares=tuple(seconds / total for seconds in backward),
         batches=batches,
         inferred=inferred,
-        reduce_s_per_byte=3 / spec.sustained_bytes_per_s,  # two bytes are read and one is written
+        kind=spec.kind,
+        rates=device_rates(spec),
     )
 
 

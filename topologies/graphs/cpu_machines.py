@@ -23,7 +23,9 @@ def minsky_node(*, gpus_per_socket: int = 2) -> Graph:
     where = (
         "40 GB/s one way from socket to GPU FOUND (anandtech 10539); two links each way MEMORY high; NICs MEMORY low"
     )
-    return _power_node("minsky-node", gpus_per_socket, "p100-sxm2", "nvlink1", "xbus-power8", "pcie3-device", where)
+    return _power_node(
+        "minsky-node", gpus_per_socket, "p100-sxm2", "power8", "nvlink1", "xbus-power8", "pcie3-device", where
+    )
 
 
 def ac922_node(*, gpus_per_socket: int = 3) -> Graph:
@@ -40,16 +42,21 @@ def ac922_node(*, gpus_per_socket: int = 3) -> Graph:
     """
     whole("gpus_per_socket", gpus_per_socket, 1, 3)
     where = "FOUND (OLCF's Summit guide); one NIC per socket INFERENCE from dual-rail EDR, 23 GB/s"
-    return _power_node("ac922-node", gpus_per_socket, "v100-sxm2", "nvlink2", "xbus-power9", "pcie4-device", where)
+    return _power_node(
+        "ac922-node", gpus_per_socket, "v100-sxm2", "power9", "nvlink2", "xbus-power9", "pcie4-device", where
+    )
 
 
-def _power_node(name: str, gpus: int, kind: str, nvlink: str, bus: str, card: str, where: str) -> Graph:
+def _power_node(name: str, gpus: int, kind: str, processor: str, nvlink: str, bus: str, card: str, where: str) -> Graph:
     vertices: list[Vertex] = []
     connections = [joined("cpu0", "cpu1", bus)]
     width = (gpus - 1) * 1.8
     for socket in (0, 1):
         cpu, left = f"cpu{socket}", socket * (width + 2.6)
-        vertices += [at(cpu, "host", left + width / 2, 2.2), at(f"nic{socket}", "nic", left + width / 2, 3.5)]
+        vertices += [
+            at(cpu, "host", left + width / 2, 2.2, processor),
+            at(f"nic{socket}", "nic", left + width / 2, 3.5),
+        ]
         connections.append(joined(cpu, f"nic{socket}", card))
         names = [f"gpu{socket * gpus + number}" for number in range(gpus)]
         for number, gpu in enumerate(names):
@@ -136,7 +143,11 @@ def tianhe2_node(*, phis: int = 3) -> Graph:
     cards = [at(f"phi{n}", "device", 1.5 * n, 0.0, "xeon-phi-31s1p") for n in range(phis)]
     return Graph(
         name="tianhe2-node",
-        vertices=(at("cpu0", "host", 0.4, 1.8), at("cpu1", "host", 2.6, 1.8), *cards, at("nic0", "nic", 2.6, 3.1)),
+        vertices=(
+            *(at(f"cpu{n}", "host", 0.4 + 2.2 * n, 1.8, "xeon-e5-2692v2") for n in range(2)),
+            *cards,
+            at("nic0", "nic", 2.6, 3.1),
+        ),
         connections=(
             joined("cpu0", "cpu1", "qpi"),
             *(joined(f"cpu{int(n >= (phis + 1) // 2)}", card.name, "pcie2-device") for n, card in enumerate(cards)),

@@ -130,7 +130,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
     connections = list(_nvlinks(HYBRID_CUBE_MESH[gpu], "nvlink1" if gpu == "p100" else "nvlink2"))
     for half, side in ((0, 1.0), (1, -1.0)):
         cpu = f"cpu{half}"
-        vertices.append(at(cpu, "host", 1.5 * 1.8, side * 4.6))
+        vertices.append(at(cpu, "host", 1.5 * 1.8, side * 4.6, "xeon-e5-2698v4"))
         for pair in (0, 1):
             plx, nic, x = f"pcie{2 * half + pair}", f"nic{2 * half + pair}", (2 * pair + 0.5) * 1.8
             vertices += [at(plx, "switch", x, side * 3.5), at(nic, "nic", x - 1.6 + 3.2 * pair, side * 3.5)]
@@ -143,7 +143,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
         name="dgx1",
         vertices=tuple(vertices),
         connections=tuple(connections),
-        provenance=f"{found[gpu]}; PCIe, QPI and four EDR NICs MEMORY certain",
+        provenance=f"{found[gpu]}; PCIe, QPI, sockets and four EDR NICs MEMORY certain",
     )
 
 
@@ -166,6 +166,7 @@ def nvswitch_node(
     generation: int = 4,
     between: str | Link = "xgmi",
     gpu: str = "a100-sxm4-40",
+    cpu: str = "",
 ) -> Graph:
     """Returns GPUs joined by NVSwitches: DGX-2, DGX A100, DGX H100 and similar machines.
 
@@ -180,6 +181,7 @@ def nvswitch_node(
         generation: the generation of PCIe.
         between: the bus from socket to socket.
         gpu: the GPUs' name in the catalogue.
+        cpu: the sockets' name in the catalogue, if it is known.
 
     >>> node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6)
     >>> sum(connection.count for connection in node.connections if connection.link.name == "nvlink3")
@@ -196,7 +198,7 @@ def nvswitch_node(
         Vertex(name=f"nvswitch{n}", kind="switch", place=((n + 0.5) / switches * width, -2.2), plane="nvswitch")
         for n in range(switches)
     ]
-    vertices += [at(f"cpu{n}", "host", width * (0.25 + 0.5 * n), 3.6) for n in range(2)]
+    vertices += [at(f"cpu{n}", "host", width * (0.25 + 0.5 * n), 3.6, cpu or None) for n in range(2)]
     connections = [joined("cpu0", "cpu1", between)]
     for pair in range(gpus // 2):
         plx = f"pcie{pair}"

@@ -125,8 +125,10 @@ def dgx_a100(*, nodes: int = 1) -> Graph:
     >>> len(dgx_a100().endpoints)
     8
     """
-    node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6, link="nvlink3", generation=4, gpu="a100-sxm4-40")
-    where = "NV12 FOUND (nccl issue 1505); six NVSwitches, PCIe and eight HDR NICs MEMORY high"
+    node = nvswitch_node(
+        gpus=8, links_per_gpu=12, switches=6, link="nvlink3", generation=4, gpu="a100-sxm4-40", cpu="epyc-7742"
+    )
+    where = "NV12 FOUND (nccl issue 1505); six NVSwitches, PCIe, sockets and eight HDR NICs MEMORY high"
     node = dataclasses.replace(node, provenance=where)
     return _on_a_switch("dgx-a100", node, whole("nodes", nodes, 1, 40), 8, SWITCH, "ib-hdr")
 
@@ -141,9 +143,16 @@ def dgx_h100(*, nodes: int = 1) -> Graph:
     8
     """
     node = nvswitch_node(
-        gpus=8, links_per_gpu=18, switches=4, link="nvlink4", generation=5, between="upi", gpu="h100-sxm5"
+        gpus=8,
+        links_per_gpu=18,
+        switches=4,
+        link="nvlink4",
+        generation=5,
+        between="upi",
+        gpu="h100-sxm5",
+        cpu="xeon-8480c",
     )
-    where = "18 NVLinks MEMORY certain; four NVSwitches, PCIe and eight NDR NICs MEMORY high"
+    where = "18 NVLinks MEMORY certain; four NVSwitches, PCIe, sockets and eight NDR NICs MEMORY high"
     node = dataclasses.replace(node, provenance=where)
     return _on_a_switch("dgx-h100", node, whole("nodes", nodes, 1, 32), 8, SWITCH, "ib-ndr")
 
