@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
@@ -20,6 +20,7 @@ from typing import Literal
 from paceline.algorithms.core.values import Rank
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.host_memory import HostMemory, host_memory
 from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
@@ -40,6 +41,7 @@ class Node:
         host: the vertex of a server on this node.
         intra_node_link: the link between ranks on one vertex.
         step_time: the jitter of its devices; None: the cluster's.
+        memory: the bandwidth of its main memory.
         host_rates: the cost of charges on its host; None: they are free.
     """
 
@@ -49,6 +51,7 @@ class Node:
     host: str
     intra_node_link: Link
     step_time: Jitter | None = None
+    memory: HostMemory = field(default_factory=lambda: host_memory(None))
     host_rates: ChargeRates | None = None
 
     @property

@@ -7,12 +7,17 @@ from paceline.scenarios.resolution.schema import Scenario
 
 
 def refuse_simulated_only(scenario: Scenario) -> None:
-    """Raises `InputError` if a scenario for a real run has crashes, probes, drift or extrapolation."""
+    """Raises `InputError` if a scenario for a real run has crashes, server threads, probes, drift or extrapolation."""
     found = []
     if scenario.cluster.crashes is not None:
         found.append(
             "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
             "none (`--set cluster.crashes=null`; stragglers, slowdowns and step_time are supported)"
+        )
+    if scenario.cluster.server.threads > 1:
+        found.append(
+            f"cluster.server.threads: found {scenario.cluster.server.threads}, which only a simulation has; for a real "
+            "run expected 1 (`--set cluster.server.threads=1`)"
         )
     for key in scenario.record.asked:
         found.append(

@@ -37,6 +37,7 @@ from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Cluster, Device, Node
+from paceline.topologies.catalogue.host_memory import host_memory
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
@@ -116,6 +117,14 @@ class NodePart(Part):
 
 class ServerPart(Part):
     node: fields.Index = Field(default=0, description="the node that hosts the server, counted from 0")
+    threads: fields.Count = Field(
+        default=1, description="messages that the server handles at once, in a simulation; a real run's handles one"
+    )
+    receive: fields.ReceiveOrder = Field(
+        default="auto",
+        description="when a large message to the server flows: in-order: when its receive has matched, one at a time; "
+        "shared: when it is sent; auto: as network.library does",
+    )
 
 
 def cluster_mapping(value: object) -> object:
@@ -167,7 +176,9 @@ class ClusterPart(Part):
         default=NO_JITTER,
         description="jitter of the step times of equal devices: a distribution of scipy.stats, scaled to mean 1",
     )
-    server: ServerPart = Field(default=ServerPart(), description="where the parameter server runs")
+    server: ServerPart = Field(
+        default=ServerPart(), description="where the parameter server runs, and how it handles messages"
+    )
     step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
     stragglers: Stragglers = Field(default=(), description="nodes or workers whose steps all take longer")
     slowdowns: Slowdowns = Field(
@@ -267,7 +278,8 @@ class ClusterPart(Part):
                 host=site.host,
                 intra_node_link=local,
                 step_time=spread,
-                host_rates=self.charges.on_host(device, site),
+                memory=host_memory(rates := self.charges.on_host(device, site)),
+                host_rates=rates,
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]

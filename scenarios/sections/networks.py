@@ -154,7 +154,8 @@ class NetworkPart(Part):
     )
     library: fields.LibraryName = Field(
         default="plain",
-        description="the library whose protocols collectives use: plain (no costs of their own), nccl, mpi, gloo",
+        description="the library whose protocols collectives use, and how its messages are received: plain (protocols "
+        "without costs), nccl, mpi, gloo",
     )
     faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for some time")
 

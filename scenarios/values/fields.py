@@ -123,6 +123,7 @@ RealStart = Annotated[Literal["auto", "fork", "spawn"], *choices("auto", "fork",
 Pin = Annotated[Literal["auto", "none", "cores", "numa"], *choices("auto", "none", "cores", "numa")]
 LIBRARIES = ("plain", "nccl", "mpi", "gloo")
 LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
+ReceiveOrder = Annotated[Literal["auto", "in-order", "shared"], *choices("auto", "in-order", "shared")]
 AnyPattern = Literal[
     "auto",
     "ring",

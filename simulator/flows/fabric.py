@@ -152,6 +152,16 @@ class GraphFabric:
             path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
 
+    def between(self, here: str, there: str) -> tuple[tuple[Port, ...], Medium]:
+        """Returns the ports of the route between two vertices of the graph, and the slowest kind of hop.
+
+        Args:
+            here: the first vertex.
+            there: the last vertex.
+        """
+        path = self._along(here, self._hops(here, there, 0), 0.0)
+        return path.ports, path.medium
+
     def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
         here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
         if here == there:

@@ -178,6 +178,26 @@ class Flows:
             event.succeed()
         self._solve_afterwards()
 
+    def cancel(self, event: simpy.Event) -> None:
+        """Ends a flow before all its bytes have passed; its event is not triggered. Has no effect if it has ended.
+
+        >>> env = simpy.Environment(0.0)
+        >>> flows = Flows(env, {"a": 1.0})
+        >>> first, second = flows.begin(("a",), 4), flows.begin(("a",), 4)
+        >>> env.run(2.0)
+        >>> flows.cancel(first)
+        >>> env.run(second), env.now
+        (None, 5.0)
+        """
+        if event.triggered:
+            return
+        self._enter_alone()
+        flow = self._under_way.pop(event)
+        self._to_enter.pop(event, None)
+        if flow.number != NONE:
+            self._leave(flow.number)
+        self._solve_afterwards()
+
     def remaining(self, event: simpy.Event) -> float:
         """Returns the bytes that are left of a flow, given the event that `begin` returned."""
         self._enter_alone()

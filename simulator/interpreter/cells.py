@@ -1,7 +1,7 @@
 """Shared cells: values and locks that the ranks and lanes of one node share.
 
-An access takes the time that its bytes take in the node's memory, and records a span unless this is 0. `sweeps`
-computes the result of accesses that overlap.
+An access takes the time of its flows in the node's memory or, without a model of memory, a time that depends only on
+its bytes. It records a span unless it takes no time. `sweeps` computes the result of accesses that overlap.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from paceline.records.trace import LostUpdates, Span, Trace
 from paceline.simulator.interpreter.sweeps import CellMemory
 from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.node_memory import Copying, NodeMemory
 
 PASSES = {"read": 1, "add": 2, "swap": 2}
-"""how often an access moves the cell's bytes: a read copies them, an add or a swap also writes them"""
+"""how often an access moves the cell's bytes, without a model of memory: a read copies them, others also write them"""
 
 
 class Cells:
@@ -27,10 +28,13 @@ class Cells:
         env: the run's clock.
         timing: the time of an access.
         trace: the run's record.
+        node_memory: the memories of the nodes, which accesses share; None: `timing` states the time of each access.
     """
 
-    def __init__(self, env: simpy.Environment, timing: Timing, trace: Trace) -> None:
-        self._env, self._timing, self._trace = env, timing, trace
+    def __init__(
+        self, env: simpy.Environment, timing: Timing, trace: Trace, node_memory: NodeMemory | None = None
+    ) -> None:
+        self._env, self._timing, self._trace, self._node_memory = env, timing, trace, node_memory
         self._memories: dict[tuple[Group, str], CellMemory] = {}
         self._locks: dict[tuple[Group, str], Mutex] = {}
 
@@ -39,6 +43,9 @@ class Cells:
         memory = self._memories.setdefault((task.me.node, op.cell.name), CellMemory())
         check_access(op, memory.nbytes)
         size = memory.nbytes or (0 if op.value is None else op.value.nbytes)
+        if self._node_memory is not None:
+            copying = self._node_memory.begin(task.me.rank, op.action, size)
+            return (yield from self._shared(task, op, memory, copying))
         work = Charge("access", PASSES[op.action] * size, where="host")
         seconds, start_s = self._timing.work_s(task.me.rank, work) if size else 0.0, self._env.now
         sweep = memory.begin(op, start_s, seconds)
@@ -48,9 +55,28 @@ class Cells:
             except simpy.Interrupt:
                 memory.give_up(sweep, self._env.now)
                 raise
-            span = Span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
-            self._trace.spans.append(span)
+            self._note(task, start_s)
         return memory.end(sweep, self._env.now)
+
+    def _shared(self, task: Task, op: Access, memory: CellMemory, copying: Copying | None) -> Steps:
+        """Performs an access whose flows have begun."""
+        start_s = self._env.now
+        sweep = memory.begin(op, start_s, 0.0, None if copying is None else copying.share)
+        if copying is not None:
+            try:
+                for flow in copying.events:
+                    if not flow.processed:
+                        yield flow
+            except simpy.Interrupt:
+                memory.give_up(sweep, self._env.now)
+                copying.cancel()
+                raise
+            self._note(task, start_s)
+        return memory.end(sweep, self._env.now)
+
+    def _note(self, task: Task, start_s: float) -> None:
+        span = Span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
+        self._trace.spans.append(span)
 
     def lost_updates(self) -> LostUpdates | None:
         """Returns the number of adds and the share that was overwritten; None without adds."""

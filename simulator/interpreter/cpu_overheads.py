@@ -1,4 +1,4 @@
-"""The processor time that messages and starts cost a rank; its program is blocked during this time."""
+"""How ranks handle messages and starts: the processor time, which blocks the program, and a server's threads."""
 
 from __future__ import annotations
 
@@ -15,23 +15,35 @@ def _nothing(*_: object) -> float:
     return 0.0
 
 
+def _never(*_: object) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Seconds of a rank's processor for messages and for starting operations.
+    """Seconds of a rank's processor for messages and for starting operations, and how servers receive messages.
 
     Args:
         send_s: handing a message to the network. The message is in flight during this time.
-        receive_s: receiving a message that has already arrived. If the rank waits for the message, its own time
-            includes this.
+        receive_s: receiving a message that has already arrived. If the rank waits for the message, this runs from its
+            send on, and the message's own time includes it.
         start_s: starting a collective in the background, given its group and the bytes of the rank's value. The
             collective runs during this time.
         lane_s: starting anything else, which runs during this time.
+        copy_s: taking a message out of a library's buffer once it has arrived. The copy of a message that waits for its
+            receive runs while the message arrives.
+        waits: whether a message stays at its sender until a receive has matched it (rendezvous), given its receiver and
+            bytes. Such messages flow to a rank one at a time.
+        threads: how many messages a server handles at once.
     """
 
     send_s: OfMessage = _nothing
     receive_s: OfMessage = _nothing
     start_s: Callable[[Group, int], float] = _nothing
     lane_s: float = 0.0
+    copy_s: OfMessage = _nothing
+    waits: Callable[[Rank, int], bool] = _never
+    threads: int = 1
 
 
 NO_HANDLING = Handling()

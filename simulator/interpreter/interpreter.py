@@ -39,11 +39,13 @@ from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.in_flight import Flight
 from paceline.simulator.interpreter.loading import Loading, Supply
 from paceline.simulator.interpreter.mail import Mail
+from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continued
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
+from paceline.simulator.network.node_memory import NodeMemory
 
 
 def simulate_job(
@@ -54,6 +56,7 @@ def simulate_job(
     progress: Progress | None = None,
     supply: Supply | None = None,
     handling: Handling = NO_HANDLING,
+    node_memory: NodeMemory | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -64,7 +67,8 @@ def simulate_job(
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
         supply: the storage from which batches are read; None if reading takes no time.
-        handling: the processor time of ranks for messages and starts.
+        handling: the processor time of ranks for messages and starts, and the threads of a server.
+        node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
 
     Returns:
         The record of the run.
@@ -73,7 +77,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, supply, handling).run()
+    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory).run()
 
 
 class Simulation:
@@ -88,6 +92,7 @@ class Simulation:
         progress: Progress | None,
         supply: Supply | None = None,
         handling: Handling = NO_HANDLING,
+        node_memory: NodeMemory | None = None,
     ) -> None:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         self._handling = handling
@@ -97,7 +102,7 @@ class Simulation:
         self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
         self._collectives = Collectives(self.env, network, self.trace)
-        self._cells = Cells(self.env, timing, self.trace)
+        self._cells = Cells(self.env, timing, self.trace, node_memory)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
         self._unheard = UnheardFailures()
@@ -105,6 +110,9 @@ class Simulation:
         self._operations = 0
         self._meanings = self._table()
         """performs each operation: returns the answer, or a generator that returns it"""
+        self._threads: dict[Task, Threads] = {}
+        """the threads of a server's program, if it has several"""
+        self._timing = timing
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
         return {
@@ -165,6 +173,16 @@ class Simulation:
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         task = Task(station, "main", Promise(lambda: "its program"), lane)
+        if me.rank == me.server and self._handling.threads > 1:
+            self._threads[task] = Threads(
+                self.env,
+                self._handling.threads,
+                self._timing,
+                self._mail,
+                self._weights_owner,
+                self.trace,
+                self._as_usual,
+            )
         yield from self._carry(task, self._drive(task, lane))
         if self._loading is not None:
             self._loading.end(me.rank)
@@ -205,10 +223,18 @@ class Simulation:
                 raise
             except Exception as error:
                 failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
+        if (threads := self._threads.get(task)) is not None:
+            yield from threads.finish()
         return lane.answer
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
         """Returns the answer of an operation, or a generator if it takes time."""
+        if self._threads and (threads := self._threads.get(task)) is not None:
+            return threads.perform(task, op)
+        return self._as_usual(task, op)
+
+    def _as_usual(self, task: Task, op: Op[Any]) -> Any:
+        """Performs an operation of a program that does not run in the threads of a server."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
         return meaning(task, op)

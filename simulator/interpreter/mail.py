@@ -1,4 +1,9 @@
-"""Messages between ranks: in flight, in the receiver's inbox, and the receive requests that wait for them."""
+"""Messages between ranks: in flight, in the receiver's inbox, and the receive requests that wait for them.
+
+A message that waits for its receive (rendezvous) is announced by a message without bytes, which is in the inbox in its
+place. When a receive has matched it, an answer goes to the sender, and the bytes flow: three latencies in all. The
+timeout of a receive applies until it has matched.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,12 @@ class Envelope:
     value: Any
     sent_s: float
     bytes: int
+    waits: bool = False
+    """whether its bytes flow only when a receive has matched it"""
     arrived: bool = False
+    """whether it has arrived or, if it waits, its announcement"""
+    flow: simpy.Event | None = None
+    """the transfer of a message that waits, once a receive has matched it"""
 
     def suits(self, op: Receive) -> bool:
         return self.tag == op.tag and (op.source is None or op.source == self.source)
@@ -69,65 +79,141 @@ class Mail:
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
         self._copies = {rank: Snapshots() for rank in ranks}
         self._under_way: dict[tuple[Rank, Rank], deque[Envelope]] = defaultdict(deque)
+        self._flows: dict[Rank, simpy.Event] = {}
+        """the last transfer to each rank of a message that waited for its receive"""
 
     def send(self, task: Task, op: Send) -> Steps | None:
         """Sends the present value; the sender waits only for its own processor."""
-        source, to, now = task.me.rank, op.to, self._env.now
-        check_peer(op, task.me.world)
-        size = nbytes(op.value)
-        envelope = Envelope(source, to, op.tag, self._copies[source].of(op.value), now, size)
-        self._under_way[source, to].append(envelope)
-        upon(self._network.message(source, to, size), lambda _: self._arrive(envelope))
+        envelope = self.enclosed(task, op, self._env.now)
+        source, to, size = envelope.source, envelope.to, envelope.bytes
+        self.post(envelope)
         if (seconds := self._handling.send_s(source, to, size)) > 0:
             return self._busy(task, envelope, seconds)
-        self._note_sent(task, envelope)
+        self.note_sent(task, envelope)
         return None
+
+    def enclosed(self, task: Task, op: Send, sent_s: float) -> Envelope:
+        """Returns a message with the present value, which is not on its way yet.
+
+        Args:
+            task: the sender.
+            op: the operation.
+            sent_s: when it will be sent.
+        """
+        source, to, size = task.me.rank, op.to, nbytes(op.value)
+        check_peer(op, task.me.world)
+        waits = self._handling.waits(to, size)
+        return Envelope(source, to, op.tag, self._copies[source].of(op.value), sent_s, size, waits)
+
+    def post(self, envelope: Envelope) -> None:
+        """Puts a message, or its announcement, on its way."""
+        source, to = envelope.source, envelope.to
+        self._under_way[source, to].append(envelope)
+        sent = self._network.message(source, to, 0 if envelope.waits else envelope.bytes)
+        upon(sent, lambda _: self._arrive(envelope))
 
     def _busy(self, task: Task, envelope: Envelope, seconds: float) -> Steps:
         """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
-            self._note_sent(task, envelope)
+            self.note_sent(task, envelope)
 
-    def _note_sent(self, task: Task, envelope: Envelope) -> None:
-        step, now = task.step, self._env.now
-        span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, now, envelope.bytes)
+    def note_sent(self, task: Task, envelope: Envelope) -> None:
+        """Records a send that is over."""
+        step, end_s = task.step, max(self._env.now, envelope.sent_s)
+        span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, end_s, envelope.bytes)
         self._trace.spans.append(span)
 
     def receive(self, task: Task, op: Receive) -> Message | Steps:
         """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
         check_peer(op, task.me.world)
-        inbox = self._inboxes[task.me.rank]
+        if (envelope := self._from_inbox(task.me.rank, op)) is None:
+            return self._waited(task, op)
+        if envelope.waits or self._taking_s(envelope) > 0 or self._copy_s(envelope) > 0:
+            return self._taken(task, envelope, self._env.now)
+        return self._heard(task, envelope, self._env.now)
+
+    def take(self, task: Task, op: Receive) -> Steps:
+        """Like `receive`, for a server with threads; returns the message, and the processor time that is left."""
+        check_peer(op, task.me.world)
+        start_s = self._env.now
+        if (envelope := self._from_inbox(task.me.rank, op)) is None:
+            envelope = yield from self._next(task, op)
+        left_s = yield from self._arrived(task, envelope, start_s)
+        return self._heard(task, envelope, start_s), left_s
+
+    def _from_inbox(self, rank: Rank, op: Receive) -> Envelope | None:
+        """Removes the oldest message that matches from the inbox; None if there is none."""
+        inbox = self._inboxes[rank]
         for envelope in inbox:
             if envelope.suits(op):
                 inbox.remove(envelope)
-                if self._taking_s(envelope) > 0:
-                    return self._taken(task, envelope, self._env.now)
-                return self._heard(task, envelope, self._env.now)
-        return self._waited(task, op)
+                return envelope
+        return None
 
     def _waited(self, task: Task, op: Receive) -> Steps:
         start = self._env.now
+        envelope = yield from self._next(task, op)
+        return (yield from self._taken(task, envelope, start))
+
+    def _next(self, task: Task, op: Receive) -> Steps:
+        """Waits for the next message that matches."""
         task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
         envelope = yield from self._await(task.me.rank, Request(op, self._env.event()))
         if envelope is None:
             self._trace.hear(task.me.rank, None, task.line)
             raise timed_out(op, task.standing())
-        return (yield from self._taken(task, envelope, start))
+        return envelope
 
     def _taking_s(self, envelope: Envelope) -> float:
         return self._handling.receive_s(envelope.source, envelope.to, envelope.bytes)
 
+    def _copy_s(self, envelope: Envelope) -> float:
+        return self._handling.copy_s(envelope.source, envelope.to, envelope.bytes)
+
     def _taken(self, task: Task, envelope: Envelope, start: float) -> Steps:
-        """Returns the message after the processor time, which runs from `start`: a wait for the message includes it."""
-        if (left_s := start + self._taking_s(envelope) - self._env.now) > 0:
+        """Returns the message after its transfer, if it waited for this receive, and the processor time."""
+        left_s = yield from self._arrived(task, envelope, start)
+        if left_s > 0:
             try:
                 yield self._env.timeout(left_s)
             except simpy.Interrupt:  # cancelled: another request may receive it
                 self._deliver(envelope, oldest=True)
                 raise
         return self._heard(task, envelope, start)
+
+    def _arrived(self, task: Task, envelope: Envelope, start: float) -> Steps:
+        """Waits for the transfer of a message that waited for this receive; returns the processor time that is left.
+
+        The processor time `receive_s` runs from `start`, or from the send if it is later: a wait for the message
+        includes it. The copy of a message that waited for its receive runs during the transfer.
+        """
+        taken_s = max(start, envelope.sent_s) + self._taking_s(envelope)
+        processed_s = max(taken_s, self._env.now + self._copy_s(envelope))
+        if envelope.waits:
+            task.blocked = lambda: f"receives a message from rank {envelope.source}"
+            try:
+                yield from self._transferred(envelope)
+            except simpy.Interrupt:
+                self._deliver(envelope, oldest=True)
+                raise
+        return max(0.0, processed_s - self._env.now)
+
+    def _transferred(self, envelope: Envelope) -> Steps:
+        """Waits until a message that has matched has arrived; the first call starts its transfer."""
+        if envelope.flow is None:
+            before, to = self._flows.get(envelope.to), envelope.to
+            envelope.flow = self._flows[to] = self._env.process(self._transfer(envelope, before))
+        if not envelope.flow.processed:
+            yield envelope.flow
+
+    def _transfer(self, envelope: Envelope, before: simpy.Event | None) -> Steps:
+        """Answers the announcement and transfers the bytes, after the transfer before to the same rank."""
+        if before is not None and not before.processed:
+            yield before
+        yield self._network.message(envelope.to, envelope.source, 0)
+        yield self._network.message(envelope.source, envelope.to, envelope.bytes)
 
     def _heard(self, task: Task, envelope: Envelope, start: float) -> Message:
         """Records the receive and returns the message."""

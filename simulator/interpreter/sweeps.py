@@ -3,6 +3,8 @@
 * Model: an access passes the blocks of a cell one after the other, each for an equal share of its time. A read copies a
   block when it passes it. A swap writes it. An add reads it and writes the sum one share of its time later, as a
   processor loads, adds and stores; what others write in between is lost.
+* The time of an access is known when it begins, or a function returns the share of it that is done. In the second case,
+  blocks pass evenly between two moments at which accesses to this cell begin or end.
 * Invariant: each block counts the adds that it contains. So the number of adds minus this count is the number of lost
   adds, regardless of which access overwrote which. The cells of real runs count in the same way.
 * Rejected: one SimPy event for each block that an access passes. Blocks are processed only when an access ends, in the
@@ -14,9 +16,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import ceil
+from heapq import heapify, heappop, heappush
+from math import ceil, inf
 from typing import Any
 
 from paceline.algorithms.core.operations import Access
@@ -37,6 +40,11 @@ class Sweep:
     op: Access
     start_s: float
     seconds: float
+    """of the whole access, if it passes all blocks as it does from `start_s` on"""
+    done: Callable[[], float] | None = None
+    """returns the share of the access that is done; None if its time is known"""
+    share: float = 0.0
+    """the share that was done at `start_s`"""
     first: bool = False
     """whether the cell was empty before it"""
     moments: int = 0
@@ -82,16 +90,19 @@ class CellMemory:
         """The number of adds that were overwritten, as a mean over the blocks. An add in progress counts as lost."""
         return self.adds - sum(self._counts) / len(self._counts) if self._counts else 0.0
 
-    def begin(self, op: Access, now_s: float, seconds: float) -> Sweep:
+    def begin(self, op: Access, now_s: float, seconds: float, done: Callable[[], float] | None = None) -> Sweep:
         """Begins an access. The first value of a cell is written at once.
 
         Args:
             op: the access.
             now_s: the present time.
             seconds: how long it takes.
+            done: returns the share of the access that is done, 0 … 1, if `seconds` is not known.
         """
-        sweep = Sweep(op, now_s, seconds, first=self._value is None)
+        sweep = Sweep(op, now_s, seconds, done, first=self._value is None)
         self.adds += op.action == "add"
+        if any(other.done is not None for *_, other in self._under_way):
+            self._settle(now_s)  # from now on, the others may be slower
         if sweep.first:
             self._fill(op)
         else:
@@ -149,13 +160,38 @@ class CellMemory:
         if not self._blocks and not isinstance(self._value, Null):
             self._blocks = self._cut(self._value)
         blocks = len(self._counts)
+        shares = self._measure(now_s)
         while self._under_way and self._under_way[0][0] <= now_s:
             _, number, sweep = heappop(self._under_way)
             self._pass(sweep, sweep.moments)
             sweep.moments += 1
             if sweep.moments < blocks + (sweep.op.action == "add"):
-                at_s = sweep.start_s + sweep.seconds * (sweep.moments / blocks)
-                heappush(self._under_way, (at_s, number, sweep))
+                heappush(self._under_way, (self._next_s(sweep, now_s, shares.get(number)), number, sweep))
+        for _, number, sweep in self._under_way:
+            if number in shares:
+                sweep.start_s, sweep.share = now_s, shares[number]
+
+    def _measure(self, now_s: float) -> dict[int, float]:
+        """Returns the shares that are done of accesses whose times are not known, and updates their next blocks."""
+        shares = {number: sweep.done() for _, number, sweep in self._under_way if sweep.done is not None}
+        if shares:
+            for _, number, sweep in self._under_way:
+                if number in shares and shares[number] > sweep.share:
+                    sweep.seconds = (now_s - sweep.start_s) / (shares[number] - sweep.share)
+            self._under_way = [
+                (self._next_s(sweep, now_s, shares[number]) if number in shares else at_s, number, sweep)
+                for at_s, number, sweep in self._under_way
+            ]
+            heapify(self._under_way)
+        return shares
+
+    def _next_s(self, sweep: Sweep, now_s: float, share: float | None) -> float:
+        """Returns the time at which an access passes its next block; infinity if its rate at that time is not known."""
+        position = sweep.moments / len(self._counts)
+        at_s = sweep.start_s + sweep.seconds * (position - sweep.share)
+        if share is None:
+            return at_s
+        return min(at_s, now_s) if position <= share else inf
 
     def _pass(self, sweep: Sweep, moment: int) -> None:
         """Lets an access pass one block; an add stores the block before and loads this one."""

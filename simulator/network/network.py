@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, runtime_checkable
 
 import simpy
@@ -33,6 +34,13 @@ from paceline.topologies.graphs.routing import Rule
 
 Cost = Callable[[str, int, int], float]
 """seconds of a collective, given the operation's name, the number of members and the bytes"""
+
+
+def memory_port(node: str) -> Port:
+    """Returns the name of the port of a node's main memory, given the node's name."""
+    return f"memory of {node}"
+
+
 NOWHERE = Path((), 0.0)
 """the path of a message that has not started"""
 
@@ -206,10 +214,12 @@ class ClusterNetwork:
     ) -> None:
         self.fabric = fabric or GraphFabric(cluster, routing)
         self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
+        self.cluster = cluster
         self._changes = changes(cluster.graph, cluster.link_faults)
 
     def attach(self, env: simpy.Environment) -> None:
-        self._env, self._flows = env, Flows(env, self.fabric.capacity)
+        memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
+        self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
         self._contention = Contention(env, self.fabric, self._carry)
         self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
@@ -233,6 +243,34 @@ class ClusterNetwork:
 
     def standing(self) -> list[str]:
         return [] if self._outages is None else self._outages.standing()
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def copy(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
+        """Begins a flow that is not a message, such as an access to a node's memory.
+
+        Args:
+            ports: the ports that it passes.
+            nbytes: its bytes.
+            limit_bytes_per_s: its largest rate.
+
+        Returns:
+            An event for its end.
+        """
+        flow = self._flows.begin(ports, nbytes, limit_bytes_per_s)
+        self._contention.message(flow, ports)
+        upon(flow, self._contention.passed)
+        return flow
+
+    def left(self, flow: simpy.Event) -> float:
+        """Returns the bytes that are left of a flow that `copy` has begun."""
+        return self._flows.remaining(flow)
+
+    def cancel_copy(self, flow: simpy.Event) -> None:
+        """Ends a flow that `copy` has begun, whatever is left of it."""
+        if not flow.triggered:
+            self._flows.cancel(flow)
+            self._contention.passed(flow)
 
     # --- messages -------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
-from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.weights_owner import Progress
@@ -30,7 +30,9 @@ from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.emulated import EmulatedNetwork
 from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
+from paceline.simulator.runs.servers import receiving_of
 from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
 from paceline.topologies.faults.worker_faults import Crashes
 from paceline.workloads.models.threads import torch_threads
@@ -128,8 +130,14 @@ def simulate(
         wires = _network(plan, network, asked) if message_cost else NoCost()
         job = plan.job if machine is None else plan.measured_job
         supply = None if machine is not None else supply_of(plan)
-        handling = NO_HANDLING if machine is None else handling_of(plan, machine, message_cost=message_cost)
-        trace = simulate_job(job, PlanTiming(plan, machine or NOTHING), wires, schedule, report, supply, handling)
+        modelled = wires if isinstance(wires, ClusterNetwork) else None
+        if machine is None:
+            handling = receiving_of(plan, modelled)
+        else:
+            handling = handling_of(plan, machine, message_cost=message_cost)
+        memory = None if modelled is None else NodeMemory(modelled)
+        timing = PlanTiming(plan, machine or NOTHING)
+        trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
         if isinstance(wires, ClusterNetwork):
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         if machine is None:

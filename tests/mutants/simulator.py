@@ -65,6 +65,53 @@ NETWORK = (
         bug="The message of a receive that was cancelled goes behind younger ones.",
         tests=("unit/test_simulator_programs.py", "contract/test_lanes.py", "contract/test_messages.py"),
     ),
+    Mutant(
+        name="one-thread-too-many",
+        file="simulator/interpreter/serving.py",
+        old="len(self._ends_s) >= self._count",
+        new="len(self._ends_s) > self._count",
+        bug="A server handles one message more at once than it has threads.",
+        tests=("closed_form/test_server_queue.py",),
+    ),
+    Mutant(
+        name="reply-before-earlier-updates",
+        file="simulator/interpreter/serving.py",
+        old="return max(self._handled_s, self._before_s)",
+        new="return self._handled_s",
+        bug="A thread replies with weights that contain an update that another thread has not finished.",
+        tests=("closed_form/test_server_queue.py",),
+    ),
+    Mutant(
+        name="rendezvous-all-at-once",
+        file="simulator/interpreter/mail.py",
+        old="""        if before is not None and not before.processed:
+            yield before
+        yield self._network""",
+        new="""        yield self._network""",
+        bug="Large messages to a rank flow at one time although they are received in order.",
+        tests=("closed_form/test_server_queue.py",),
+    ),
+    Mutant(
+        name="rendezvous-without-answer",
+        file="simulator/interpreter/mail.py",
+        old="        yield self._network.message(envelope.to, envelope.source, 0)\n",
+        new="",
+        bug="The bytes of a message flow before the answer to its announcement has arrived.",
+        tests=("closed_form/test_server_queue.py",),
+    ),
+    Mutant(
+        name="cancelled-flow-shares",
+        file="simulator/flows/flow_engine.py",
+        old="""            self._leave(flow.number)
+        self._solve_afterwards()
+
+    def remaining""",
+        new="""            self._leave(flow.number)
+
+    def remaining""",
+        bug="Flows remain as slow as they were beside a flow that was cancelled.",
+        tests=("closed_form/test_memory_sharing.py", "unit/test_doctests.py"),
+    ),
 )
 
 COLLECTIVES = (

@@ -86,6 +86,52 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Receiving:
+    """How a library receives messages from one rank to another.
+
+    Args:
+        order: `in-order`: a message above the eager limit stays at its sender until a receive has matched it
+            (rendezvous); `shared`: every message flows when it is sent.
+        eager_bytes: by transport (`tcp`, or `any` for others), the largest message that does not wait for a receive.
+        copies: when a core of the receiver copies a message that came over a network: `tcp`: from sockets only, because
+            RDMA writes into the receiver's memory; a message up to the eager limit is always copied.
+        core_bytes_per_s: the rate of that copy, if it is lower than the core's own.
+        overhead_s: processor time for each message, in addition to the link's.
+        provenance: where the figures come from.
+    """
+
+    order: Literal["in-order", "shared"]
+    eager_bytes: Mapping[str, float] = field(default_factory=dict)
+    copies: Literal["always", "tcp", "never"]
+    core_bytes_per_s: float = math.inf
+    overhead_s: float = 0.0
+    provenance: str
+
+    def eager(self, nbytes: float, transport: str) -> bool:
+        """Returns whether a message does not wait for its receive, if large ones do.
+
+        Args:
+            nbytes: the size in bytes.
+            transport: the transport, such as "tcp".
+        """
+        return nbytes <= self.eager_bytes.get(transport, self.eager_bytes.get("any", 0.0))
+
+    def copied(self, nbytes: float, transport: str) -> bool:
+        """Returns whether a core copies a message that came over a network.
+
+        Args:
+            nbytes: the size in bytes.
+            transport: the transport, such as "tcp".
+
+        >>> LIBRARIES["mpi"].receiving.copied(100, "any"), LIBRARIES["mpi"].receiving.copied(10**6, "any")
+        (True, False)
+        """
+        if self.copies == "tcp":
+            return transport == "tcp" or (self.order == "in-order" and self.eager(nbytes, transport))
+        return self.copies == "always"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
     """A communication library.
 
@@ -95,6 +141,7 @@ class Library:
         algorithms: those for an all-reduce, by their names in `paceline.topologies.closed_forms`.
         decisions: the algorithm of an all-reduce, by the first version of the library that decides so; without any, the
             cheapest.
+        receiving: how it receives messages.
         reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
             core of other nodes.
         provenance: where the algorithms come from.
@@ -107,6 +154,7 @@ class Library:
     protocols: tuple[Protocol, ...]
     algorithms: tuple[str, ...]
     decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
+    receiving: Receiving
     reduces: Literal["device", "core"] | None = None
     provenance: str
 
@@ -154,10 +202,16 @@ def _nccl_protocol(algorithm: str, name: str) -> Protocol:
     )
 
 
+EAGER_TCP_BYTES = 65_536.0 - 64
+"""messages of this size and above ask the receiver first, in Open MPI over TCP: MEMORY high"""
+GLOO_CORE_BYTES_PER_S = 1.16e9
+"""what one core sends or receives through gloo: FOUND (gloo issue 248: 20 MB in 17.25 ms)"""
+
+
 def _over_tcp() -> tuple[Protocol, ...]:
     """Messages of one packet, of several, and above the limit from which the receiver is asked first."""
     found = "FOUND osu_latency of Open MPI over TCP (GKE): 19.3, 38.4 and 87 us, in pieces of at most 6 % error"
-    sizes = ((0.0, 1460.0, 1.0), (1460.0, 65_536.0 - 64, 2.0), (65_536.0 - 64, math.inf, 4.5))
+    sizes = ((0.0, 1460.0, 1.0), (1460.0, EAGER_TCP_BYTES, 2.0), (EAGER_TCP_BYTES, math.inf, 4.5))
     return tuple(
         Protocol(
             name=name,
@@ -198,12 +252,22 @@ LIBRARIES: dict[str, Library] = {
             name="plain",
             protocols=(Protocol(name="plain", provenance="no costs of its own: the links' latency and bandwidth"),),
             algorithms=(RING, RD, HD, "tree"),
+            receiving=Receiving(
+                order="shared",
+                copies="tcp",
+                provenance="RPC servers, such as gRPC, read all connections at once: MEMORY high; one copy: INFERENCE",
+            ),
             provenance="textbook",
         ),
         Library(
             name="nccl",
             protocols=tuple(_nccl_protocol(*key) for key in LATENCY_US),
             algorithms=(RING, "double-tree", "nvls"),
+            receiving=Receiving(
+                order="in-order",
+                copies="never",
+                provenance="a send needs a posted receive, and GPUs copy, GPUDirect without the host: MEMORY high",
+            ),
             reduces="device",
             provenance=f"{NCCL_TUNER}; it takes the cheapest",
         ),
@@ -221,6 +285,12 @@ LIBRARIES: dict[str, Library] = {
             ),
             algorithms=(RING, RD, HD, TREE),
             decisions={(1, 0): OPEN_MPI_1, (4, 1): OPEN_MPI_4_1},
+            receiving=Receiving(
+                order="in-order",
+                eager_bytes={"any": 8191, "tcp": EAGER_TCP_BYTES - 1},
+                copies="tcp",
+                provenance="rendezvous and eager limits as in its protocols; RDMA into its memory: MEMORY high",
+            ),
             reduces="core",
             provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
         ),
@@ -229,12 +299,20 @@ LIBRARIES: dict[str, Library] = {
             protocols=(
                 Protocol(
                     name="segments",
-                    limit_bytes_per_s=1.16e9,
+                    limit_bytes_per_s=GLOO_CORE_BYTES_PER_S,
                     step_extra_s=20e-6,
                     provenance="rate of one core FOUND (gloo issue 248: 20 MB in 17.25 ms); 20 us a step MEMORY medium",
                 ),
             ),
             algorithms=(RING,),
+            receiving=Receiving(
+                order="in-order",
+                copies="always",
+                core_bytes_per_s=GLOO_CORE_BYTES_PER_S,
+                overhead_s=20e-6,
+                provenance="measured, torch 2.13: a send of 4 B to 40 MB ends with its receive; the core's rate and "
+                "20 us as in its protocol",
+            ),
             reduces="core",
             provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
         ),
