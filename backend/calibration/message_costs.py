@@ -28,7 +28,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages, own_bytes
 from paceline.backend.calibration.span_costs import lanes, lasting, late, served, started, uncovered, unlabel
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.rank.device import Pace
+from paceline.backend.rank.pacing import Pace
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, Collectives, Handled, Profile

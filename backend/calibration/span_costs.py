@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from paceline.backend.rank.device import Pace
+from paceline.backend.rank.pacing import Pace
 from paceline.records.trace import Activity, Span
 
 How = Literal["entered", "started"]

@@ -42,7 +42,7 @@ from paceline.backend.posix.reaper import guard
 from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.run_folders import new_folder
 from paceline.backend.rank.checkpoint import Checkpoint, Saving
-from paceline.backend.rank.device import Pace
+from paceline.backend.rank.pacing import Pace
 from paceline.backend.status.progress_counters import Totals
 from paceline.backend.status.rank_logs import Echo, Following, logs
 from paceline.backend.status.status_board import StatusBoard

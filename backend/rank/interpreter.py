@@ -37,10 +37,10 @@ from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.posix.worker_thread import WorkerThread
 from paceline.backend.rank.checkpoint import Part
 from paceline.backend.rank.communication import Communication
-from paceline.backend.rank.device import Device, Pace
 from paceline.backend.rank.driving import Drive, no_turn
 from paceline.backend.rank.handles import Handles, Pending
 from paceline.backend.rank.loading import Loader
+from paceline.backend.rank.pacing import Device, Pace
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.rank.weights_owner import WeightsOwner
 from paceline.backend.transports.cells import LINE_BYTES, Cells

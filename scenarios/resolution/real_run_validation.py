@@ -1,4 +1,4 @@
-"""What a scenario may hold that only a simulation has: a real run refuses it, all of it at once."""
+"""Rejects the sections of a scenario that only simulations support, before a real run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def refuse_simulated_only(scenario: Scenario) -> None:
     if scenario.cluster.crashes is not None:
         found.append(
             "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
-            "none (`--set cluster.crashes=null`; slow, slowdowns and spread are kept)"
+            "none (`--set cluster.crashes=null`; stragglers, slowdowns and step_time are supported)"
         )
     if scenario.cluster.server.threads > 1:
         found.append(
@@ -21,8 +21,8 @@ def refuse_simulated_only(scenario: Scenario) -> None:
         )
     for key in scenario.record.asked:
         found.append(
-            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, whose time stands "
-            f"still meanwhile; for a real run expected none (`--set record.{key}=null`)"
+            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, at no cost in "
+            f"virtual time; for a real run expected none (`--set record.{key}=null`)"
         )
     if scenario.extrapolate is not None:
         found.append(

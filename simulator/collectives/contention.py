@@ -19,10 +19,10 @@ from math import inf
 
 import simpy
 
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.event_driver import Carry, EventDriver
 from paceline.simulator.collectives.pattern_tables import OPEN
 from paceline.simulator.collectives.pattern_time import alone_s
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.standalone import state_at
 from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.flow_engine import Port

@@ -12,6 +12,7 @@ import numpy as np
 import simpy
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_tables import (
     OPEN,
     STARTS,
@@ -21,7 +22,6 @@ from paceline.simulator.collectives.pattern_tables import (
     enter_all,
     finish_s,
 )
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.collectives.state_machine import advance, bytes_through, handle
 from paceline.simulator.flows.fabric import Fabric, Path

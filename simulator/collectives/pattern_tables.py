@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import Numbers
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.flows.indexed_heap import put
 from paceline.simulator.flows.network_state import NONE, Floats, Ints, Queue, empty_queue, records

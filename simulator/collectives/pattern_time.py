@@ -20,8 +20,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
 from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paceline.simulator.collectives.plan import CollectivePlan
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Pattern
 from paceline.simulator.flows.fabric import Path
 from paceline.topologies.catalogue.libraries import Library, Protocol

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from paceline.simulator.collectives import state_machine
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import Numbers
 from paceline.simulator.collectives.pattern_tables import (
     READY,
@@ -31,7 +32,6 @@ from paceline.simulator.collectives.pattern_tables import (
     enter_all,
     finish_s,
 )
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.collectives.standalone_network import OwnNetwork, own_network
 from paceline.simulator.collectives.state_machine import advance, bytes_through, handle

@@ -20,10 +20,10 @@ import numpy as np
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths
 from paceline.simulator.collectives.pattern_time import messages_needed, recurrence
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import PATTERN_OF, governed, patterns_of, ways
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.collectives.rounds import Amounts

@@ -18,8 +18,8 @@ import simpy
 from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path

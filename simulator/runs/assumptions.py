@@ -6,7 +6,7 @@ from paceline.algorithms.core.method import StalenessKind
 from paceline.records.goals import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart, stand_for
-from paceline.simulator.runs.stand_in import Needed
+from paceline.simulator.runs.stand_in_training import Needed
 
 SLOWDOWNS = {
     "stability-limit": "as a constant delay lowers the largest stable rate on a quadratic",

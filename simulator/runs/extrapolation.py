@@ -20,7 +20,7 @@ from paceline.records.extrapolated import ReferenceFacts, extrapolated
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart, stand_for
 from paceline.simulator.runs import assumptions
-from paceline.simulator.runs.stand_in import Needed, Perform, alone, needed, stood_in
+from paceline.simulator.runs.stand_in_training import Needed, Perform, alone, needed, stood_in
 from paceline.workloads.models import published_relations
 
 

@@ -1,4 +1,4 @@
-"""Reading from a file in real runs: the weights and the requests of a simulated one, and what becomes of failures."""
+"""Reading from a file in real runs: weights and requests are those of a simulated run, and failures are reported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,8 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.rank.checkpoint import Saving, read, steps_in
 from paceline.backend.training.run import train
 from paceline.checking.replay import Recording, replay
 from paceline.records.store import read_run
@@ -85,7 +88,7 @@ def simulated(job: Job, prefetch: int) -> Trace:
 
 
 def asked_for(how: Reading, worker: int) -> Reads:
-    """What a worker's steps ask for, one after the other."""
+    """Returns the requests of a worker's steps, one after the other."""
     order, held, asked = how.order(1437, 3), Held(), []
     for index in range(STEPS):
         asked += held.fresh(order.pieces(Samples(worker, 4, index, BATCH)))
@@ -105,7 +108,7 @@ EVERY_WAY = pytest.mark.parametrize(
 
 @EVERY_WAY
 def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Strategy, prefetch: int) -> None:
-    """However far a reader had got when the run ended: what was read ahead and never used counts on neither side."""
+    """Independent of the position of a reader at the end: records that were read ahead and not used do not count."""
     how = reading(strategy, prefetch)
     job = job_with(SyncSgd(), learner_of(how, digits), steps=STEPS, batch=BATCH)
     expected, found = simulated(job, prefetch), run_for_real(job, prefetch=prefetch)
@@ -120,6 +123,17 @@ def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Stra
         assert max(reads.seeks for reads in found.reads.values()) <= 2 * 3 + 1  # a run an epoch, one of them in two
 
 
+def test_a_resumed_run_counts_the_requests_before_its_checkpoint_too(digits: Path, tmp_path: Path) -> None:
+    how = reading("scattered", 2)
+    job = job_with(SyncSgd(), learner_of(how, digits), steps=STEPS, batch=BATCH)
+    folder, about = tmp_path / "checkpoints", {"scenario": {}, "algorithm": "sync-sgd", "seed": job.seed}
+    launch = Launch(job=job, schedule=lambda: Schedule(every=5), prefetch=2)
+    run_job(replace(launch, saving=Saving(folder=folder, every=STEPS // 2, keep=9, about=about)))
+    resumed = run_job(replace(launch, start=read(steps_in(folder)[0])))
+    for rank, found in resumed.reads.items():
+        assert found._replace(stall_s=0.0) == asked_for(how, rank)
+
+
 def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
     found = []
     for prefetch in (None, 0, 3):
@@ -131,15 +145,15 @@ def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
 
 @EVERY_WAY
 def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, prefetch: int) -> None:
-    """Which sizes come out is the clock's affair: so the weights are those of a replay that sees the same clock."""
+    """The sizes depend on the clock, so the weights are compared with those of a replay with the same readings."""
     job = job_with(DbsSgd(interval=4), learner_of(reading(strategy, prefetch), digits), steps=80, batch=BATCH)
     run = run_for_real(job, pace=PerSample(), prefetch=prefetch)
     again = replay(job, Recording.of(run.heard, run.now_s))
     np.testing.assert_array_equal(again.weights, run.weights)
     sizes = {row.samples for row in run.updates}
-    assert len(sizes) > 1, "nobody was ever seen to be slower"
+    assert len(sizes) > 1, "no worker was ever measured to be slower"
     used = sum(row.samples for row in run.updates)
-    if strategy != "contiguous":  # windows are read whole, and held where the next batch goes on in them
+    if strategy != "contiguous":  # windows are read completely, and kept while the next batch continues in them
         assert sum(reads.requests for reads in run.reads.values()) >= used
 
 
@@ -197,7 +211,7 @@ def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
 
 @pytest.fixture
 def own_digits(tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     (tmp_path / "digits").mkdir()
     convert(find_source("digits", None, None), tmp_path / "digits")
     return tmp_path / "digits"
@@ -215,7 +229,7 @@ class Training:
         return started
 
     def failed(self, started: Started) -> str:
-        """What it says in the end; nothing is left of it but the record."""
+        """Returns its final output; only the record of it remains."""
         status, said = self.called.ends(within_s=60.0)
         assert status == 1, said
         assert "Traceback" not in said
@@ -239,7 +253,7 @@ def training(request: pytest.FixtureRequest, tmp_path: Path, own_digits: Path) -
 
 
 def test_a_file_that_becomes_shorter_ends_the_run(training: Training, own_digits: Path) -> None:
-    """By name and place, whoever reads: the program itself, or a thread ahead of it."""
+    """By name and offset, whether the program reads itself or a thread reads ahead of it."""
     started = training.at_work()
     os.truncate(own_digits / TRAIN, 200_000)
     said = training.failed(started)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.event_driver import simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.flows.fabric import Path
 from paceline.topologies import closed_forms as forms
 from tests.replay import Uniform, replayed_s
@@ -128,7 +128,7 @@ def test_one_rank_a_millisecond_late() -> None:
 
 
 def test_one_link_that_two_messages_share() -> None:
-    """Not all at once: repetitions are played, and what is left out must be made up for exactly."""
+    """The ranks arrive at different times: repetitions are simulated, and skipped ones are compensated exactly."""
     fabric, _ = ring_of(12)
     along = fabric.path
 

@@ -143,7 +143,7 @@ CHECKPOINTS = (
         old="self.device.late_s, self.loader.before = part.late_s, part.reads",
         new="self.device.late_s = part.late_s",
         bug="After a resume the reads from before the checkpoint are missing from the record.",
-        tests=("backend/test_checkpoints.py", "backend/test_reading.py"),
+        tests=("backend/test_reading.py", "backend/test_checkpoints.py"),
     ),
     Mutant(
         name="resume-forgets-age",
@@ -237,7 +237,7 @@ SUPERVISION = (
         old="key=lambda failure: (failure.follows, failure.time_s)",
         new="key=lambda failure: failure.time_s",
         bug="A rank that failed because another one had died is named as the cause.",
-        tests=("backend/test_failures.py",),
+        tests=("unit/test_first_failure.py", "backend/test_failures.py"),
     ),
     Mutant(
         name="exit-status-not-reported",

@@ -1,4 +1,4 @@
-"""Clocks of several hosts: offsets are found within the error that is stated, whatever the ways took."""
+"""Clocks of several hosts: the error of the offsets is within the stated bound, for all message delays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK = 1e-9
 
 
 def rounds(ways: Sequence[tuple[float, float, float]], offset_s: float, drift: float = 0.0) -> list[Round]:
-    """What asking looks like if there and back take so long; the third is a pause before the next question."""
+    """The duration of a request and a reply; the third value is a pause before the next one."""
     now_s, found = 1000.0, []
     for there_s, back_s, pause_s in ways:
         said_s = now_s + there_s
@@ -57,13 +57,18 @@ def test_between_two_readings_an_even_drift_is_followed(
     assert abs(clock.aligned(own_s - start.at_s) - true_s) <= clock.error_s * (1 + abs(drift)) + SLACK
 
 
+def test_drift_counts_from_the_reading_and_not_from_the_start_of_the_run() -> None:
+    clock = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 1e-4), start_s=110.0)
+    assert clock.shift_s(50.0) == pytest.approx(0.01 * 60.0)
+
+
 def test_without_a_second_reading_the_first_one_stands() -> None:
     clock = Alignment(Reading(10.0, 3.0, 1e-4), None, start_s=12.0)
     assert (clock.drift, clock.aligned(5.0), clock.error_s) == (0.0, 5.0, 1e-4)
 
 
 def test_two_ends_of_a_connection() -> None:
-    """Over a real connection: the answering clock is 1000 s ahead, and is found to be."""
+    """Over a real connection: the answering clock is 1000 s ahead, and this offset is found."""
     import time
 
     one, other = socket.socketpair()

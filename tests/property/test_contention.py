@@ -1,6 +1,6 @@
-"""When a collective is done does not depend on the driver: tables, machine code, SimPy events, or one after the other.
+"""The end of a collective does not depend on the driver: tables, machine code, SimPy events, or one after the other.
 
-All drivers share one state machine; `tests/closed_form` compares them with a replay that shares nothing with it.
+All drivers share one state machine; `tests/closed_form` compares them with a replay that shares no code with it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.event_driver import Carry, EventDriver, simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.standalone import simulate, state_at
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
@@ -33,7 +33,7 @@ from tests.clusters import star
 from tests.thorough import examples
 
 CLOSE = 1e-9
-"""relative: both ways add the same numbers in another order"""
+"""relative: both drivers add the same numbers in another order"""
 
 
 def tree() -> Cluster:
@@ -52,7 +52,7 @@ NAMES = st.sampled_from(EVERY)
 
 
 def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_out: bool) -> list[float]:
-    """When each is over, of collectives and messages that begin at these times on one network."""
+    """Returns when collectives and messages that begin at these times on one network end."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 

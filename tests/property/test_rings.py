@@ -1,4 +1,4 @@
-"""Rings laid out over a machine: still rings, of everybody, and no slower than in the order of ranks."""
+"""Rings that are reordered for a machine: still rings of all ranks, and no slower than in the order of ranks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.cycles import disjoint_cycles, widest_cycle
 from paceline.simulator.collectives.event_driver import simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Channel, Setting, build, ring_all_reduce
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.device import Device
@@ -106,7 +106,7 @@ def test_where_all_hops_are_alike_rings_are_in_order(sizes: tuple[int, ...]) -> 
 
 @given(st.integers(4, 9), st.data())
 def test_the_widest_cycle_is(g: int, data: st.DataObject) -> None:
-    """The slowest hop against all cycles of up to 7 places; for more, that it goes around all."""
+    """The slowest hop against all cycles of up to 7 places; for more, only that it visits all."""
     rates = np.zeros((g, g))
     for one in range(g):
         for other in range(one):

@@ -54,7 +54,7 @@ def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
 
 
 def check_messages(run: AnyOrder, steps: int) -> None:
-    """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
+    """Nothing is left in flight, and every push is applied once, or was dropped as stale or by the stopped server."""
     method, workers = run.job.method, run.job.workers
     sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
     assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
@@ -73,7 +73,7 @@ def check_messages(run: AnyOrder, steps: int) -> None:
 
 
 def check_updates(run: AnyOrder, steps: int) -> None:
-    """Versions rise by 1, no lag is negative, and the guarantees on updates hold that the method declares."""
+    """Versions rise by 1, no lag is negative, and the declared guarantees on updates hold."""
     method, updates = run.job.method, by_version(run.trace.updates)
     size = method.samples_per_step(run.job.batch, run.job.workers) // run.job.batch
     assert list(updates) == list(range(steps))
@@ -109,7 +109,7 @@ def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
 def test_messages_are_conserved_in_orders_that_shrink(
     data: st.DataObject, name: str, team: tuple[int, int], steps: int
 ) -> None:
-    """Number 19 once more, move by move, so that a failure tells a short story."""
+    """Number 19 once more, move by move, so that a failure has a short trace."""
     run = exact_run(SERVERS[name](*team), drawn(data), team[0], steps)
     check_messages(run, steps)
     check_updates(run, steps)
@@ -117,7 +117,7 @@ def test_messages_are_conserved_in_orders_that_shrink(
 
 @dataclass(frozen=True, kw_only=True)
 class LeavesAtOnce(KSync):
-    """Says goodbye and does not hear the others out."""
+    """Says goodbye without receiving the others' messages."""
 
     @program
     def farewell(self, team: LivingWorkers) -> Program[None]:
@@ -139,7 +139,7 @@ class OncePerWorker(Softsync):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswersAtOnce(KAsync):
-    """Who is in the update goes on at once."""
+    """A worker whose gradient is in the update continues at once."""
 
     prompt: ClassVar[bool] = True
 
@@ -153,7 +153,7 @@ class TakesStaleOnes(BackupWorkers):
 
 @dataclass(frozen=True, kw_only=True)
 class DropsFreshOnes(BackupWorkers):
-    """R at the most, yet one of two gradients of a worker is thrown away."""
+    """R at the most, but one of two gradients of a worker is dropped."""
 
     @program
     def collect(
@@ -204,8 +204,9 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
 ) -> None:
     """Number 24: each worker sees all updates, in its lags or after its last pull.
 
-    Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
-    = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
+    A worker that pulls again at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's
+    last pull) = (λ − 1) · updates, in any order. A worker that waits sees all but those that used its gradient: (λ − K)
+    · updates.
     """
     workers, method = team[0], SERVERS[name](*team)
     rows = exact_run(method, order, workers, steps).trace.updates
@@ -244,7 +245,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
 @examples(20, 200)
 @given(seed=st.integers(0, 999), team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
 def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, team: tuple[int, int], stops: set[int]) -> None:
-    """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
+    """Versions continue to rise by 1 and no gradient is applied twice, however often the server stops and starts."""
     job = job_of(SERVERS[name](*team), team[0], steps=6)
     rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
     assert list(by_version(rows)) == list(range(6))
@@ -256,7 +257,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, team: tupl
 @examples(10, 80)
 @given(order=ORDERS, team=CREWS)
 def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, team: tuple[int, int]) -> None:
-    """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
+    """Number 57: a replay needs only the order of the received messages and, in `k-sync`, which of two came first."""
     run = exact_run(SERVERS[name](*team), order, team[0], 4)
     again = replay(run.job, Recording.of_run(run.trace))
     assert (again.weights == run.trace.weights).all()
@@ -266,7 +267,7 @@ def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, team: 
 
 
 def test_a_starved_worker_is_never_heard() -> None:
-    """Guards the laws above: orders really differ, from fair to as unfair as can be."""
+    """Guards the laws above: orders really differ, from fair to as unfair as possible."""
     starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
     fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
     assert Rank(0) not in {row.rank for row in starved}

@@ -1,4 +1,4 @@
-"""Extrapolation: what a scenario may ask for, what is answered, and that nothing of it looks trained."""
+"""Extrapolation: its options and results, which are always marked as estimates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.records.trace import Snapshot
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.scenarios import ScenarioError, load
 from paceline.simulator.runs.run import simulate
-from paceline.simulator.runs.stand_in import reached
+from paceline.simulator.runs.stand_in_training import reached
 from paceline.workloads.models.published_relations import penalty, stability_slowdown
 
 REFERENCE = {"reaches": "75 % top-1", "epochs": 90, "batch": 256, "provenance": "a paper"}

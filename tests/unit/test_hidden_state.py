@@ -1,4 +1,4 @@
-"""State that programs keep in local variables is found before a method is used; right methods are let through."""
+"""State that programs keep in local variables is found before a method is used; correct methods are accepted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Forgets(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Averages(AsyncSgd):
-    """A server that applies its gradients with a momentum that it keeps in a local variable."""
+    """A server that applies its gradients with a momentum in a local variable."""
 
     name = "averages"
 
@@ -113,7 +113,7 @@ class Trips(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Pulls(AsyncSgd):
-    """A worker that asks the server for the weights before its first step: right."""
+    """A worker that requests the weights from the server before its first step, which is correct."""
 
     name = "pulls"
 
@@ -147,7 +147,7 @@ class Summed(Replica):
 
 @dataclass(frozen=True, kw_only=True)
 class Flushes(SgdMethod):
-    """A sum in a local variable that the program puts into the state that it returns at a stop: right."""
+    """A sum in a local variable that the program adds to the state it returns at a stop, which is correct."""
 
     name = "flushes"
     staleness_kind = StalenessKind.STEPS
@@ -172,7 +172,7 @@ class Flushes(SgdMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class Random(SyncSgd):
-    """A method whose weights no run repeats, so that there is nothing to compare with."""
+    """A method whose weights differ between runs, so a comparison is impossible."""
 
     name = "random"
 
@@ -187,7 +187,7 @@ class Random(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Endless(SyncSgd):
-    """Does not end: nothing can be said of it."""
+    """A method that does not end, so the check decides nothing."""
 
     name = "endless"
 
@@ -234,7 +234,7 @@ def test_vectors_may_be_tensors() -> None:
             state.weights.vector.clone()  # which an array does not have
             return (yield from super().worker(me, state))
 
-    assert hidden_state(OfTensors(every=3)) == ()  # it cannot run on arrays, so nothing is known of it
+    assert hidden_state(OfTensors(every=3)) == ()  # it cannot run on arrays, so the check decides nothing
     module._FOUND.clear()
     assert "count and total" in hidden_state(OfTensors(every=3), tensors=True)[0]
 
@@ -274,7 +274,7 @@ FOUND = r"small: algorithms\[1\]: .*forgets\.py:Forgets: worker: after 12 steps 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a scenario and its method, which are those of this file."""
+    """A folder with a scenario and the method of this file."""
     head = "\n".join(line for line in Path(__file__).read_text().splitlines() if line.startswith("from paceline."))
     source = Path(__file__).read_text()
     start = source.index("@dataclass(frozen=True, kw_only=True)\nclass Forgets")
@@ -342,7 +342,7 @@ class Hangs(SyncSgd):
 
 
 def test_a_program_that_hangs_is_left_alone_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run that follows shows where it hangs. A timer that was there before goes on."""
+    """The following run shows where it hangs. An existing timer continues."""
     monkeypatch.setattr(module, "LIMIT_S", 0.2)
     before = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
     with pytest.warns(UserWarning, match="hangs: its programs were not checked .* did not end within 0.2 s"):

@@ -1,4 +1,4 @@
-"""Cluster graphs from files: what is read, what it means, and what is refused, all mistakes at once."""
+"""Cluster graphs from files: their content, its meaning, and refusals with all mistakes at once."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_gpus_of_two_sockets_go_over_their_bus() -> None:
 
 
 def test_switches_below_a_switch_and_host_bridges() -> None:
-    """GPU0 and 1 share a switch, which a further one joins to GPU2; GPU3 is behind another host bridge."""
+    """GPU0 and 1 share a switch, and a further switch joins them to GPU2; GPU3 is behind another host bridge."""
     rows = ["GPU0 X PIX PXB NODE 0", "GPU1 PIX X PXB NODE 0", "GPU2 PXB PXB X NODE 0", "GPU3 NODE NODE NODE X 0"]
     routes = Routes(machine(table(*rows), "text", "four"))
     assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "pcie1", "gpu1")
@@ -160,7 +160,7 @@ def test_cards_that_are_far_from_every_gpu_make_a_socket() -> None:
 
 
 def test_cpus_are_believed_before_a_hypervisors_table() -> None:
-    """All pairs are SYS, as virtual machines say, but two of three GPUs are near the same CPUs."""
+    """All pairs are SYS, as virtual machines report, but two of three GPUs are near the same CPUs."""
     rows = ["GPU0 X SYS SYS 0-3", "GPU1 SYS X SYS 0-3", "GPU2 SYS SYS X 4-7"]
     routes = Routes(machine(table(*rows), "text", "virtual"))
     assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "cpu0", "gpu1")
@@ -203,7 +203,7 @@ def test_rows_that_are_missing_or_twice(tmp_path: Path) -> None:
 
 
 def plain(graph: Graph) -> nx.Graph[str]:
-    """With the attributes that files have."""
+    """With the attributes of files."""
     found: nx.Graph[str] = nx.Graph()
     for vertex in graph.vertices:
         found.add_node(vertex.name, kind=vertex.kind)
@@ -404,13 +404,13 @@ def test_a_dogbone_is_found_from_its_routes() -> None:
 @examples(25, 200)
 @given(data=st.data())
 def test_any_tree_is_found_from_its_routes(data: st.DataObject) -> None:
-    """All routes between the leaves of a tree say what the tree is, where no vertex merely passes on."""
+    """All routes between the leaves of a tree determine the tree, if every vertex has a branch."""
     size = data.draw(st.integers(2, 9))
     tree: nx.Graph[str] = nx.Graph()
     tree.add_node("v0")
     for number in range(1, size):
         tree.add_edge(f"v{number}", f"v{data.draw(st.integers(0, number - 1))}")
-    for name in list(tree):  # every inner vertex gets leaves, so that nothing about it is open
+    for name in list(tree):  # every inner vertex gets leaves, so that the tree is determined
         for side in "ab":
             tree.add_edge(name, name + side)
     names = {frozenset(edge): f"l{number}" for number, edge in enumerate(tree.edges)}
@@ -448,7 +448,7 @@ def test_a_link_between_many_becomes_a_switch() -> None:
 
 
 def test_a_route_that_contradicts_others_is_left_out() -> None:
-    """What joins c to a cannot also join c to the middle of the way from a to b."""
+    """The link from c to a may also be attached in the middle of the path from a to b."""
     body = host("a", "b", "c") + link("1", "2") + link("3", latency="9us")
     body += route("a", "b", "1", "2") + route("c", "a", "3") + route("a", "c", "1", "3")
     graph = platform(full(body), "text", "odd")
@@ -514,7 +514,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
 @examples(25, 600)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A piece cut out, doubled or overwritten; never anything but a graph or an `InputError`."""
+    """A piece removed, doubled or overwritten; the result is always a graph or an `InputError`."""
     text = data.draw(st.sampled_from([path.read_text(encoding="utf-8") for path in FILES]))
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 60)))

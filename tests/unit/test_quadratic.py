@@ -57,6 +57,14 @@ def test_a_variance_takes_the_place_of_the_noise() -> None:
     np.testing.assert_array_equal(quadratic(**options, noise=3.0, variance=0.25).noise_variance, [0.25] * 4)
 
 
+def test_the_noise_of_a_gradient_has_the_given_variance() -> None:
+    """At the optimum a gradient is noise alone: 4,000 draws of variance 0.25, whose error is 0.25 √(2 / 4000)."""
+    problem = quadratic(dimensions=4, variance=0.25, distance=0.0)
+    draws = (problem.load(Samples(worker=0, workers=1, index=index, count=1)) for index in range(1000))
+    noise = np.array([problem.gradient(problem.initial(), draw)[0] for draw in draws])
+    assert (noise**2).mean() == pytest.approx(0.25, abs=4 * 0.25 * math.sqrt(2 / 4000))
+
+
 def test_without_noise_and_distance_nothing_moves() -> None:
     problem = quadratic(variance=0.0, distance=0.0)
     start = problem.initial()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.event_driver import fresh_tables
 from paceline.simulator.collectives.pattern_tables import OPEN, STARTS, PatternTables
-from paceline.simulator.collectives.plan import CollectivePlan
 from paceline.simulator.collectives.rounds import Pattern, Round, one_round
 from paceline.simulator.collectives.state_machine import advance, bytes_through, handle
 from paceline.simulator.flows.fabric import Path

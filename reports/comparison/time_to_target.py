@@ -1,0 +1,41 @@
+"""The target of runs: the accuracy or the loss that times are measured to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A target.
+
+    >>> Aim("accuracy", 0.93).words, Aim("loss", 0.1).words, Aim("loss", 0.1).path
+    ('93 % accuracy', 'a loss of 0.1', 'time_to_loss_s')
+    """
+
+    kind: Literal["accuracy", "loss"]
+    value: float
+
+    @property
+    def words(self) -> str:
+        return f"{100 * self.value:g} % accuracy" if self.kind == "accuracy" else f"a loss of {self.value:g}"
+
+    @property
+    def path(self) -> str:
+        """The key of the time to the target in a summary."""
+        return f"time_to_{self.kind}_s"
+
+    @property
+    def resolution(self) -> str:
+        """The key of the resolution of that time."""
+        return f"time_to_{self.kind}_resolution_s"
+
+
+def aim_of(summary: Mapping[str, Any]) -> Aim | None:
+    """Returns the target accuracy of a run, or the target loss if it has no accuracy; None without a target."""
+    accuracy, loss = summary["target_accuracy"], summary["target_loss"]
+    if accuracy is not None and (loss is None or summary["final_accuracy"] is not None):
+        return Aim("accuracy", accuracy)
+    return None if loss is None else Aim("loss", loss)
