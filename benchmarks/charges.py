@@ -37,7 +37,7 @@ def row(case: Case, rounds: int) -> dict[str, Any]:
         rounds: repetitions.
     """
     traffic = case.traffic()
-    probe = Probe(traffic.footprint * case.nbytes)
+    probe = Probe(case.count, traffic.footprint * case.nbytes)
     case.measure()
     samples, pages = [], [0.0]
     for _ in range(rounds):

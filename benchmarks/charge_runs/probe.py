@@ -20,8 +20,8 @@ from paceline.topologies.catalogue.charge_rates import ChargeRates
 
 COUNTS = (8_000, 30_000, 60_000, 120_000, 300_000, 700_000, 2_000_000, 6_000_000, 24_000_000, 70_000_000)
 """numbers of a vector in the probe of the bandwidth"""
-FRESH = 9_000_000
-"""numbers of a newly allocated vector: slightly more than 32 MiB"""
+FRESH, FRESH_SHARE = 9_000_000, 0.7
+"""numbers of a newly allocated vector: slightly more than 32 MiB at least, and relative to the case"""
 SMALL = 64
 SHORT_S, MOST = 20e-3, 200
 """an action is repeated for so long, and at most so often"""
@@ -41,11 +41,13 @@ class Probe:
     """Measures the bandwidth near the bytes in use of the case that is to be predicted.
 
     Args:
+        count: numbers of a vector of the case.
         footprint: the bytes in use of the case.
     """
 
-    def __init__(self, footprint: float) -> None:
+    def __init__(self, count: int, footprint: float) -> None:
         size = max(COUNTS)
+        self._fresh = min(size, max(FRESH, int(FRESH_SHARE * count)))
         self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
         smaller = [count for count in COUNTS if 12 * count <= footprint][-2:]
         larger = [count for count in COUNTS if 12 * count > footprint][:2]
@@ -74,7 +76,7 @@ class Probe:
 
     def page_s(self) -> float:
         """Returns the additional time per byte of new memory, with several vectors in use."""
-        left, right, into = self._one[:FRESH], self._other[:FRESH], self._out[:FRESH]
+        left, right, into = (one[: self._fresh] for one in (self._one, self._other, self._out))
 
         def fresh() -> None:
             first = torch.maximum(left, right)
@@ -86,4 +88,4 @@ class Probe:
             torch.abs(into, out=right)
             torch.maximum(into, left, out=right)
 
-        return max(0.0, seconds(fresh) - seconds(reused)) / (3 * 4 * FRESH)
+        return max(0.0, seconds(fresh) - seconds(reused)) / (3 * 4 * self._fresh)
