@@ -22,6 +22,8 @@ COUNTS = (8_000, 30_000, 60_000, 120_000, 300_000, 700_000, 2_000_000, 6_000_000
 """numbers of a vector in the probe of the bandwidth"""
 FRESH, FRESH_SHARE = 9_000_000, 0.7
 """numbers of a newly allocated vector: slightly more than 32 MiB at least, and relative to the case"""
+LARGE = 2**25
+"""bytes from which newly allocated memory comes from the operating system"""
 SMALL = 64
 SHORT_S, MOST = 20e-3, 200
 """an action is repeated for so long, and at most so often"""
@@ -46,12 +48,12 @@ class Probe:
     """
 
     def __init__(self, count: int, footprint: float) -> None:
-        size = max(COUNTS)
-        self._fresh = min(size, max(FRESH, int(FRESH_SHARE * count)))
-        self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
+        self._fresh = min(max(COUNTS), max(FRESH, int(FRESH_SHARE * count))) if 4 * count >= LARGE else 0
         smaller = [count for count in COUNTS if 12 * count <= footprint][-2:]
         larger = [count for count in COUNTS if 12 * count > footprint][:2]
         self._counts = smaller + larger
+        size = max(*self._counts, self._fresh)
+        self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
 
     def once(self) -> ChargeRates:
         """Returns the rates of the core by one sample of each figure, without the cost of new memory."""
@@ -75,7 +77,9 @@ class Probe:
         float(torch.maximum(self._one[part], self._other[part]).sum())
 
     def page_s(self) -> float:
-        """Returns the additional time per byte of new memory, with several vectors in use."""
+        """Returns the additional time per byte of new memory, with several vectors in use; 0 for smaller vectors."""
+        if not self._fresh:
+            return 0.0
         left, right, into = (one[: self._fresh] for one in (self._one, self._other, self._out))
 
         def fresh() -> None:
