@@ -26,8 +26,6 @@ from charge_runs.probe import Probe
 
 COUNTS = (200_000, 10_000_000, 100_000_000)
 AIM = 0.15
-LARGE = 2**25
-"""bytes from which newly allocated memory comes from the operating system"""
 
 
 def row(case: Case, rounds: int) -> dict[str, Any]:
@@ -38,15 +36,14 @@ def row(case: Case, rounds: int) -> dict[str, Any]:
         rounds: repetitions.
     """
     traffic = case.traffic()
-    probe = Probe(traffic.footprint * case.nbytes)
+    probe = Probe(case.count, traffic.footprint * case.nbytes)
     case.measure()
-    samples, pages = [], [0.0]
+    samples, pages = [], list[float]()
     for _ in range(rounds):
         before, measured_s, after = probe.once(), case.measure(), probe.once()
         samples.append((before, measured_s, after))
-        if case.nbytes >= LARGE:
-            pages.append(probe.page_s())
-    page_s = median(pages[1:] or pages)  # the difference of two large times: more noise than a bandwidth
+        pages.append(probe.page_s())
+    page_s = median(pages)  # the difference of two large times: more noise than a bandwidth
     found = []
     for before, measured_s, after in samples:
         near = [case.predict(replace(rates, page_s_per_byte=page_s)) for rates in (before, after)]

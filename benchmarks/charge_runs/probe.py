@@ -20,8 +20,10 @@ from paceline.topologies.catalogue.charge_rates import ChargeRates
 
 COUNTS = (8_000, 30_000, 60_000, 120_000, 300_000, 700_000, 2_000_000, 6_000_000, 24_000_000, 70_000_000)
 """numbers of a vector in the probe of the bandwidth"""
-FRESH = 9_000_000
-"""numbers of a newly allocated vector: slightly more than 32 MiB"""
+FRESH, FRESH_SHARE = 9_000_000, 0.7
+"""numbers of a newly allocated vector: slightly more than 32 MiB at least, and relative to the case"""
+LARGE = 2**25
+"""bytes from which newly allocated memory comes from the operating system"""
 SMALL = 64
 SHORT_S, MOST = 20e-3, 200
 """an action is repeated for so long, and at most so often"""
@@ -41,15 +43,17 @@ class Probe:
     """Measures the bandwidth near the bytes in use of the case that is to be predicted.
 
     Args:
+        count: numbers of a vector of the case.
         footprint: the bytes in use of the case.
     """
 
-    def __init__(self, footprint: float) -> None:
-        size = max(COUNTS)
-        self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
+    def __init__(self, count: int, footprint: float) -> None:
+        self._fresh = min(max(COUNTS), max(FRESH, int(FRESH_SHARE * count))) if 4 * count >= LARGE else 0
         smaller = [count for count in COUNTS if 12 * count <= footprint][-2:]
         larger = [count for count in COUNTS if 12 * count > footprint][:2]
         self._counts = smaller + larger
+        size = max(*self._counts, self._fresh)
+        self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
 
     def once(self) -> ChargeRates:
         """Returns the rates of the core by one sample of each figure, without the cost of new memory."""
@@ -73,8 +77,10 @@ class Probe:
         float(torch.maximum(self._one[part], self._other[part]).sum())
 
     def page_s(self) -> float:
-        """Returns the additional time per byte of new memory, with several vectors in use."""
-        left, right, into = self._one[:FRESH], self._other[:FRESH], self._out[:FRESH]
+        """Returns the additional time per byte of new memory, with several vectors in use; 0 for smaller vectors."""
+        if not self._fresh:
+            return 0.0
+        left, right, into = (one[: self._fresh] for one in (self._one, self._other, self._out))
 
         def fresh() -> None:
             first = torch.maximum(left, right)
@@ -86,4 +92,4 @@ class Probe:
             torch.abs(into, out=right)
             torch.maximum(into, left, out=right)
 
-        return max(0.0, seconds(fresh) - seconds(reused)) / (3 * 4 * FRESH)
+        return max(0.0, seconds(fresh) - seconds(reused)) / (3 * 4 * self._fresh)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records.goals import SMOOTHING
@@ -50,7 +51,8 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
             continue
         try:
             faster = of_catalogue(device.name, workload.model, "amp", batch)
-            if of_catalogue(device.name, workload.model, "fp32", batch) != device:
+            own = of_catalogue(device.name, workload.model, "fp32", batch)
+            if replace(own, rates=device.rates) != device:
                 continue  # a device that the scenario describes itself, under a name of the catalogue
         except InputError:
             continue

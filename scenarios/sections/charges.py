@@ -94,11 +94,12 @@ class ChargesPart(Part):
 
 
 def _own_host(device: Device) -> str | None:
-    """The name of a device of the catalogue that is a processor, and so the host of its node; None for others."""
+    """The name of a device of the catalogue that is its own host; None for GPUs, for coprocessors and for others."""
     try:
-        return device.name if named(device.name).kind != "gpu" else None
+        spec = named(device.name)
     except InputError:
         return None
+    return device.name if spec.kind != "gpu" and spec.host_bytes_per_s is None else None
 
 
 def given_rates(bytes_per_s: float, launch_s: float) -> ChargeRates:

@@ -136,6 +136,8 @@ def test_the_host_is_that_of_the_system_the_device_itself_or_the_scenarios() -> 
     knl, gpu = cluster({"device": "knl"}, {"device": "p100"}).nodes
     assert knl.host_rates == host_rates(named("knl"))
     assert gpu.host_rates == host_rates(named("xeon-e5-2680v4"), 2)
+    (phi,) = cluster({"device": "phi-31s1p"}).nodes  # a card, unlike Knights Landing
+    assert phi.host_rates == gpu.host_rates
     (own,) = cluster({"device": "p100"}, charges={"host": "power9", "core_bandwidth": "15 GB/s"}).nodes
     assert own.host_rates is not None
     assert own.host_rates.bytes_per_s(1e12) == 15e9
