@@ -46,8 +46,10 @@ class _Entry(BaseModel):
     title: str
     kind: Kind
     year: int
+    architecture: str
     aliases: tuple[str, ...] = ()
     note: str = ""
+    units: _Figure | None = None
     cores: _Figure | None = None
     ghz: _Figure | None = None
     fp64_tflops: _Figure | None = None
@@ -83,6 +85,7 @@ class _Entry(BaseModel):
             title=self.title,
             kind=self.kind,
             year=self.year,
+            architecture=self.architecture,
             aliases=self.aliases,
             note=self.note,
             peaks=peaks,
@@ -95,6 +98,7 @@ class _Entry(BaseModel):
             power_w=figures.get("power_w"),
             host_bytes_per_s=giga("host_gb_per_s"),
             cores=int(figures["cores"]) if "cores" in figures else None,
+            units=int(figures["units"]) if "units" in figures else None,
             launch_s=LAUNCH_S[self.kind],
             provenance=ASSUMED | {key: value[1] for key, value in given.items()},
         )
@@ -110,6 +114,9 @@ class Spec:
         sustained_bytes_per_s: what a copy in its own memory reaches; `SUSTAINED` of the peak where not measured.
         far_bytes, far_bytes_per_s: a second, slower memory: the DDR of Knights Landing.
         host_bytes_per_s: what a copy from the host reaches.
+        architecture: the design that the chip shares with others; "" where it is not known.
+        units: multiprocessors of a GPU.
+        sockets: that work as one.
         launch_s: what starting a kernel costs.
         part_of: the chip that this is a group of cores of.
         provenance: of each value, under the name that it has in the file.
@@ -131,6 +138,9 @@ class Spec:
     power_w: float | None = None
     host_bytes_per_s: float | None = None
     cores: int | None = None
+    units: int | None = None
+    sockets: int = 1
+    architecture: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""
     part_of: str | None = None
@@ -170,6 +180,7 @@ class Spec:
             memory_bytes=more(self.memory_bytes),
             power_w=more(self.power_w),
             cores=None if self.cores is None else self.cores * sockets,
+            sockets=sockets,
         )
 
     def part(self, groups: int) -> Spec:

@@ -1,0 +1,110 @@
+"""The kinds of layers, and the three matrix products of training that each convolution or product becomes.
+
+    forward          M = channels out   N = b · places out    K = channels in · kernel
+    input gradient   M = channels in    N = b · places in     K = channels out · kernel
+    weight gradient  M = channels out   N = channels in · kernel   K = b · places out
+
+Channels are those of one group; all groups are computed at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+from paceline.topologies.compute.model_work import ProductLike, RowLike
+from paceline.topologies.compute.utilisation import utilisation
+
+LayerKind = Literal["1x1", "3x3", "large", "strided", "first", "depthwise", "dense", "attention", "other"]
+KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
+"""convolutions of 1 × 1, of 3 × 3 and of larger squares, those with a stride or an oblong kernel, those of a picture's
+few channels, and depthwise ones; products with weights, products of activations; and arithmetic of unknown sizes"""
+FEW_CHANNELS = 4
+"""a first layer has at most so many channels in"""
+
+
+def kind_of(product: ProductLike) -> LayerKind:
+    """Returns the kind of layer that a product belongs to."""
+    if product.form != "conv":
+        return "dense" if product.form == "dense" else "attention"
+    small, large = sorted((product.kernel_height, product.kernel_width))
+    if product.groups > 1 and product.groups == product.channels_in:
+        return "depthwise"
+    if product.channels_in <= FEW_CHANNELS:
+        return "first"
+    if product.stride > 1 or small != large:
+        return "strided"
+    return "1x1" if large == 1 else "3x3" if large <= 3 else "large"
+
+
+def forward_fill(product: ProductLike, samples: float, units: int) -> float:
+    """Returns the utilisation of the forward product; 1 where a device has no multiprocessors to fill."""
+    inner, outer, kernel, place_in, place_out = _sizes(product)
+    del place_in
+    if product.form == "attention":
+        return utilisation(place_out, outer, inner, units, count=samples * product.count)
+    columns = samples * product.count * place_out
+    return utilisation(
+        outer, columns, inner * kernel, units, count=product.groups, split=product.form == "dense"
+    )
+
+
+def backward_fills(product: ProductLike, samples: float, units: int) -> tuple[float, float]:
+    """Returns the utilisations of the products for the input gradient and for the weight gradient."""
+    inner, outer, kernel, place_in, place_out = _sizes(product)
+    if product.form == "attention":
+        several = samples * product.count
+        return (
+            utilisation(place_out, inner, outer, units, count=several),
+            utilisation(inner, outer, place_out, units, count=several),
+        )
+    images, dense, groups = samples * product.count, product.form == "dense", product.groups
+    return (
+        utilisation(inner, images * place_in, outer * kernel, units, count=groups, split=dense),
+        utilisation(outer, inner * kernel, images * place_out, units, count=groups, split=True),
+    )
+
+
+def _sizes(product: ProductLike) -> tuple[int, int, int, int, int]:
+    """Channels in and out of a group, places of the kernel, of the input and of the output."""
+    return (
+        max(1, product.channels_in // product.groups),
+        max(1, product.channels_out // product.groups),
+        product.kernel_height * product.kernel_width,
+        product.height_in * product.width_in,
+        product.height_out * product.width_out,
+    )
+
+
+Work = tuple[LayerKind, float]
+"""a kind of layer, with operations that a device would do in the same time at full utilisation"""
+
+
+def forward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Work]:
+    """Yields the work of a module's forward pass.
+
+    Args:
+        row: of the layer table.
+        samples: of the batch.
+        units: multiprocessors; None: the device is taken to be filled by any product.
+    """
+    for product in row.products:
+        fill = 1.0 if units is None else forward_fill(product, samples, units)
+        yield kind_of(product), samples * product.flops / fill
+    rest = row.forward.flops - sum(product.flops for product in row.products)
+    if rest > 0:
+        yield "other", samples * rest
+
+
+def backward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Work]:
+    """Yields the work of a module's backward pass: the weight gradient, and the input gradient where it is needed."""
+    forward = sum(product.flops for product in row.products)
+    times = round(row.backward.flops / forward) if forward else 0
+    for product in row.products:
+        fills = (1.0, 1.0) if units is None else backward_fills(product, samples, units)
+        needed = sum(1 / fill for fill in (fills if times > 1 else fills[1:]))
+        if times:
+            yield kind_of(product), samples * product.flops * needed
+    rest = row.backward.flops - times * forward
+    if rest > 0:
+        yield "other", samples * rest
